@@ -1,0 +1,46 @@
+//! Which hash protects an object between the source's read and the sink's write.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The check that travels with every object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// No check of carrack's own; TCP's 16-bit sum is all there is.
+    None,
+    /// XXH3 with 128 bits: finds every accident, no adversary.
+    #[default]
+    Xxh3,
+    /// BLAKE3 chaining values; they also give each file's BLAKE3 digest without a second read.
+    Blake3,
+}
+
+impl Checksum {
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Checksum::None => "none",
+            Checksum::Xxh3 => "xxh3",
+            Checksum::Blake3 => "blake3",
+        }
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Checksum {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Checksum::None),
+            "xxh3" => Ok(Checksum::Xxh3),
+            "blake3" => Ok(Checksum::Blake3),
+            other => Err(format!("unknown checksum {other:?}: use xxh3, blake3 or none")),
+        }
+    }
+}

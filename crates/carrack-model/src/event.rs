@@ -1,0 +1,127 @@
+//! What a transfer tells whoever watches it: events, progress, and the summary at the end.
+
+use crate::EntryFailure;
+
+/// What limits the transfer at present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Limiter {
+    /// Nothing can be said yet.
+    #[default]
+    Unknown,
+    /// The scan does not find entries fast enough.
+    Scan,
+    /// Reading at the source.
+    SourceStorage,
+    /// The connection between the ends.
+    Network,
+    /// Writing at the sink.
+    SinkStorage,
+}
+
+impl Limiter {
+    /// The name in progress lines and `--json` reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limiter::Unknown => "unknown",
+            Limiter::Scan => "scan",
+            Limiter::SourceStorage => "source storage",
+            Limiter::Network => "network",
+            Limiter::SinkStorage => "sink storage",
+        }
+    }
+}
+
+/// A snapshot of the counters, both ends together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries found so far (files, directories, links).
+    pub entries_found: u64,
+    /// Bytes in the files found so far.
+    pub bytes_found: u64,
+    /// Whether the scan has ended, so that the two above are totals.
+    pub scan_done: bool,
+    /// Entries complete at the destination.
+    pub entries_done: u64,
+    /// Bytes written at the destination.
+    pub bytes_done: u64,
+    /// Entries that failed.
+    pub entries_failed: u64,
+    /// What limits now.
+    pub limiter: Limiter,
+}
+
+/// Something that the user should know and that is not a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A socket, device or pipe was left out.
+    Skipped {
+        /// The path at the source.
+        path: Box<[u8]>,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Anything else, in words.
+    Text(String),
+    /// Something that costs speed or safety, in words.
+    Warning(String),
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The session stands and data can flow.
+    Connected {
+        /// Data connections; 0 if the data shares the ssh pipe or stays within this process.
+        streams: u32,
+        /// How the data travels: `tcp`, `ssh pipe` or `local`.
+        transport: &'static str,
+    },
+    /// The counters, about twice a second.
+    Progress(Progress),
+    /// A dry run would copy this entry.
+    WouldCopy {
+        /// The path beneath the destination.
+        path: Box<[u8]>,
+        /// Bytes.
+        size: u64,
+    },
+    /// A file is complete; sent only where digests were asked for.
+    FileDigest {
+        /// The path beneath the destination.
+        path: Box<[u8]>,
+        /// Bytes.
+        size: u64,
+        /// BLAKE3 of the contents.
+        digest: [u8; 32],
+    },
+    /// An entry failed.
+    Failed(EntryFailure),
+    /// Something worth knowing.
+    Notice(Notice),
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Regular files complete at the destination.
+    pub files_done: u64,
+    /// Directories complete at the destination.
+    pub directories_done: u64,
+    /// Symbolic links complete at the destination.
+    pub symlinks_done: u64,
+    /// Bytes of content written.
+    pub bytes_done: u64,
+    /// Entries that failed.
+    pub entries_failed: u64,
+    /// Sockets, devices and pipes that were left out.
+    pub entries_skipped: u64,
+    /// Objects that were read again because their check failed.
+    pub objects_reread: u64,
+}
+
+impl Summary {
+    /// Entries complete at the destination.
+    pub fn entries_done(&self) -> u64 {
+        self.files_done + self.directories_done + self.symlinks_done
+    }
+}

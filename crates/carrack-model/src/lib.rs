@@ -1,0 +1,23 @@
+//! The vocabulary of carrack: ids, units, ranges, limits, entries, errors, the specification of a transfer and the
+//! events that a transfer reports.
+//!
+//! Every other crate speaks in these words. Nothing here does I/O, reads a clock or starts a thread.
+
+mod checksum;
+mod entry;
+mod error;
+mod event;
+mod ids;
+pub mod limits;
+mod path;
+mod range;
+mod spec;
+
+pub use checksum::Checksum;
+pub use entry::{Directory, Entry, EntryKind, Metadata, Section, Timestamp};
+pub use error::{EntryFailure, FailureKind, Retry, Scope, Side};
+pub use event::{Event, Limiter, Notice, Progress, Summary};
+pub use ids::{FileId, ObjectId, TargetId};
+pub use path::{PathProblem, RelPath, check_name, escape};
+pub use range::{ByteRange, RangeSet};
+pub use spec::{DialFrom, SourceIo, TransferSpec};

@@ -1,0 +1,61 @@
+//! Every bound that keeps memory, descriptors and patience finite, with its reason.
+
+/// Longest path component that Linux file systems store (`NAME_MAX`).
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest relative path: sixteen times `PATH_MAX`, for trees that were built with `openat` and friends.
+pub const PATH_BYTES_MAX: usize = 65_535;
+
+/// Longest text of a symbolic link (`PATH_MAX` without its NUL).
+pub const SYMLINK_BYTES_MAX: usize = 4_095;
+
+/// Default size of a slot and with it of the largest object: the stripe unit of the paper's Lustre (L1).
+pub const SLOT_BYTES_DEFAULT: usize = 1 << 20;
+
+/// Smallest slot: the largest path has to fit into a bundle's entry table.
+pub const SLOT_BYTES_MIN: usize = 128 << 10;
+
+/// Largest slot. 64 MiB is far beyond the size at which a larger request still gains anything.
+pub const SLOT_BYTES_MAX: usize = 64 << 20;
+
+/// Default size of the slot pool: the paper found 256 MiB at each end sufficient (L6).
+pub const POOL_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// Fewest slots: one for each of two streams at work and at rest.
+pub const SLOT_COUNT_MIN: usize = 4;
+
+/// Most entries of one bundle: what is kept for each bundle in flight stays below 128 KiB.
+pub const BUNDLE_ENTRIES_MAX: usize = 512;
+
+/// Entries of one batch that the scan hands on.
+pub const SCAN_BATCH_ENTRIES_MAX: usize = 256;
+
+/// Batches that may wait between the scan and the plan: with the batch size, 16,384 entries, a few MiB.
+pub const SCAN_QUEUE_BATCHES_MAX: usize = 64;
+
+/// Bundles and file cursors that wait in the source's target queues.
+pub const QUEUE_ITEMS_MAX: usize = 256;
+
+/// Large files that may be open at once at each end: two descriptors each stay below the usual limit of 1,024.
+pub const OPEN_FILES_MAX: usize = 64;
+
+/// Largest control message: an open-file message with the longest path, three times over.
+pub const CONTROL_BODY_BYTES_MAX: usize = 256 << 10;
+
+/// Data streams of one session.
+pub const STREAMS_MAX: usize = 64;
+
+/// I/O threads of one end.
+pub const IO_THREADS_MAX: usize = 256;
+
+/// How often an object whose check failed is read again before the file is given up.
+pub const OBJECT_ATTEMPTS_MAX: u32 = 3;
+
+/// How often a file that changed while it was read is copied again.
+pub const FILE_ATTEMPTS_MAX: u32 = 2;
+
+/// Failures that the summary lists; the rest are counted (each was reported when it happened).
+pub const FAILURES_LISTED_MAX: usize = 1_000;
+
+/// Silence on the control channel after which the peer counts as dead; heartbeats come every 5 s.
+pub const PEER_SILENCE_MS_MAX: u64 = 60_000;

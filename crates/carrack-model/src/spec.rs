@@ -1,0 +1,60 @@
+//! What a user asked for: the part of it that both ends must agree on, and nothing local.
+
+use crate::Checksum;
+
+/// Which end dials the data connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DialFrom {
+    /// The end that was started by the user dials first, then the other, then the ssh pipe carries the data.
+    #[default]
+    Either,
+    /// Only the source dials.
+    Source,
+    /// Only the sink dials.
+    Sink,
+}
+
+/// How the source reads large files (L6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceIo {
+    /// From the page cache what is there, past it what is not.
+    #[default]
+    Auto,
+    /// Always through the page cache.
+    Buffered,
+    /// Always past it (`O_DIRECT`), where the file system can.
+    Direct,
+}
+
+/// The values that both ends of a session must agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferSpec {
+    /// Whether directories are copied.
+    pub recursive: bool,
+    /// Only scan and report.
+    pub dry_run: bool,
+    /// The check that travels with each object.
+    pub checksum: Checksum,
+    /// Whether the sink reports each file with its BLAKE3 digest (for `--manifest`).
+    pub report_digests: bool,
+    /// Size of a slot in bytes, a multiple of 4,096: no object is larger.
+    pub slot_bytes: u32,
+    /// Data connections.
+    pub streams: u16,
+    /// Which end dials them.
+    pub dial_from: DialFrom,
+}
+
+impl Default for TransferSpec {
+    fn default() -> Self {
+        TransferSpec {
+            recursive: false,
+            dry_run: false,
+            checksum: Checksum::default(),
+            report_digests: false,
+            slot_bytes: crate::limits::SLOT_BYTES_DEFAULT as u32,
+            streams: 2,
+            dial_from: DialFrom::default(),
+        }
+    }
+}
