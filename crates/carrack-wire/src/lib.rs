@@ -1,1 +1,18 @@
-//! Placeholder until its first module lands.
+//! The wire protocol of carrack: frames, messages, versions and the rules that a peer must keep.
+//!
+//! Bytes in, bytes out: no sockets, no files, no clock. `docs/formats/wire.md` has the byte tables; the tests of this
+//! crate encode its examples. Everything that is decoded here comes from a peer that may lie: lengths are checked
+//! before they are used, and nothing is allocated by a number that only the peer vouches for.
+
+pub mod auth;
+mod frame;
+mod ledger;
+pub mod message;
+mod preamble;
+mod spec_message;
+mod table;
+
+pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
+pub use ledger::{Arrival, Ledger, LedgerError};
+pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
+pub use table::{TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section};

@@ -1,0 +1,168 @@
+//! What the source has announced and what of it has arrived: the rules that the sink holds the source to.
+//!
+//! Ids rise, sizes are promises, no byte arrives twice, a file is committed only when whole. Whoever breaks a rule
+//! gets a [`LedgerError`], which ends the session. `T` is what the sink attaches to a file, such as its descriptor.
+
+use std::collections::HashMap;
+
+use carrack_model::{ByteRange, FileId, RangeSet};
+
+/// A rule that the source broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// File ids must rise.
+    #[error("file {} was announced out of order", .0.0)]
+    NotRising(FileId),
+    /// More files open at once than agreed.
+    #[error("more than {0} files open at once")]
+    TooManyOpen(usize),
+    /// The file is not open (any more).
+    #[error("file {} is not open", .0.0)]
+    NotOpen(FileId),
+    /// Outside of the announced size, empty, or already there.
+    #[error("bytes {}+{} of file {} do not fit into it or came before", .1.offset, .1.len, .0.0)]
+    BadRange(FileId, ByteRange),
+    /// Committed before everything arrived.
+    #[error("file {} was closed before it was whole", .0.0)]
+    NotWhole(FileId),
+}
+
+/// What to do with an object.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival<T> {
+    /// Check and write it to this file.
+    Write(T),
+    /// Its file was not announced yet; the control channel lags behind the data.
+    Early,
+    /// Its file was given up here; drop it.
+    Drop,
+}
+
+struct OpenFile<T> {
+    size: u64,
+    arrived: RangeSet,
+    /// Nothing once the sink has given the file up.
+    attached: Option<T>,
+}
+
+/// The files that are open at the sink.
+pub struct Ledger<T> {
+    open: HashMap<FileId, OpenFile<T>>,
+    open_max: usize,
+    newest: FileId,
+}
+
+impl<T: Clone> Ledger<T> {
+    /// At most `open_max` files at once.
+    pub fn new(open_max: usize) -> Ledger<T> {
+        Ledger { open: HashMap::new(), open_max, newest: FileId(0) }
+    }
+
+    /// A file begins. `attached` is nothing if the sink can't take it; its objects are then dropped.
+    pub fn announce(&mut self, id: FileId, size: u64, attached: Option<T>) -> Result<(), LedgerError> {
+        if id <= self.newest {
+            return Err(LedgerError::NotRising(id));
+        }
+        if self.open.len() >= self.open_max {
+            return Err(LedgerError::TooManyOpen(self.open_max));
+        }
+        self.newest = id;
+        self.open.insert(id, OpenFile { size, arrived: RangeSet::new(), attached });
+        Ok(())
+    }
+
+    /// An object arrives: its range counts as there from now on.
+    pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<Arrival<T>, LedgerError> {
+        if id > self.newest {
+            return Ok(Arrival::Early);
+        }
+        let file = self.open.get_mut(&id).ok_or(LedgerError::NotOpen(id))?;
+        let fits = range.len > 0 && range.end().is_some_and(|end| end <= file.size);
+        if !fits || !file.arrived.insert(range) {
+            return Err(LedgerError::BadRange(id, range));
+        }
+        Ok(file.attached.clone().map_or(Arrival::Drop, Arrival::Write))
+    }
+
+    /// An object failed its check: its range may come again.
+    pub fn reject(&mut self, id: FileId, range: ByteRange) {
+        if let Some(file) = self.open.get_mut(&id) {
+            file.arrived.remove(range);
+        }
+    }
+
+    /// The sink gives a file up; returns what was attached, the first time.
+    pub fn give_up(&mut self, id: FileId) -> Option<T> {
+        self.open.get_mut(&id).and_then(|file| file.attached.take())
+    }
+
+    /// The source says that the file is complete. Nothing comes back if the sink has given it up.
+    pub fn commit(&mut self, id: FileId) -> Result<Option<T>, LedgerError> {
+        let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(id))?;
+        if file.attached.is_some() && !file.arrived.is_whole(file.size) {
+            return Err(LedgerError::NotWhole(id));
+        }
+        Ok(file.attached)
+    }
+
+    /// The source gives the file up: it changed, or could not be read to its end.
+    pub fn abandon(&mut self, id: FileId) -> Result<Option<T>, LedgerError> {
+        let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(id))?;
+        Ok(file.attached)
+    }
+
+    /// Files open now.
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: FileId = FileId(1);
+
+    fn range(offset: u64, len: u64) -> ByteRange {
+        ByteRange::new(offset, len)
+    }
+
+    #[test]
+    fn an_honest_file() {
+        let mut ledger = Ledger::new(4);
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Early));
+        ledger.announce(A, 10, Some("file")).unwrap();
+        assert_eq!(ledger.arrive(A, range(5, 5)), Ok(Arrival::Write("file")));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Write("file")));
+        ledger.reject(A, range(0, 5));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Write("file")));
+        assert_eq!(ledger.commit(A), Ok(Some("file")));
+        assert_eq!(ledger.open_count(), 0);
+    }
+
+    #[test]
+    fn lies_are_noticed() {
+        let mut ledger = Ledger::new(1);
+        ledger.announce(A, 10, Some(())).unwrap();
+        assert_eq!(ledger.announce(A, 10, Some(())), Err(LedgerError::NotRising(A)));
+        assert_eq!(ledger.announce(FileId(2), 10, Some(())), Err(LedgerError::TooManyOpen(1)));
+        for bad in [range(0, 11), range(10, 1), range(u64::MAX, 2), range(3, 0)] {
+            assert_eq!(ledger.arrive(A, bad), Err(LedgerError::BadRange(A, bad)));
+        }
+        ledger.arrive(A, range(0, 6)).unwrap();
+        assert!(ledger.arrive(A, range(5, 5)).is_err(), "a byte that came before");
+        assert_eq!(ledger.commit(A), Err(LedgerError::NotWhole(A)));
+        assert_eq!(ledger.arrive(A, range(0, 1)), Err(LedgerError::NotOpen(A)));
+        assert_eq!(ledger.abandon(A), Err(LedgerError::NotOpen(A)));
+    }
+
+    #[test]
+    fn objects_of_a_file_given_up_are_dropped() {
+        let mut ledger = Ledger::new(4);
+        ledger.announce(A, 10, Some(())).unwrap();
+        assert_eq!(ledger.give_up(A), Some(()));
+        assert_eq!(ledger.give_up(A), None);
+        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(Arrival::Drop));
+        assert_eq!(ledger.commit(A), Ok(None));
+    }
+}

@@ -1,0 +1,439 @@
+//! Control messages: protocol buffers, so that fields which a peer does not know are skipped.
+//!
+//! The names follow LADS (L4) where it has them. `docs/formats/wire.md` lists every field with its unit.
+
+use prost::Message as _;
+
+/// Why bytes are not a control message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Not decodable.
+    #[error("a control message that can't be read: {0}")]
+    Malformed(String),
+    /// A message without a body, or of a kind from the future.
+    #[error("a control message of a kind that is not known here")]
+    Unknown,
+    /// A field out of range.
+    #[error("a control message with {0} out of range")]
+    OutOfRange(&'static str),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Envelope {
+    #[prost(
+        oneof = "Control",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
+    )]
+    body: Option<Control>,
+}
+
+/// A control message.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Control {
+    /// Initiator → other end, first.
+    #[prost(message, tag = "1")]
+    Hello(Hello),
+    /// The answer to `Hello`.
+    #[prost(message, tag = "2")]
+    Welcome(Welcome),
+    /// Either way, instead of going on: why not.
+    #[prost(message, tag = "3")]
+    Refuse(Refuse),
+    /// Source → sink: where the tree goes.
+    #[prost(message, tag = "4")]
+    Place(Place),
+    /// Initiator → other end: dial these addresses.
+    #[prost(message, tag = "5")]
+    Dial(Listening),
+    /// The end that dialled → the other: how many data connections stand.
+    #[prost(message, tag = "6")]
+    Dialled(Dialled),
+    /// Source → sink: large files begin (LADS: NEW_FILE).
+    #[prost(message, tag = "7")]
+    OpenFile(OpenFile),
+    /// Source → sink: every object of the file is done; rename it (LADS: FILE_DONE).
+    #[prost(message, tag = "8")]
+    CommitFile(FileRef),
+    /// Source → sink: the file is given up; no object of it is on its way.
+    #[prost(message, tag = "9")]
+    AbandonFile(FileRef),
+    /// Sink → source: objects written (LADS: BLOCK_DONE); each returns a credit.
+    #[prost(message, tag = "10")]
+    ObjectsDone(ObjectsDone),
+    /// Sink → source: the file is complete under its name.
+    #[prost(message, tag = "11")]
+    FileDone(FileRef),
+    /// Sink → source: the file can't be written.
+    #[prost(message, tag = "12")]
+    FileFailed(FileRef),
+    /// Either way: an entry failed.
+    #[prost(message, tag = "13")]
+    Failure(Failure),
+    /// Either way: something worth knowing.
+    #[prost(message, tag = "14")]
+    Notice(Notice),
+    /// Either way, twice a second: counters.
+    #[prost(message, tag = "15")]
+    Counters(Counters),
+    /// Sink → source: a file's BLAKE3 digest.
+    #[prost(message, tag = "16")]
+    Digest(Digest),
+    /// Source → sink in a dry run: this would be copied.
+    #[prost(message, tag = "17")]
+    WouldCopy(WouldCopy),
+    /// Source → sink: everything is done but the directories' metadata.
+    #[prost(message, tag = "18")]
+    Finish(Finish),
+    /// Sink → source: that is done too; the session is over.
+    #[prost(message, tag = "19")]
+    Finished(Counters),
+    /// Either way: the session ends here, unfinished.
+    #[prost(message, tag = "20")]
+    Abort(Refuse),
+    /// Either way, when nothing else was said for a while.
+    #[prost(message, tag = "21")]
+    Heartbeat(Heartbeat),
+}
+
+impl Control {
+    /// The body of a control frame.
+    pub fn to_body(self) -> Vec<u8> {
+        Envelope { body: Some(self) }.encode_to_vec()
+    }
+
+    /// Reads the body of a control frame.
+    pub fn from_body(body: &[u8]) -> Result<Control, MessageError> {
+        let envelope = Envelope::decode(body).map_err(|e| MessageError::Malformed(e.to_string()))?;
+        envelope.body.ok_or(MessageError::Unknown)
+    }
+}
+
+/// Who calls, with what.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Hello {
+    /// The caller's version, for people.
+    #[prost(string, tag = "1")]
+    pub software: String,
+    /// The session key, 32 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub session_key: Vec<u8>,
+    /// What is to be done.
+    #[prost(message, optional, tag = "3")]
+    pub spec: Option<Spec>,
+    /// The caller is the source: this destination is meant.
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub destination: Option<Vec<u8>>,
+    /// The caller is the sink: these sources are meant.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub sources: Vec<Vec<u8>>,
+    /// The caller is the sink: what it is like.
+    #[prost(message, optional, tag = "6")]
+    pub sink: Option<SinkState>,
+    /// The caller listens for data connections.
+    #[prost(message, optional, tag = "7")]
+    pub listening: Option<Listening>,
+    /// Local settings that the caller passes on to the other end.
+    #[prost(message, optional, tag = "8")]
+    pub settings: Option<Settings>,
+}
+
+/// Settings of the caller that the other end takes over, as far as it has none of its own.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Settings {
+    /// Bytes of the slot pool; 0 for the default.
+    #[prost(uint64, tag = "1")]
+    pub pool_bytes: u64,
+    /// I/O threads; 0 for the default.
+    #[prost(uint32, tag = "2")]
+    pub io_threads: u32,
+    /// First port to listen on; 0 for any.
+    #[prost(uint32, tag = "3")]
+    pub port_first: u32,
+    /// Last port to listen on.
+    #[prost(uint32, tag = "4")]
+    pub port_last: u32,
+    /// How the source reads: 0 auto, 1 buffered, 2 direct.
+    #[prost(uint32, tag = "5")]
+    pub source_io: u32,
+}
+
+/// The values that both ends agree on; see `carrack_model::TransferSpec`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Spec {
+    /// Directories are copied.
+    #[prost(bool, tag = "1")]
+    pub recursive: bool,
+    /// Only scan.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+    /// 0 none, 1 XXH3-128, 2 BLAKE3.
+    #[prost(uint32, tag = "3")]
+    pub checksum: u32,
+    /// Report digests.
+    #[prost(bool, tag = "4")]
+    pub report_digests: bool,
+    /// Bytes of a slot.
+    #[prost(uint32, tag = "5")]
+    pub slot_bytes: u32,
+    /// Data connections.
+    #[prost(uint32, tag = "6")]
+    pub streams: u32,
+    /// 0 either, 1 the source dials, 2 the sink.
+    #[prost(uint32, tag = "7")]
+    pub dial_from: u32,
+}
+
+/// The answer of the end that was called.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Welcome {
+    /// Its version, for people.
+    #[prost(string, tag = "1")]
+    pub software: String,
+    /// It is the sink: what it is like.
+    #[prost(message, optional, tag = "2")]
+    pub sink: Option<SinkState>,
+    /// It is the source: where the tree goes.
+    #[prost(message, optional, tag = "3")]
+    pub place: Option<Place>,
+    /// It listens for data connections.
+    #[prost(message, optional, tag = "4")]
+    pub listening: Option<Listening>,
+}
+
+/// What the source must know of the sink.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SinkState {
+    /// What stands at the destination: 0 nothing, 1 a directory, 2 something else.
+    #[prost(uint32, tag = "1")]
+    pub destination: u32,
+    /// The destination was written with a trailing slash.
+    #[prost(bool, tag = "2")]
+    pub wants_directory: bool,
+    /// The destination's last name, for a file that gets it; empty if it has none.
+    #[prost(bytes = "vec", tag = "3")]
+    pub name: Vec<u8>,
+    /// Tells whether both ends are on one host; opaque.
+    #[prost(bytes = "vec", tag = "4")]
+    pub host: Vec<u8>,
+    /// Device and inode of the destination (or of its parent while it does not exist) and of every directory above.
+    #[prost(uint64, repeated, tag = "5")]
+    pub ancestors: Vec<u64>,
+    /// Free slots: how many objects the source may have on their way.
+    #[prost(uint32, tag = "6")]
+    pub credits: u32,
+}
+
+/// Where the tree goes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Place {
+    /// Paths begin at: 0 the destination, a directory that exists; 1 the destination, to be created; 2 its parent.
+    #[prost(uint32, tag = "1")]
+    pub root: u32,
+}
+
+/// Where an end listens.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Listening {
+    /// TCP port.
+    #[prost(uint32, tag = "1")]
+    pub port: u32,
+    /// Addresses in text form, most promising first.
+    #[prost(string, repeated, tag = "2")]
+    pub addresses: Vec<String>,
+}
+
+/// The outcome of dialling.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Dialled {
+    /// Data connections that stand; 0: the data travels on the control channel.
+    #[prost(uint32, tag = "1")]
+    pub streams: u32,
+    /// If none does, why.
+    #[prost(string, tag = "2")]
+    pub problem: String,
+}
+
+/// A reason to end, with a hint.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Refuse {
+    /// What is wrong.
+    #[prost(string, tag = "1")]
+    pub message: String,
+    /// What to do; may be empty.
+    #[prost(string, tag = "2")]
+    pub hint: String,
+    /// 0 the transfer can't be done, 1 the user interrupted it.
+    #[prost(uint32, tag = "3")]
+    pub reason: u32,
+}
+
+/// A large file begins.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OpenFile {
+    /// Its id; ids rise.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// An entry table of one section and one entry.
+    #[prost(bytes = "vec", tag = "2")]
+    pub table: Vec<u8>,
+}
+
+/// A file of the session.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct FileRef {
+    /// Its id.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+}
+
+/// Objects that reached their end.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ObjectsDone {
+    /// Written (or dropped with their file).
+    #[prost(uint64, repeated, tag = "1")]
+    pub written: Vec<u64>,
+    /// Failed the check: to be read again.
+    #[prost(uint64, repeated, tag = "2")]
+    pub corrupt: Vec<u64>,
+}
+
+/// An entry that failed.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Failure {
+    /// Its path as the failing side knows it.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// `carrack_model::FailureKind`.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// In words.
+    #[prost(string, tag = "3")]
+    pub detail: String,
+}
+
+/// Something worth knowing.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Notice {
+    /// 0 text, 1 warning, 2 an entry was skipped.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// In words.
+    #[prost(string, tag = "2")]
+    pub text: String,
+    /// The entry, if it is about one.
+    #[prost(bytes = "vec", tag = "3")]
+    pub path: Vec<u8>,
+}
+
+/// One end's counters since the start, and where its I/O threads' time went.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Counters {
+    /// Source: entries found.
+    #[prost(uint64, tag = "1")]
+    pub entries_found: u64,
+    /// Source: bytes in them.
+    #[prost(uint64, tag = "2")]
+    pub bytes_found: u64,
+    /// Source: the scan has ended.
+    #[prost(bool, tag = "3")]
+    pub scan_done: bool,
+    /// Sink: regular files complete.
+    #[prost(uint64, tag = "4")]
+    pub files_done: u64,
+    /// Sink: directories complete.
+    #[prost(uint64, tag = "5")]
+    pub directories_done: u64,
+    /// Sink: links complete.
+    #[prost(uint64, tag = "6")]
+    pub symlinks_done: u64,
+    /// Sink: bytes written.
+    #[prost(uint64, tag = "7")]
+    pub bytes_done: u64,
+    /// Entries that failed at this end.
+    #[prost(uint64, tag = "8")]
+    pub entries_failed: u64,
+    /// Source: entries left out.
+    #[prost(uint64, tag = "9")]
+    pub entries_skipped: u64,
+    /// Source: objects read again.
+    #[prost(uint64, tag = "10")]
+    pub objects_reread: u64,
+    /// Nanoseconds in storage calls, all I/O threads together.
+    #[prost(uint64, tag = "11")]
+    pub storage_ns: u64,
+    /// Nanoseconds in the network.
+    #[prost(uint64, tag = "12")]
+    pub network_ns: u64,
+    /// Nanoseconds of waiting for work (source: the scan; sink: anything to arrive).
+    #[prost(uint64, tag = "13")]
+    pub idle_ns: u64,
+    /// Source: nanoseconds of waiting for slots or credits.
+    #[prost(uint64, tag = "14")]
+    pub blocked_ns: u64,
+}
+
+/// A file's digest.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Digest {
+    /// Beneath the destination.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// Bytes.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    /// BLAKE3, 32 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub blake3: Vec<u8>,
+}
+
+/// A line of a dry run.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WouldCopy {
+    /// Beneath the destination.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// Bytes.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+}
+
+/// The source is done.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Finish {
+    /// The source's counters at the end.
+    #[prost(message, optional, tag = "1")]
+    pub counters: Option<Counters>,
+}
+
+/// Nothing but a sign of life.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Heartbeat {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_example_of_the_format_document() {
+        let message = Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![] });
+        assert_eq!(message.clone().to_body(), b"\x52\x06\x0a\x04\x01\x02\xac\x02");
+        assert_eq!(Control::from_body(b"\x52\x06\x0a\x04\x01\x02\xac\x02"), Ok(message));
+    }
+
+    #[test]
+    fn skips_fields_from_the_future_and_names_unknown_messages() {
+        let with_field_99 = b"\x52\x09\x0a\x04\x01\x02\xac\x02\x98\x06\x01";
+        assert!(matches!(Control::from_body(with_field_99), Ok(Control::ObjectsDone(_))));
+        assert_eq!(Control::from_body(b"\xfa\x06\x00"), Err(MessageError::Unknown));
+        assert_eq!(Control::from_body(b""), Err(MessageError::Unknown));
+        assert!(matches!(Control::from_body(b"\x52\xff"), Err(MessageError::Malformed(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Control::from_body(&bytes);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The first 16 bytes in each direction: who speaks, and which versions.
+
+/// The newest protocol version that this build speaks.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// The oldest protocol version that this build speaks.
+pub const PROTOCOL_VERSION_MIN: u16 = 1;
+
+/// Bytes of a preamble.
+pub const PREAMBLE_BYTES: usize = 16;
+
+const MAGIC: [u8; 8] = *b"carrack\0";
+
+/// Magic and version range. All versions of the protocol begin with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preamble {
+    /// Oldest version that the sender speaks.
+    pub version_min: u16,
+    /// Newest version that the sender speaks.
+    pub version_max: u16,
+}
+
+/// Why the two ends can't talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PreambleError {
+    /// The bytes are not carrack's.
+    #[error("the other side does not speak carrack's protocol")]
+    NotCarrack,
+    /// No version in common.
+    #[error(
+        "the other side speaks protocol versions {theirs_min} to {theirs_max}, this one {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
+    )]
+    NoCommonVersion {
+        /// Their oldest.
+        theirs_min: u16,
+        /// Their newest.
+        theirs_max: u16,
+    },
+}
+
+impl Preamble {
+    /// What this build sends.
+    pub const OURS: Preamble = Preamble { version_min: PROTOCOL_VERSION_MIN, version_max: PROTOCOL_VERSION };
+
+    /// The bytes.
+    pub fn encode(self) -> [u8; PREAMBLE_BYTES] {
+        let mut bytes = [0; PREAMBLE_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&self.version_min.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.version_max.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a peer's preamble.
+    pub fn decode(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Preamble, PreambleError> {
+        if bytes[..8] != MAGIC {
+            return Err(PreambleError::NotCarrack);
+        }
+        Ok(Preamble {
+            version_min: u16::from_le_bytes([bytes[8], bytes[9]]),
+            version_max: u16::from_le_bytes([bytes[10], bytes[11]]),
+        })
+    }
+
+    /// Where in `text` a preamble begins: a login shell may print something before it.
+    pub fn find(text: &[u8]) -> Option<usize> {
+        text.windows(MAGIC.len()).position(|window| window == MAGIC)
+    }
+
+    /// The newest version that both ends speak.
+    pub fn agree(self) -> Result<u16, PreambleError> {
+        let version = self.version_max.min(PROTOCOL_VERSION);
+        if version < self.version_min || version < PROTOCOL_VERSION_MIN {
+            return Err(PreambleError::NoCommonVersion {
+                theirs_min: self.version_min,
+                theirs_max: self.version_max,
+            });
+        }
+        Ok(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_format_document() {
+        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x01\x00\x01\x00\0\0\0\0");
+    }
+
+    #[test]
+    fn agrees_on_the_newest_common_version() {
+        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(1));
+        assert_eq!(Preamble { version_min: 1, version_max: 9 }.agree(), Ok(1));
+        assert!(Preamble { version_min: 2, version_max: 9 }.agree().is_err());
+        assert!(Preamble { version_min: 0, version_max: 0 }.agree().is_err());
+    }
+
+    #[test]
+    fn finds_itself_behind_a_shell_greeting() {
+        let mut text = b"Welcome to carrack-host!\n".to_vec();
+        text.extend(Preamble::OURS.encode());
+        assert_eq!(Preamble::find(&text), Some(25));
+        assert_eq!(Preamble::find(b"Welcome"), None);
+        assert_eq!(Preamble::decode(b"0123456789abcdef"), Err(PreambleError::NotCarrack));
+    }
+}

@@ -1,0 +1,89 @@
+//! Between [`TransferSpec`] and its message: numbers from a peer become values that this build knows, or an error.
+
+use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
+use carrack_model::{Checksum, DialFrom, TransferSpec};
+
+use crate::message::{MessageError, Spec};
+
+impl From<&TransferSpec> for Spec {
+    fn from(spec: &TransferSpec) -> Spec {
+        Spec {
+            recursive: spec.recursive,
+            dry_run: spec.dry_run,
+            checksum: match spec.checksum {
+                Checksum::None => 0,
+                Checksum::Xxh3 => 1,
+                Checksum::Blake3 => 2,
+            },
+            report_digests: spec.report_digests,
+            slot_bytes: spec.slot_bytes,
+            streams: u32::from(spec.streams),
+            dial_from: match spec.dial_from {
+                DialFrom::Either => 0,
+                DialFrom::Source => 1,
+                DialFrom::Sink => 2,
+            },
+        }
+    }
+}
+
+impl TryFrom<&Spec> for TransferSpec {
+    type Error = MessageError;
+
+    fn try_from(message: &Spec) -> Result<TransferSpec, MessageError> {
+        let slot_bytes = message.slot_bytes as usize;
+        if !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&slot_bytes) || !slot_bytes.is_power_of_two() {
+            return Err(MessageError::OutOfRange("the slot size"));
+        }
+        if message.streams == 0 || message.streams > STREAMS_MAX as u32 {
+            return Err(MessageError::OutOfRange("the number of streams"));
+        }
+        Ok(TransferSpec {
+            recursive: message.recursive,
+            dry_run: message.dry_run,
+            checksum: match message.checksum {
+                0 => Checksum::None,
+                1 => Checksum::Xxh3,
+                2 => Checksum::Blake3,
+                _ => return Err(MessageError::OutOfRange("the checksum")),
+            },
+            report_digests: message.report_digests,
+            slot_bytes: message.slot_bytes,
+            streams: message.streams as u16,
+            dial_from: match message.dial_from {
+                0 => DialFrom::Either,
+                1 => DialFrom::Source,
+                2 => DialFrom::Sink,
+                _ => return Err(MessageError::OutOfRange("the dialling end")),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_specification_survives_the_wire() {
+        let spec =
+            TransferSpec { recursive: true, streams: 7, dial_from: DialFrom::Sink, ..Default::default() };
+        assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let good = Spec::from(&TransferSpec::default());
+        for bad in [
+            Spec { slot_bytes: 0, ..good.clone() },
+            Spec { slot_bytes: 1 << 30, ..good.clone() },
+            Spec { slot_bytes: (1 << 20) + 1, ..good.clone() },
+            Spec { streams: 0, ..good.clone() },
+            Spec { streams: 1000, ..good.clone() },
+            Spec { checksum: 3, ..good.clone() },
+            Spec { dial_from: 3, ..good.clone() },
+        ] {
+            assert!(TransferSpec::try_from(&bad).is_err(), "{bad:?}");
+        }
+    }
+}
