@@ -1,1 +1,9 @@
-//! Placeholder until its first module lands.
+//! The machine's memory and waiting: slot pools and the queues in which threads wait for them.
+//!
+//! Knows neither files nor peers. Topology and placement will join it.
+
+mod monitor;
+mod pool;
+
+pub use monitor::{Closed, Monitor};
+pub use pool::{PoolError, Slot, SlotPool};

@@ -1,0 +1,253 @@
+//! A resource that threads wait for, first come first served (L3).
+//!
+//! Each waiter sleeps by itself (`std::thread::park`), so a release wakes the one whose turn it is and nobody else:
+//! no thundering herd, no spinning. A newcomer queues behind those who wait already.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+
+/// The resource was closed while, or before, a thread waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("closed")]
+pub struct Closed;
+
+/// State of type `S`, and the threads that wait for it to allow something.
+pub struct Monitor<S> {
+    inner: Mutex<Inner<S>>,
+}
+
+struct Inner<S> {
+    state: S,
+    waiters: VecDeque<Arc<Waiter>>,
+    /// Releases that no waiter has used up yet: how far the chain of wake-ups has to reach.
+    wakes: usize,
+    closed: bool,
+}
+
+struct Waiter {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Waiter {
+    fn wake(&self) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.thread.unpark();
+        }
+    }
+
+    fn sleep(&self) {
+        while !self.woken.swap(false, Ordering::AcqRel) {
+            thread::park();
+        }
+    }
+}
+
+impl<S> Monitor<S> {
+    /// Guards `state`.
+    pub fn new(state: S) -> Monitor<S> {
+        Monitor { inner: Mutex::new(Inner { state, waiters: VecDeque::new(), wakes: 0, closed: false }) }
+    }
+
+    /// A panic while the lock was held ends the session elsewhere; the state itself is only ever replaced whole.
+    fn lock(&self) -> MutexGuard<'_, Inner<S>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at or changes the state without waking anybody.
+    pub fn with<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        change(&mut self.lock().state)
+    }
+
+    /// Changes the state so that one more waiter may go on, and wakes the one whose turn it is.
+    pub fn release<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        self.release_many(1, change)
+    }
+
+    /// Changes the state so that up to `count` waiters may go on.
+    pub fn release_many<R>(&self, count: usize, change: impl FnOnce(&mut S) -> R) -> R {
+        let mut inner = self.lock();
+        let result = change(&mut inner.state);
+        inner.wakes = inner.wakes.saturating_add(count).min(inner.waiters.len());
+        inner.wake_front();
+        result
+    }
+
+    /// Takes at once if nobody waits and `take` finds something.
+    pub fn try_take<R>(&self, take: impl FnOnce(&mut S) -> Option<R>) -> Option<R> {
+        let mut inner = self.lock();
+        if inner.closed || !inner.waiters.is_empty() {
+            return None;
+        }
+        take(&mut inner.state)
+    }
+
+    /// Waits for its turn and until `take` finds something.
+    pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, Closed> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(Closed);
+        }
+        if inner.waiters.is_empty()
+            && let Some(result) = take(&mut inner.state)
+        {
+            return Ok(result);
+        }
+        let waiter = Arc::new(Waiter { thread: thread::current(), woken: AtomicBool::new(false) });
+        inner.waiters.push_back(Arc::clone(&waiter));
+        self.wait_for_turn(inner, &waiter, take)
+    }
+
+    fn wait_for_turn<'a, R>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner<S>>,
+        waiter: &Arc<Waiter>,
+        mut take: impl FnMut(&mut S) -> Option<R>,
+    ) -> Result<R, Closed> {
+        loop {
+            drop(inner);
+            waiter.sleep();
+            inner = self.lock();
+            if inner.closed {
+                return Err(Closed);
+            }
+            let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
+            if !is_front {
+                continue;
+            }
+            if let Some(result) = take(&mut inner.state) {
+                inner.waiters.pop_front();
+                inner.wakes = inner.wakes.saturating_sub(1);
+                inner.wake_front();
+                return Ok(result);
+            }
+            inner.wakes = 0;
+        }
+    }
+
+    /// Ends all waiting, now and later.
+    pub fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        for waiter in inner.waiters.drain(..) {
+            waiter.wake();
+        }
+    }
+
+    /// Threads that wait now.
+    pub fn waiter_count(&self) -> usize {
+        self.lock().waiters.len()
+    }
+}
+
+impl<S> Inner<S> {
+    fn wake_front(&self) {
+        if self.wakes > 0
+            && let Some(front) = self.waiters.front()
+        {
+            front.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    fn take_one(count: &mut u32) -> Option<()> {
+        *count = count.checked_sub(1)?;
+        Some(())
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        while !condition() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let monitor = Arc::new(Monitor::new(0));
+        let (order, arrived) = mpsc::channel();
+        let threads: Vec<_> = (0..5)
+            .map(|i| {
+                let (monitor_i, order) = (Arc::clone(&monitor), order.clone());
+                let handle = thread::spawn(move || {
+                    monitor_i.take(take_one).unwrap();
+                    order.send(i).unwrap();
+                });
+                until(|| monitor.waiter_count() == i + 1);
+                handle
+            })
+            .collect();
+        for i in 0..5 {
+            monitor.release(|count| *count += 1);
+            assert_eq!(arrived.recv().unwrap(), i);
+        }
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
+    #[test]
+    fn releasing_many_wakes_many() {
+        let monitor = Arc::new(Monitor::new(0));
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let monitor = Arc::clone(&monitor);
+                thread::spawn(move || monitor.take(take_one))
+            })
+            .collect();
+        until(|| monitor.waiter_count() == 8);
+        monitor.release_many(8, |count| *count += 8);
+        threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
+        assert_eq!(monitor.with(|count| *count), 0);
+    }
+
+    #[test]
+    fn nobody_overtakes_those_who_wait() {
+        let monitor = Arc::new(Monitor::new(0));
+        let waiting = {
+            let monitor = Arc::clone(&monitor);
+            thread::spawn(move || monitor.take(|count| (*count >= 2).then(|| *count = 0)))
+        };
+        until(|| monitor.waiter_count() == 1);
+        monitor.release(|count| *count += 1);
+        assert_eq!(monitor.try_take(take_one), None);
+        monitor.release(|count| *count += 1);
+        waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn closing_ends_all_waiting() {
+        let monitor = Arc::new(Monitor::new(0));
+        let waiting = {
+            let monitor = Arc::clone(&monitor);
+            thread::spawn(move || monitor.take(take_one))
+        };
+        until(|| monitor.waiter_count() == 1);
+        monitor.close();
+        assert_eq!(waiting.join().unwrap(), Err(Closed));
+        assert_eq!(monitor.take(take_one), Err(Closed));
+    }
+
+    #[test]
+    fn nothing_is_lost_under_contention() {
+        let monitor = Arc::new(Monitor::new(3));
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let monitor = Arc::clone(&monitor);
+                thread::spawn(move || {
+                    for _ in 0..2_000 {
+                        monitor.take(take_one).unwrap();
+                        monitor.release(|count| *count += 1);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(monitor.with(|count| *count), 3);
+    }
+}
