@@ -63,11 +63,13 @@ pub enum FailureKind {
     BadName = 10,
     /// It would be copied into itself.
     IntoItself = 11,
+    /// It is a directory, and directories were not asked for.
+    IsDirectory = 12,
 }
 
 impl FailureKind {
     /// The kinds with their names in `--json` reports.
-    const NAMES: [(FailureKind, &'static str); 11] = [
+    const NAMES: [(FailureKind, &'static str); 12] = [
         (FailureKind::Missing, "missing"),
         (FailureKind::Unreadable, "unreadable"),
         (FailureKind::ReadError, "read-error"),
@@ -79,6 +81,7 @@ impl FailureKind {
         (FailureKind::Metadata, "metadata"),
         (FailureKind::BadName, "bad-name"),
         (FailureKind::IntoItself, "into-itself"),
+        (FailureKind::IsDirectory, "is-directory"),
     ];
 
     /// The name in `--json` reports.
@@ -98,7 +101,8 @@ impl FailureKind {
             | FailureKind::Unreadable
             | FailureKind::ReadError
             | FailureKind::Changed
-            | FailureKind::IntoItself => Side::Source,
+            | FailureKind::IntoItself
+            | FailureKind::IsDirectory => Side::Source,
             FailureKind::Corrupt => Side::Network,
             FailureKind::WriteError
             | FailureKind::NoSpace
@@ -120,7 +124,7 @@ impl FailureKind {
     pub fn retry(self) -> Retry {
         match self {
             FailureKind::Changed | FailureKind::Corrupt | FailureKind::ReadError => Retry::Now,
-            FailureKind::BadName | FailureKind::IntoItself => Retry::Never,
+            FailureKind::BadName | FailureKind::IntoItself | FailureKind::IsDirectory => Retry::Never,
             _ => Retry::Later,
         }
     }
@@ -133,6 +137,7 @@ impl FailureKind {
             FailureKind::NoSpace => "make room at the destination and run the same command again",
             FailureKind::InTheWay => "move away what stands there, or choose another destination",
             FailureKind::Corrupt => "memory or a network device damages data: check both hosts",
+            FailureKind::IsDirectory => "copy directories with -r",
             FailureKind::IntoItself => "choose a destination outside of the source",
             _ => return None,
         })

@@ -63,7 +63,9 @@ impl RangeSet {
     /// Takes a range out that an earlier `insert` put in.
     pub fn remove(&mut self, range: ByteRange) {
         let Some(end) = range.end() else { return };
-        let Some((s, e)) = self.runs.range(..=range.offset).next_back().map(|(&s, &e)| (s, e)) else { return };
+        let Some((s, e)) = self.runs.range(..=range.offset).next_back().map(|(&s, &e)| (s, e)) else {
+            return;
+        };
         if range.len == 0 || e < end {
             return;
         }

@@ -1,1 +1,16 @@
-//! Placeholder until its first module lands.
+//! What moves next and in which pieces: layouts, cutting into objects and bundles, queues for each target.
+//!
+//! A file lies on storage targets ([`Layout`]); a [`FileCursor`] cuts it into objects on stripe edges (L1), a
+//! [`Bundler`] gathers small files into bundles (M7), and [`TargetQueues`] hands both out, target by target (L2).
+//!
+//! Everything here is pure: no I/O, no clock, no threads, no chance. The simulator runs the same code.
+
+mod bundle;
+mod cut;
+mod layout;
+mod queue;
+
+pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
+pub use cut::{FileCursor, ObjectExtent};
+pub use layout::{Extent, Layout, SingleTarget, Striped};
+pub use queue::{Policy, RoundRobin, TargetQueues, TargetState};

@@ -1,1 +1,23 @@
-//! Placeholder until its first module lands.
+//! Moves slots between the two ends of a session.
+//!
+//! A session has several *endpoints* at each end; each moves one object at a time, in order. An endpoint is driven by
+//! whoever holds it: an I/O thread that lends it some patience, or the comm thread, which never waits. Everything that
+//! is common to all transports is in [`SendEndpoint`] and [`ReceiveEndpoint`] and checked by [`conformance`].
+//!
+//! Knows nothing of file names.
+
+pub mod conformance;
+mod endpoint;
+mod framing;
+mod link;
+mod loopback;
+mod rendezvous;
+mod tcp;
+
+pub use endpoint::{
+    Incoming, Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+};
+pub use link::{Link, LinkInput};
+pub use loopback::loopback_pair;
+pub use rendezvous::{DialError, Listener, PortRange, dial, local_addresses};
+pub use tcp::{TcpReceiver, TcpSender, prepare_stream};

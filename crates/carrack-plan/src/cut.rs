@@ -1,0 +1,161 @@
+//! Cuts one file into objects.
+//!
+//! Owns the position in a file up to which objects were handed out. Must not hold the objects: they are cut when
+//! somebody is free to read one, so that a file of any size costs the same memory. One thread at a time.
+
+use std::iter::FusedIterator;
+use std::sync::Arc;
+
+use carrack_model::{ByteRange, FileId, TargetId};
+
+use crate::Layout;
+
+/// An object to be read: a contiguous extent of one file on one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectExtent {
+    /// The file.
+    pub file: FileId,
+    /// Where the extent lies.
+    pub target: TargetId,
+    /// Which bytes of the file; never empty.
+    pub range: ByteRange,
+}
+
+/// Yields the objects of one file in the order of their offsets (L1).
+///
+/// No object crosses a stripe edge or is longer than `object_bytes`. Each starts a multiple of `object_bytes` after
+/// its stripe's start; where stripes are a multiple of `object_bytes`, that is also a multiple of it in the file, and
+/// the object is one subtree of the file's BLAKE3 tree.
+#[derive(Debug)]
+pub struct FileCursor {
+    file: FileId,
+    size: u64,
+    layout: Arc<dyn Layout>,
+    object_bytes: u64,
+    offset: u64,
+}
+
+impl FileCursor {
+    /// A cursor at the start of a file of `size` bytes. An empty file has no objects; it travels in a bundle.
+    ///
+    /// # Panics
+    /// If `object_bytes` is not a power of two.
+    pub fn new(file: FileId, size: u64, layout: Arc<dyn Layout>, object_bytes: u64) -> FileCursor {
+        assert!(object_bytes.is_power_of_two(), "object_bytes must be a power of two, not {object_bytes}");
+        FileCursor { file, size, layout, object_bytes, offset: 0 }
+    }
+
+    /// The file that is cut.
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Bytes that no object was cut from yet.
+    pub fn remaining_bytes(&self) -> u64 {
+        self.size - self.offset
+    }
+
+    /// Where the next object lies; nothing after the last one.
+    pub fn peek_target(&self) -> Option<TargetId> {
+        (self.offset < self.size).then(|| self.layout.extent_at(self.offset).target)
+    }
+}
+
+impl Iterator for FileCursor {
+    type Item = ObjectExtent;
+
+    /// Cuts the next object.
+    ///
+    /// # Panics
+    /// If the layout breaks its promise that an extent ends beyond the offset asked for.
+    fn next(&mut self) -> Option<ObjectExtent> {
+        if self.offset == self.size {
+            return None;
+        }
+        let extent = self.layout.extent_at(self.offset);
+        assert!(extent.end > self.offset, "{:?} has an empty extent at {}", self.layout, self.offset);
+        let end = self.offset.saturating_add(self.object_bytes).min(extent.end).min(self.size);
+        let range = ByteRange::new(self.offset, end - self.offset);
+        self.offset = end;
+        Some(ObjectExtent { file: self.file, target: extent.target, range })
+    }
+}
+
+impl FusedIterator for FileCursor {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{SingleTarget, Striped};
+
+    fn striped(target_count: u64, stripe_bytes: u64) -> Arc<dyn Layout> {
+        Arc::new(Striped::new((0..target_count).map(TargetId).collect(), stripe_bytes).unwrap())
+    }
+
+    #[test]
+    fn the_last_object_is_short() {
+        let layout = Arc::new(SingleTarget { target: TargetId(3) });
+        let mut cursor = FileCursor::new(FileId(1), 2_500, layout, 1_024);
+        assert_eq!(cursor.peek_target(), Some(TargetId(3)));
+        let lens: Vec<u64> = cursor.by_ref().map(|object| object.range.len).collect();
+        assert_eq!(lens, [1_024, 1_024, 452]);
+        assert_eq!((cursor.next(), cursor.peek_target(), cursor.remaining_bytes()), (None, None, 0));
+    }
+
+    #[test]
+    fn an_empty_file_has_no_objects() {
+        let mut cursor = FileCursor::new(FileId(1), 0, striped(2, 64), 1_024);
+        assert_eq!((cursor.peek_target(), cursor.next()), (None, None));
+    }
+
+    #[test]
+    fn the_largest_file_ends() {
+        let layout = Arc::new(SingleTarget { target: TargetId(3) });
+        let cursor = FileCursor::new(FileId(1), u64::MAX, layout, 1 << 63);
+        assert_eq!(cursor.map(|object| object.range.len).sum::<u64>(), u64::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "power of two")]
+    fn refuses_odd_object_sizes() {
+        FileCursor::new(FileId(1), 1, striped(2, 64), 1_000);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn cuts_every_byte_once_on_stripe_edges(
+            size in 0u64..300_000,
+            target_count in 1u64..6,
+            stripe_bytes in prop_oneof![1_000u64..100_000, (10u32..17).prop_map(|bits| 1u64 << bits)],
+            object_bits in 10u32..17,
+        ) {
+            let object_bytes = 1u64 << object_bits;
+            let layout = striped(target_count, stripe_bytes);
+            let mut cursor = FileCursor::new(FileId(9), size, Arc::clone(&layout), object_bytes);
+            let mut offset = 0;
+            while let Some(target) = cursor.peek_target() {
+                let object = cursor.next().unwrap();
+                let ByteRange { offset: start, len } = object.range;
+                prop_assert_eq!((object.file, object.target, start), (FileId(9), target, offset));
+                prop_assert!(len > 0 && len <= object_bytes);
+                prop_assert_eq!(layout.extent_at(start), layout.extent_at(start + len - 1));
+                prop_assert_eq!(layout.extent_at(start).target, target);
+                let stripe_start = if target_count == 1 { 0 } else { start - start % stripe_bytes };
+                prop_assert_eq!((start - stripe_start) % object_bytes, 0);
+                if stripe_bytes % object_bytes == 0 {
+                    prop_assert_eq!(start % object_bytes, 0);
+                }
+                let is_full = len == object_bytes || start + len == size;
+                prop_assert!(is_full || start + len == layout.extent_at(start).end, "cut without need");
+                offset += len;
+                prop_assert_eq!(cursor.remaining_bytes(), size - offset);
+            }
+            prop_assert_eq!(offset, size);
+            prop_assert_eq!(cursor.next(), None);
+        }
+    }
+}

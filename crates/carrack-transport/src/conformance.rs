@@ -1,0 +1,200 @@
+//! One suite that every transport has to pass. Each test gets a fresh pair of connected endpoints.
+//!
+//! A function and not a test of this crate, so that transports elsewhere can be held to it too.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_machine::{Slot, SlotPool};
+use carrack_model::{FileId, ObjectId};
+use carrack_wire::{FrameHeader, FrameKind};
+
+use crate::endpoint::{Incoming, Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState};
+
+/// Both ends of one connection.
+pub type Pair = (Box<dyn SendEndpoint>, Box<dyn ReceiveEndpoint>);
+
+const SLOT_BYTES: usize = 64 << 10;
+
+/// Runs the whole suite on pairs that `make` connects; panics where a transport does not keep to it.
+pub fn run(make: &dyn Fn() -> Pair) {
+    objects_arrive_whole_and_in_order(make());
+    an_empty_object_arrives(make());
+    a_full_endpoint_gives_the_object_back(make());
+    without_patience_nothing_waits(make());
+    patience_ends(make());
+    finishing_is_seen_after_the_last_object(make());
+    a_vanished_sender_is_noticed(make());
+    a_vanished_receiver_is_noticed(make());
+    slots_return_to_their_pool(make());
+}
+
+fn pool(slots: usize) -> SlotPool {
+    SlotPool::new((slots * SLOT_BYTES) as u64, SLOT_BYTES).expect("a small pool")
+}
+
+fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
+    let mut slot = slot;
+    slot.bytes_mut()[..len].fill(id as u8);
+    let header = FrameHeader {
+        kind: FrameKind::Object,
+        body_len: len as u32,
+        object: ObjectId(id),
+        file: FileId(1),
+        offset: id * 10,
+        table_len: 0,
+        check: [id as u8; 32],
+    };
+    Outgoing { header, slot }
+}
+
+fn send(sender: &mut dyn SendEndpoint, mut outgoing: Outgoing) {
+    loop {
+        match sender.post(outgoing) {
+            Ok(()) => break,
+            Err(back) => outgoing = back,
+        }
+        sender.advance(Patience::Brief).expect("the connection stands");
+    }
+    while sender.advance(Patience::Brief).expect("the connection stands") == SendState::Busy {}
+}
+
+fn receive(receiver: &mut dyn ReceiveEndpoint, slots: &SlotPool) -> Option<Incoming> {
+    loop {
+        match receiver.advance(Patience::Brief, slots).expect("the connection stands") {
+            Received::Object(incoming) => return Some(incoming),
+            Received::Pending => {}
+            Received::Closed => return None,
+        }
+    }
+}
+
+fn objects_arrive_whole_and_in_order((mut sender, mut receiver): Pair) {
+    let sending = thread::spawn(move || {
+        let slots = pool(2);
+        for id in 1..=200 {
+            let slot = slots.lease().expect("the pool is open");
+            send(&mut *sender, object(slot, id, (id as usize * 331) % SLOT_BYTES));
+        }
+        sender.finish().expect("idle");
+    });
+    let slots = pool(2);
+    for id in 1..=200u64 {
+        let incoming = receive(&mut *receiver, &slots).expect("200 objects");
+        assert_eq!(incoming.header.object, ObjectId(id));
+        assert_eq!(incoming.header.offset, id * 10);
+        assert_eq!(incoming.header.check, [id as u8; 32]);
+        assert_eq!(incoming.body().len(), (id as usize * 331) % SLOT_BYTES);
+        assert!(incoming.body().iter().all(|&b| b == id as u8), "object {id} is damaged");
+    }
+    assert!(receive(&mut *receiver, &slots).is_none());
+    sending.join().expect("the sender is content");
+}
+
+fn an_empty_object_arrives((mut sender, mut receiver): Pair) {
+    let slots = pool(2);
+    send(&mut *sender, object(slots.lease().expect("open"), 7, 0));
+    let incoming = receive(&mut *receiver, &slots).expect("an object");
+    assert_eq!((incoming.header.object, incoming.body().len()), (ObjectId(7), 0));
+}
+
+fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): Pair) {
+    let slots = pool(400);
+    let mut posted = 0u64;
+    let refused = loop {
+        let outgoing = object(slots.lease().expect("open"), posted + 1, SLOT_BYTES);
+        match sender.post(outgoing) {
+            Ok(()) => posted += 1,
+            Err(back) => break back,
+        }
+        let _ = sender.advance(Patience::None).expect("the connection stands");
+        assert!(posted < 300, "an endpoint that is never full would need unbounded memory");
+    };
+    assert_eq!(refused.header.object, ObjectId(posted + 1), "the same object comes back");
+    let receiving = thread::spawn(move || {
+        let slots = pool(400);
+        (0..=posted)
+            .map(|_| receive(&mut *receiver, &slots).expect("an object").header.object.0)
+            .collect::<Vec<_>>()
+    });
+    send(&mut *sender, refused);
+    let received = receiving.join().expect("the receiver is content");
+    assert_eq!(received, (1..=posted + 1).collect::<Vec<_>>());
+}
+
+fn without_patience_nothing_waits((_sender, mut receiver): Pair) {
+    let slots = pool(1);
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert!(matches!(receiver.advance(Patience::None, &slots), Ok(Received::Pending)));
+    }
+    // A hundred brief waits would be two seconds; a hundred system calls are not even a millisecond.
+    assert!(began.elapsed() < Duration::from_millis(100 * Patience::BRIEF_MS / 2));
+}
+
+fn patience_ends((_sender, mut receiver): Pair) {
+    let slots = pool(1);
+    assert!(matches!(receiver.advance(Patience::Brief, &slots), Ok(Received::Pending)));
+}
+
+fn finishing_is_seen_after_the_last_object((mut sender, mut receiver): Pair) {
+    let slots = pool(2);
+    send(&mut *sender, object(slots.lease().expect("open"), 1, 100));
+    sender.finish().expect("idle");
+    assert!(receive(&mut *receiver, &slots).is_some());
+    assert!(receive(&mut *receiver, &slots).is_none());
+}
+
+fn a_vanished_sender_is_noticed((sender, mut receiver): Pair) {
+    drop(sender);
+    assert!(receive(&mut *receiver, &pool(1)).is_none());
+}
+
+fn a_vanished_receiver_is_noticed((mut sender, receiver): Pair) {
+    drop(receiver);
+    let slots = pool(4);
+    let failed = (0..1000).any(|id| {
+        let Some(slot) = slots.try_lease() else { return true };
+        sender.post(object(slot, id, SLOT_BYTES)).is_err() || sender.advance(Patience::Brief).is_err()
+    });
+    assert!(failed, "sending to nobody goes on for ever");
+}
+
+fn slots_return_to_their_pool((mut sender, mut receiver): Pair) {
+    let (at_source, at_sink) = (Arc::new(pool(3)), pool(3));
+    for id in 1..=20 {
+        send(&mut *sender, object(at_source.lease().expect("open"), id, 1000));
+        drop(receive(&mut *receiver, &at_sink));
+    }
+    drop((sender, receiver));
+    assert_eq!((at_source.free_count(), at_sink.free_count()), (3, 3));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TcpReceiver, TcpSender, loopback_pair, prepare_stream};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn loopback_conforms() {
+        run(&|| {
+            let (sender, receiver) = loopback_pair().unwrap();
+            (Box::new(sender), Box::new(receiver))
+        });
+    }
+
+    #[test]
+    fn tcp_conforms() {
+        run(&|| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let dialled = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let accepted = listener.accept().unwrap().0;
+            for stream in [&dialled, &accepted] {
+                prepare_stream(stream, Duration::ZERO).unwrap();
+            }
+            (Box::new(TcpSender::new(dialled)), Box::new(TcpReceiver::new(accepted, SLOT_BYTES as u32)))
+        });
+    }
+}

@@ -1,0 +1,110 @@
+//! The seam between the engine and the transports.
+
+use std::os::fd::BorrowedFd;
+
+use carrack_machine::{Slot, SlotPool};
+use carrack_wire::{FrameError, FrameHeader};
+
+/// How long a call may wait for the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Not at all: for the comm thread.
+    None,
+    /// About [`Patience::BRIEF_MS`]: for an I/O thread that has nothing better to do.
+    Brief,
+}
+
+impl Patience {
+    /// Long enough that a peer that keeps up is never given back to the comm thread between two objects, short enough
+    /// that an I/O thread soon goes on reading ahead when the network stalls.
+    pub const BRIEF_MS: u64 = 20;
+}
+
+/// An object on its way out. The body is the first `header.body_len` bytes of the slot.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Its body.
+    pub slot: Slot,
+}
+
+/// An object that arrived. The body is the first `header.body_len` bytes of the slot, not checked yet.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Its header, checked for layout and limits only.
+    pub header: FrameHeader,
+    /// Its body.
+    pub slot: Slot,
+}
+
+impl Incoming {
+    /// The body.
+    pub fn body(&self) -> &[u8] {
+        &self.slot.bytes()[..self.header.body_len as usize]
+    }
+}
+
+/// What a sending endpoint is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendState {
+    /// Nothing is left to send; the slot is back in its pool.
+    Idle,
+    /// The other end doesn't take more at present.
+    Busy,
+}
+
+/// What a receiving endpoint found.
+#[derive(Debug)]
+pub enum Received {
+    /// A whole object.
+    Object(Incoming),
+    /// Nothing (more) at present.
+    Pending,
+    /// The other end closed the endpoint after its last object.
+    Closed,
+}
+
+/// Why an endpoint can't go on. All of them end the session.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The connection broke.
+    #[error("the data connection broke: {0}")]
+    Io(#[from] std::io::Error),
+    /// The other end closed in the middle of an object.
+    #[error("the data connection was closed in the middle of an object")]
+    Truncated,
+    /// The other end sent what is not a frame.
+    #[error("the peer broke the protocol: {0}")]
+    Frame(#[from] FrameError),
+    /// The other end sent an object without a credit.
+    #[error("the peer broke the protocol: an object without a credit")]
+    NoCredit,
+    /// A control frame on a data connection.
+    #[error("the peer broke the protocol: a control message on a data connection")]
+    ControlOnData,
+}
+
+/// The source's end.
+pub trait SendEndpoint: Send {
+    /// Takes an object, or gives it back while another is under way: "full" is flow control, not an error.
+    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing>;
+
+    /// Moves on with what was posted.
+    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError>;
+
+    /// Writable, as `poll` says it, when a `Busy` endpoint may move on.
+    fn readiness(&self) -> BorrowedFd<'_>;
+
+    /// Says that no object follows. Only while idle.
+    fn finish(&mut self) -> Result<(), TransportError>;
+}
+
+/// The sink's end.
+pub trait ReceiveEndpoint: Send {
+    /// Receives on, leasing a slot when an object begins.
+    fn advance(&mut self, patience: Patience, slots: &SlotPool) -> Result<Received, TransportError>;
+
+    /// Readable when a `Pending` endpoint may move on.
+    fn readiness(&self) -> BorrowedFd<'_>;
+}
