@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn a_section_starts_only_where_an_entry_of_it_fits() {
         let limits = BundleLimits { object_bytes: SLOT_BYTES_MIN as u64, ..LIMITS };
-        for (free_bytes, bundle_count) in [(25 + 81, 1), (25 + 80, 2), (81, 2), (25, 2), (0, 2)] {
-            let filling = SLOT_BYTES_MIN as u64 - 1 - (25 + 81) - free_bytes;
+        for (free_bytes, bundle_count) in [(33 + 81, 1), (33 + 80, 2), (81, 2), (33, 2), (0, 2)] {
+            let filling = SLOT_BYTES_MIN as u64 - 1 - (33 + 81) - free_bytes;
             let first = section(b"d", None, vec![file(b"a", filling)]);
             let work = bundle_all(limits, vec![first, section(b"e", None, vec![file(b"b", 0)])]);
             assert_eq!(work.len(), bundle_count, "{free_bytes} bytes free");

@@ -1,1 +1,30 @@
-//! Placeholder until its first module lands.
+//! Everything that touches a file system: the parallel scan, reading at the source, writing at the sink, safe path
+//! resolution beneath a held directory, and which storage target a file lives on.
+//!
+//! Plain system calls through `rustix`, Linux 4.18 or newer; newer calls have fallbacks. Nothing here chooses what to
+//! read next, knows a network, or starts a thread (the scan excepted, which ends its threads before it returns).
+
+mod beneath;
+mod directory_spool;
+mod growing_file;
+mod root;
+mod scan;
+mod scratch;
+mod sink_error;
+mod sink_file;
+mod source_error;
+mod source_file;
+mod status;
+mod target;
+
+pub use directory_spool::DirectorySpool;
+pub use growing_file::GrowingFile;
+pub use root::Root;
+pub use scan::{Found, RootKind, Scan, ScanRoot};
+pub use scratch::ScratchNames;
+pub use sink_error::SinkError;
+pub use sink_file::{clear_umask, place_small, place_symlink};
+pub use source_error::SourceError;
+pub use source_file::{Expected, SmallFile, SourceFile, read_small};
+pub use status::{FileStamp, Identity};
+pub use target::{Medium, StorageTarget};
