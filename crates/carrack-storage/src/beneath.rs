@@ -1,0 +1,150 @@
+//! How a relative path is resolved beneath a held directory without ever leaving it.
+//!
+//! `openat2` does it in the kernel with one call for each 4 KiB of path; kernels before 5.6 (and seccomp filters of that
+//! time) get a walk component by component. Neither follows a symbolic link, and `..` can't occur in a [`RelPath`].
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use carrack_model::RelPath;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::{Errno, Result};
+
+/// Longest path that one system call takes (`PATH_MAX` without its NUL).
+const PIECE_BYTES_MAX: usize = 4_095;
+
+/// How often `openat2` is asked again when a concurrent rename made it give up; after that the walk by components,
+/// which can't be disturbed so, decides.
+const ATTEMPTS_MAX: usize = 8;
+
+/// A directory to read from and to resolve names in.
+pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory to resolve names in only; needs no permission to read it.
+pub(crate) const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens the directory `path` beneath `base` with `flags`.
+///
+/// A symbolic link in the way is `ELOOP` or `ENOTDIR`.
+pub(crate) fn open_beneath(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
+    if path.is_root() {
+        return openat(base, c".", flags, Mode::empty());
+    }
+    match openat2_is_there() {
+        true => by_pieces(base, path.as_bytes(), flags),
+        false => by_components(base, path.components(), flags),
+    }
+}
+
+/// Opens the one name `name` in `base` with `flags` and without following a link.
+pub(crate) fn open_child(base: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    openat(base, name, flags | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// Decided once for the process: a filter that answers `EPERM` does so for every call.
+fn openat2_is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| {
+        let probe = openat2(CWD, c".", PASSAGE, Mode::empty(), ResolveFlags::BENEATH);
+        !matches!(probe, Err(Errno::NOSYS | Errno::PERM))
+    })
+}
+
+fn by_pieces(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    let mut rest = path;
+    let mut held: Option<OwnedFd> = None;
+    loop {
+        let from = held.as_ref().map_or(base, AsFd::as_fd);
+        let (piece, after) = cut_piece(rest);
+        if after.is_empty() {
+            return resolve_piece(from, piece, flags);
+        }
+        held = Some(resolve_piece(from, piece, PASSAGE)?);
+        rest = after;
+    }
+}
+
+/// As many whole components as one system call takes, and what follows them.
+fn cut_piece(path: &[u8]) -> (&[u8], &[u8]) {
+    if path.len() <= PIECE_BYTES_MAX {
+        return (path, b"");
+    }
+    match path[..=PIECE_BYTES_MAX].iter().rposition(|&b| b == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (path, b""),
+    }
+}
+
+fn resolve_piece(base: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..ATTEMPTS_MAX {
+        match openat2(base, piece, flags, Mode::empty(), how) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            answer => return answer,
+        }
+    }
+    by_components(base, piece.split(|&b| b == b'/'), flags)
+}
+
+fn by_components<'a>(
+    base: BorrowedFd<'_>,
+    components: impl Iterator<Item = &'a [u8]>,
+    flags: OFlags,
+) -> Result<OwnedFd> {
+    let mut components = components.peekable();
+    let mut held: Option<OwnedFd> = None;
+    while let Some(component) = components.next() {
+        let from = held.as_ref().map_or(base, AsFd::as_fd);
+        let flags = if components.peek().is_some() { PASSAGE } else { flags };
+        held = Some(open_child(from, component, flags)?);
+    }
+    held.ok_or(Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Identity;
+    use std::os::unix::fs::symlink;
+
+    fn identity(fd: Result<OwnedFd>) -> Identity {
+        Identity::of_open(fd.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn both_ways_find_the_same_directory_and_refuse_links() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+        symlink("b", dir.path().join("a/link")).unwrap();
+        symlink("/", dir.path().join("root")).unwrap();
+        let base = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
+        let path = RelPath::new(b"a/b/c").unwrap();
+        let whole = identity(by_pieces(base.as_fd(), path.as_bytes(), DIRECTORY));
+        assert_eq!(whole, identity(by_components(base.as_fd(), path.components(), DIRECTORY)));
+        for planted in [&b"a/link/c"[..], b"root/etc", b"a/link", b"root"] {
+            let path = RelPath::new(planted).unwrap();
+            for refused in [
+                by_pieces(base.as_fd(), planted, DIRECTORY),
+                by_components(base.as_fd(), path.components(), DIRECTORY),
+            ] {
+                assert!(matches!(refused, Err(Errno::LOOP | Errno::NOTDIR)), "{planted:?} {refused:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_hold_whole_components_and_lose_none() {
+        let path = [b"x".repeat(200), b"/".to_vec()].concat().repeat(300);
+        let path = &path[..path.len() - 1];
+        let (mut rest, mut rebuilt) = (path, Vec::new());
+        while !rest.is_empty() {
+            let (piece, after) = cut_piece(rest);
+            assert!(piece.len() <= PIECE_BYTES_MAX && !piece.ends_with(b"/") && !piece.starts_with(b"/"));
+            rebuilt.push(piece.to_vec());
+            rest = after;
+        }
+        assert_eq!(rebuilt.join(&b'/'), path);
+        let exact = [b"a".repeat(4_095), b"b".to_vec()].join(&b'/');
+        assert_eq!(cut_piece(&exact), (&exact[..4_095], &b"b"[..]));
+    }
+}

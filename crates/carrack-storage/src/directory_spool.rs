@@ -1,0 +1,322 @@
+//! The directories of a transfer whose mode and times are set at its very end, when nothing is created in them any more.
+//!
+//! Memory is bounded: beyond [`SPOOL_BYTES_MAX`] the records go to an unlinked file at the destination. One thread at a
+//! time.
+//!
+//! Records are read back last first, so children mostly come before their parents; parallel threads don't promise it.
+//! It matters only where a parent will lack its owner's search permission and so would shut its children off: such
+//! directories are left for further rounds, one for each depth at which there are any, deepest first. A directory's
+//! times don't depend on the order, as setting the metadata of what is in it does not change them.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use carrack_model::{EntryFailure, FailureKind, Metadata, RelPath, Timestamp};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
+
+use crate::sink_file::{set_mode, set_mtime};
+use crate::{Root, ScratchNames, SinkError};
+
+/// Records kept in memory: about 50,000 directories.
+const SPOOL_BYTES_MAX: usize = 4 << 20;
+
+/// What follows the path in a record: mode (4 bytes), seconds (8), nanoseconds (4), bytes of the path (2), all in
+/// little-endian order. It stands last so that records can be read backwards.
+const TRAILER_BYTES: usize = 18;
+
+/// The owner's permission to search a directory.
+const OWNER_SEARCH: u32 = 0o100;
+
+/// Directories to be finished, see the module's comment.
+#[derive(Debug)]
+pub struct DirectorySpool {
+    root: Arc<Root>,
+    records: Vec<u8>,
+    spilled: Option<Spilled>,
+}
+
+/// Blocks of whole records in a file without a name.
+#[derive(Debug)]
+struct Spilled {
+    file: File,
+    /// Where each block ends.
+    ends: Vec<u64>,
+}
+
+impl DirectorySpool {
+    /// For directories beneath `root`.
+    pub fn new(root: Arc<Root>) -> DirectorySpool {
+        DirectorySpool { root, records: Vec::new(), spilled: None }
+    }
+
+    /// Remembers that the directory `path` gets `metadata` at the end.
+    ///
+    /// # Errors
+    /// Where the records no longer fit into memory and can't be written at the destination either.
+    pub fn note(&mut self, path: &RelPath, metadata: &Metadata) -> Result<(), SinkError> {
+        if self.records.len() + path.as_bytes().len() + TRAILER_BYTES > SPOOL_BYTES_MAX {
+            self.spill()?;
+        }
+        append_record(&mut self.records, path, metadata);
+        Ok(())
+    }
+
+    /// Sets the metadata of all directories; returns how many succeeded and calls `failed` for each other.
+    pub fn finish(mut self, mut failed: impl FnMut(EntryFailure)) -> u64 {
+        let mut done_count = 0;
+        let mut closed_depths = BTreeSet::new();
+        let records = std::mem::take(&mut self.records);
+        let root = Arc::clone(&self.root);
+        let mut apply = |path: &RelPath, metadata: &Metadata| match set_metadata(&root, path, metadata) {
+            Ok(()) => done_count += 1,
+            Err(error) => failed(failure(&root, path, &error)),
+        };
+        let mut read = self.for_each(&records, |path, metadata| {
+            if is_closed(metadata) {
+                closed_depths.insert(path.components().count());
+            } else {
+                apply(path, metadata);
+            }
+        });
+        for depth in closed_depths.into_iter().rev() {
+            read = read.and(self.for_each(&records, |path, metadata| {
+                if is_closed(metadata) && path.components().count() == depth {
+                    apply(path, metadata);
+                }
+            }));
+        }
+        if let Err(error) = read {
+            let error = SinkError::Metadata { action: "reading the list of directories back", error };
+            failed(failure(&root, &RelPath::root(), &error));
+        }
+        done_count
+    }
+
+    fn spill(&mut self) -> Result<(), SinkError> {
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            none => none.insert(Spilled { file: nameless_file(&self.root)?, ends: Vec::new() }),
+        };
+        let start = spilled.ends.last().copied().unwrap_or(0);
+        spilled.file.write_all_at(&self.records, start).map_err(spill_error)?;
+        spilled.ends.push(start + self.records.len() as u64);
+        self.records.clear();
+        Ok(())
+    }
+
+    /// Calls `visit` for every record, the last one first.
+    fn for_each(&self, newest: &[u8], mut visit: impl FnMut(&RelPath, &Metadata)) -> io::Result<()> {
+        for_each_record(newest, &mut visit)?;
+        let Some(Spilled { file, ends }) = &self.spilled else { return Ok(()) };
+        let mut block = Vec::new();
+        for index in (0..ends.len()).rev() {
+            let start = if index == 0 { 0 } else { ends[index - 1] };
+            block.resize((ends[index] - start) as usize, 0);
+            file.read_exact_at(&mut block, start)?;
+            for_each_record(&block, &mut visit)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the directory will shut off what is in it.
+fn is_closed(metadata: &Metadata) -> bool {
+    metadata.mode & OWNER_SEARCH == 0
+}
+
+fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata) {
+    let path = path.as_bytes();
+    let path_bytes = u16::try_from(path.len()).expect("PATH_BYTES_MAX is 65,535");
+    records.extend_from_slice(path);
+    records.extend_from_slice(&metadata.mode.to_le_bytes());
+    records.extend_from_slice(&metadata.mtime.seconds.to_le_bytes());
+    records.extend_from_slice(&metadata.mtime.nanoseconds.to_le_bytes());
+    records.extend_from_slice(&path_bytes.to_le_bytes());
+}
+
+fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &Metadata)) -> io::Result<()> {
+    let mut rest = records;
+    while !rest.is_empty() {
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a damaged record");
+        let (before, path, metadata) = last_record(rest).ok_or_else(damaged)?;
+        visit(&path, &metadata);
+        rest = before;
+    }
+    Ok(())
+}
+
+/// The last record and what stands before it.
+fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, Metadata)> {
+    let (rest, path_bytes) = records.split_last_chunk::<2>()?;
+    let (rest, nanoseconds) = rest.split_last_chunk::<4>()?;
+    let (rest, seconds) = rest.split_last_chunk::<8>()?;
+    let (rest, mode) = rest.split_last_chunk::<4>()?;
+    let start = rest.len().checked_sub(u16::from_le_bytes(*path_bytes).into())?;
+    let (before, path) = rest.split_at(start);
+    let seconds = i64::from_le_bytes(*seconds);
+    let mtime = Timestamp { seconds, nanoseconds: u32::from_le_bytes(*nanoseconds) };
+    let metadata = Metadata { mode: u32::from_le_bytes(*mode), mtime };
+    Some((before, RelPath::new(path).ok()?, metadata))
+}
+
+fn set_metadata(root: &Root, path: &RelPath, metadata: &Metadata) -> Result<(), SinkError> {
+    let handle = root.open_directory(path).map_err(SinkError::of_directory)?;
+    set_mode(handle.as_fd(), metadata.mode).and(set_mtime(handle.as_fd(), metadata.mtime))
+}
+
+fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
+    let kind = match error.kind() {
+        FailureKind::InTheWay => FailureKind::InTheWay,
+        _ => FailureKind::Metadata,
+    };
+    EntryFailure { path: root.full_path(path, b""), kind, detail: error.to_string() }
+}
+
+/// A file at the destination that vanishes with its descriptor.
+fn nameless_file(root: &Root) -> Result<File, SinkError> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    match openat(root, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+        Ok(file) => Ok(file.into()),
+        Err(_) => unlinked_file(root, mode).map_err(|error| spill_error(error.into())),
+    }
+}
+
+/// For file systems without `O_TMPFILE`.
+fn unlinked_file(root: &Root, mode: Mode) -> Result<File, Errno> {
+    let scratch = ScratchNames::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let (file, temporary) = scratch.create(b"directories", |free| openat(root, free, flags, mode))?;
+    unlinkat(root, temporary.as_bytes(), AtFlags::empty())?;
+    Ok(file.into())
+}
+
+fn spill_error(error: io::Error) -> SinkError {
+    let action = "writing the list of directories";
+    match Errno::from_io_error(&error) {
+        Some(errno) => SinkError::writing(action, errno),
+        None => SinkError::Write { action, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn rel(path: impl AsRef<[u8]>) -> RelPath {
+        RelPath::new(path.as_ref()).unwrap()
+    }
+
+    fn metadata(mode: u32, seconds: i64) -> Metadata {
+        Metadata { mode, mtime: Timestamp { seconds, nanoseconds: 987_654_321 } }
+    }
+
+    fn fixture() -> (tempfile::TempDir, Arc<Root>) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        (dir, root)
+    }
+
+    #[test]
+    fn sets_modes_and_times_whatever_the_order_of_noting() {
+        let (dir, root) = fixture();
+        root.make_directory(&rel("a/b/c")).unwrap();
+        // Parents come last, as threads may do it, and would shut off what is in them.
+        let mut spool = DirectorySpool::new(Arc::clone(&root));
+        let noted = [("a/b/c", 0o1777, 3), ("a/b", 0o000, 2), ("a", 0o600, 1), ("", 0o755, 0)];
+        for (path, mode, seconds) in noted {
+            spool.note(&rel(path), &metadata(mode, seconds)).unwrap();
+        }
+        assert_eq!(spool.finish(|failure| panic!("{failure}")), 4);
+        for (path, mode, seconds) in noted {
+            match fs::metadata(dir.path().join(path)) {
+                Ok(found) => {
+                    assert_eq!((found.mode() & 0o7777, found.mtime()), (mode, seconds));
+                    assert_eq!(found.mtime_nsec(), 987_654_321);
+                }
+                Err(error) => println!("skipped {path}, only root can look: {error}"),
+            }
+        }
+        for path in ["a", "a/b"] {
+            fs::set_permissions(dir.path().join(path), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed_and_failures_are_told() {
+        let (dir, root) = fixture();
+        let outside = tempfile::tempdir().unwrap();
+        let before = fs::metadata(outside.path()).unwrap();
+        symlink(outside.path(), dir.path().join("link")).unwrap();
+        fs::create_dir(dir.path().join("good")).unwrap();
+        let mut spool = DirectorySpool::new(root);
+        for path in ["link", "good", "gone"] {
+            spool.note(&rel(path), &metadata(0o777, 5)).unwrap();
+        }
+        let mut failures = Vec::new();
+        assert_eq!(spool.finish(|failure| failures.push(failure)), 1);
+        let kinds: Vec<_> = failures.iter().map(|failure| failure.kind).collect();
+        assert_eq!(kinds, [FailureKind::Metadata, FailureKind::InTheWay]);
+        assert!(failures[1].path.ends_with(b"/link"));
+        let after = fs::metadata(outside.path()).unwrap();
+        assert_eq!((after.mode(), after.mtime()), (before.mode(), before.mtime()));
+    }
+
+    #[test]
+    fn many_records_spill_and_come_back_last_first() {
+        let (dir, root) = fixture();
+        let mut spool = DirectorySpool::new(root);
+        let long = vec![vec![b'x'; 250]; 40].join(&b'/');
+        let path_of = |n: u32| rel([format!("{n}/").as_bytes(), &long].concat());
+        for n in 0..1_000 {
+            spool.note(&path_of(n), &metadata(n, n.into())).unwrap();
+        }
+        let blocks = spool.spilled.as_ref().unwrap().ends.len();
+        assert!(blocks >= 2 && spool.records.len() <= SPOOL_BYTES_MAX);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the spool has no name");
+        let mut expected = (0..1_000).rev();
+        let records = spool.records.clone();
+        let visit = |path: &RelPath, found: &Metadata| {
+            let n = expected.next().unwrap();
+            assert_eq!((path, found), (&path_of(n), &metadata(n, n.into())));
+        };
+        spool.for_each(&records, visit).unwrap();
+        assert!(expected.next().is_none());
+    }
+
+    #[test]
+    fn spilled_directories_are_finished_too() {
+        let (dir, root) = fixture();
+        let path = rel("d");
+        root.make_directory(&path).unwrap();
+        let mut spool = DirectorySpool::new(root);
+        let mut count = 0;
+        while spool.spilled.is_none() {
+            spool.note(&path, &metadata(0o711, 7)).unwrap();
+            count += 1;
+        }
+        assert_eq!(spool.finish(|failure| panic!("{failure}")), count);
+        assert_eq!(fs::metadata(dir.path().join("d")).unwrap().mtime(), 7);
+    }
+
+    #[test]
+    fn a_file_is_nameless_without_the_kernels_help_too() {
+        let (dir, root) = fixture();
+        let file = unlinked_file(&root, Mode::RUSR | Mode::WUSR).unwrap();
+        file.write_all_at(b"x", 0).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn damaged_records_are_told() {
+        assert!(for_each_record(&[1; 5], &mut |_, _| {}).is_err());
+        assert!(for_each_record(&[0xff; 40], &mut |_, _| {}).is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! A held directory beneath which names are resolved, at both ends.
+//!
+//! Owns one descriptor. Never resolves a path by way of the current directory, a symbolic link or `..`, so whatever a
+//! hostile peer names stays beneath it. Used by any number of threads at once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use carrack_model::RelPath;
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
+
+use crate::Identity;
+use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
+
+/// Mode of a directory while it is filled; its own is set at the end (see [`crate::DirectorySpool`]).
+const WORKING_MODE: Mode = Mode::RWXU;
+
+/// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
+const ANCESTORS_MAX: usize = 65_536;
+
+/// A directory that the user named, held open (as `O_PATH`: it need not be readable).
+#[derive(Debug)]
+pub struct Root {
+    handle: OwnedFd,
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Root {
+    /// Holds the directory `path`; links in it are followed, as the user named them.
+    ///
+    /// # Errors
+    /// What `open` says; `ENOTDIR` if it is no directory.
+    pub fn open(path: &Path) -> io::Result<Root> {
+        let handle = openat(CWD, path, PASSAGE, Mode::empty())?;
+        let identity = Identity::of_open(&handle)?;
+        Ok(Root { handle, path: path.to_path_buf(), identity })
+    }
+
+    /// Which directory it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The path as it was given to [`Root::open`].
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Itself and every directory above it, up to `/`: whoever is among them contains this one.
+    ///
+    /// # Errors
+    /// What `open` and `stat` say of a parent.
+    pub fn ancestors(&self) -> io::Result<Vec<Identity>> {
+        let mut found = vec![self.identity];
+        let mut held = openat(&self.handle, c"..", PASSAGE, Mode::empty())?;
+        while found.len() < ANCESTORS_MAX {
+            let identity = Identity::of_open(&held)?;
+            if found.last() == Some(&identity) {
+                break;
+            }
+            found.push(identity);
+            held = openat(&held, c"..", PASSAGE, Mode::empty())?;
+        }
+        Ok(found)
+    }
+
+    /// Opens the directory `path` beneath this one for reading; the empty path is this one.
+    ///
+    /// # Errors
+    /// `ELOOP` or `ENOTDIR` where a link or a file stands in the way, else what `open` says.
+    pub fn open_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        Ok(open_beneath(self.as_fd(), path, DIRECTORY)?)
+    }
+
+    /// As [`Root::open_directory`], and what is missing of `path` is created with mode 0700.
+    ///
+    /// Several threads may create the same directory at once.
+    ///
+    /// # Errors
+    /// As [`Root::open_directory`]; what `mkdir` says.
+    pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        match open_beneath(self.as_fd(), path, DIRECTORY) {
+            Err(Errno::NOENT) => Ok(self.make_missing(path)?),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// Usually only the last component is missing; else the walk starts at the root.
+    fn make_missing(&self, path: &RelPath) -> Result<OwnedFd, Errno> {
+        let Some((parent, name)) = path.split_last() else { return Err(Errno::NOENT) };
+        match open_beneath(self.as_fd(), &parent, PASSAGE) {
+            Ok(parent) => make_child(parent.as_fd(), name, DIRECTORY),
+            Err(Errno::NOENT) => self.make_all(path),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn make_all(&self, path: &RelPath) -> Result<OwnedFd, Errno> {
+        let mut components = path.components().peekable();
+        let mut held: Option<OwnedFd> = None;
+        while let Some(name) = components.next() {
+            let from = held.as_ref().map_or(self.as_fd(), AsFd::as_fd);
+            let flags = if components.peek().is_some() { PASSAGE } else { DIRECTORY };
+            held = Some(match open_child(from, name, flags) {
+                Err(Errno::NOENT) => make_child(from, name, flags)?,
+                answer => answer?,
+            });
+        }
+        held.ok_or(Errno::NOENT)
+    }
+
+    /// What the user knows `name` in `directory` beneath this root as.
+    pub fn full_path(&self, directory: &RelPath, name: &[u8]) -> Box<[u8]> {
+        let mut full = self.path.as_os_str().as_bytes().to_vec();
+        for part in [directory.as_bytes(), name] {
+            if part.is_empty() {
+                continue;
+            }
+            if !full.is_empty() && !full.ends_with(b"/") {
+                full.push(b'/');
+            }
+            full.extend_from_slice(part);
+        }
+        full.into_boxed_slice()
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+fn make_child(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    match mkdirat(parent, name, WORKING_MODE) {
+        Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn rel(path: &[u8]) -> RelPath {
+        RelPath::new(path).unwrap()
+    }
+
+    #[test]
+    fn follows_links_in_the_given_path_only() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("real")).unwrap();
+        symlink("real", dir.path().join("link")).unwrap();
+        let root = Root::open(&dir.path().join("link")).unwrap();
+        assert_eq!(root.identity().ino, fs::metadata(dir.path().join("real")).unwrap().ino());
+        assert!(Root::open(&dir.path().join("nothing")).is_err());
+    }
+
+    #[test]
+    fn a_planted_link_stops_both_opening_and_making() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), dir.path().join("out")).unwrap();
+        fs::write(dir.path().join("file"), b"x").unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        for planted in [&b"out"[..], b"out/new", b"out/new/deep", b"file", b"file/new"] {
+            for answer in [root.open_directory(&rel(planted)), root.make_directory(&rel(planted))] {
+                let errno = Errno::from_io_error(&answer.unwrap_err()).unwrap();
+                assert!(matches!(errno, Errno::LOOP | Errno::NOTDIR), "{planted:?}: {errno:?}");
+            }
+        }
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn makes_what_is_missing_with_mode_0700() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let path = rel(b"a/b\xff/new\nline");
+        let made = Identity::of_open(root.make_directory(&path).unwrap()).unwrap();
+        assert_eq!(made, Identity::of_open(root.open_directory(&path).unwrap()).unwrap());
+        assert_eq!(fs::metadata(dir.path().join("a")).unwrap().permissions().mode() & 0o7777, 0o700);
+        let itself = Identity::of_open(root.make_directory(&RelPath::root()).unwrap()).unwrap();
+        assert_eq!(itself, root.identity());
+    }
+
+    #[test]
+    fn threads_may_race_to_make_the_same_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let made = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let numbers = 0..50;
+                        let paths = numbers.map(|n| rel(format!("x/{n}/y/{n}").as_bytes()));
+                        paths.filter(|path| root.make_directory(path).is_ok()).count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(made, 400);
+    }
+
+    #[test]
+    fn paths_beyond_path_max_are_made_and_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let path = RelPath::new(&vec![vec![b'd'; 200]; 300].join(&b'/')).unwrap();
+        assert!(path.as_bytes().len() > 60_000);
+        let made = Identity::of_open(root.make_directory(&path).unwrap()).unwrap();
+        assert_eq!(made, Identity::of_open(root.open_directory(&path).unwrap()).unwrap());
+        let next = path.join(b"e").unwrap();
+        assert!(root.make_directory(&next).is_ok());
+    }
+
+    #[test]
+    fn ancestors_lead_to_the_top() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        let above = Root::open(dir.path()).unwrap();
+        let ancestors = Root::open(&dir.path().join("a")).unwrap().ancestors().unwrap();
+        assert_eq!(ancestors[1], above.identity());
+        assert_eq!(*ancestors.last().unwrap(), Root::open(Path::new("/")).unwrap().identity());
+    }
+
+    #[test]
+    fn shows_paths_as_the_user_gave_them() {
+        let root = Root::open(Path::new("/")).unwrap();
+        assert_eq!(&*root.full_path(&rel(b"a/b"), b"c"), b"/a/b/c");
+        let root = Root::open(Path::new(".")).unwrap();
+        assert_eq!(&*root.full_path(&RelPath::root(), b"c"), b"./c");
+        assert_eq!(&*root.full_path(&RelPath::root(), b""), b".");
+    }
+}

@@ -1,0 +1,134 @@
+//! What one name is: an entry to copy, a directory to enter, or something that is left out.
+//!
+//! One `statx` for each name, and a `readlink` for a link; nothing for what the listing already says is a directory or
+//! is left out anyway.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use carrack_model::limits::SYMLINK_BYTES_MAX;
+use carrack_model::{Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name};
+use rustix::fs::{AtFlags, FileType, StatxFlags, readlinkat_raw, statat, statx};
+use rustix::io::Errno;
+
+use crate::source_error::source_failure_kind;
+use crate::status::{metadata_of, permissions, size_of};
+
+/// What a name turned out to be.
+pub(super) enum Inspected {
+    Entry(Entry),
+    Directory,
+    Skipped(&'static str),
+    Failed(FailureKind, String),
+}
+
+impl From<Errno> for Inspected {
+    fn from(errno: Errno) -> Inspected {
+        Inspected::Failed(source_failure_kind(errno), std::io::Error::from(errno).to_string())
+    }
+}
+
+/// What is needed of an entry's status.
+struct Status {
+    file_type: FileType,
+    size: u64,
+    metadata: Metadata,
+}
+
+/// Looks at names; keeps a buffer for the text of links.
+pub(super) struct Inspector {
+    link_text: Box<[u8]>,
+}
+
+impl Inspector {
+    pub fn new() -> Inspector {
+        Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice() }
+    }
+
+    /// Looks at `name` in `directory`; `listed_type` is what the listing says of it, which may be `Unknown`.
+    pub fn inspect(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        listed_type: FileType,
+        follow: bool,
+    ) -> Inspected {
+        match without_status(name, listed_type) {
+            Some(known) => known,
+            None => match status_of(directory, name, follow) {
+                Ok(status) => self.entry(directory, name, &status),
+                Err(errno) => errno.into(),
+            },
+        }
+    }
+
+    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, status: &Status) -> Inspected {
+        let kind = match status.file_type {
+            FileType::RegularFile => EntryKind::Regular { size: status.size },
+            FileType::Symlink => match self.read_link(directory, name) {
+                Ok(target) => EntryKind::Symlink { target },
+                Err(failed) => return failed,
+            },
+            FileType::Directory => return Inspected::Directory,
+            other => return Inspected::Skipped(special(other)),
+        };
+        let name = name.to_bytes().into();
+        Inspected::Entry(Entry { name, source_name: None, kind, metadata: status.metadata })
+    }
+
+    fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
+        match readlinkat_raw(directory, name, &mut self.link_text[..])? {
+            length if (1..=SYMLINK_BYTES_MAX).contains(&length) => Ok(self.link_text[..length].into()),
+            length => {
+                let detail = format!("a link with a text of {length} bytes");
+                Err(Inspected::Failed(FailureKind::ReadError, detail))
+            }
+        }
+    }
+}
+
+fn without_status(name: &CStr, listed_type: FileType) -> Option<Inspected> {
+    if let Err(problem) = check_name(name.to_bytes()) {
+        return Some(Inspected::Failed(FailureKind::BadName, problem.to_string()));
+    }
+    match listed_type {
+        FileType::Directory => Some(Inspected::Directory),
+        FileType::RegularFile | FileType::Symlink | FileType::Unknown => None,
+        other => Some(Inspected::Skipped(special(other))),
+    }
+}
+
+fn special(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Socket => "a socket",
+        FileType::Fifo => "a named pipe",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "of an unknown type",
+    }
+}
+
+fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Status, Errno> {
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME;
+    let found = match statx(directory, name, flags, wanted) {
+        Err(Errno::NOSYS) => return status_without_statx(directory, name, flags),
+        answer => answer?,
+    };
+    let mode = u32::from(found.stx_mode);
+    let mtime = Timestamp { seconds: found.stx_mtime.tv_sec, nanoseconds: found.stx_mtime.tv_nsec };
+    Ok(Status {
+        file_type: FileType::from_raw_mode(mode),
+        size: found.stx_size,
+        metadata: Metadata { mode: permissions(mode), mtime },
+    })
+}
+
+/// For seccomp filters that are older than `statx`.
+fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<Status, Errno> {
+    let stat = statat(directory, name, flags)?;
+    Ok(Status {
+        file_type: FileType::from_raw_mode(stat.st_mode),
+        size: size_of(&stat),
+        metadata: metadata_of(&stat),
+    })
+}

@@ -1,0 +1,124 @@
+//! The parallel streamed scan: walks the sources and hands on what it finds, section by section.
+//!
+//! Owns the threads of the walk, which all end before [`Scan::run`] returns. Its memory and its open descriptors are
+//! bounded whatever the tree (see [`walker`](self::walker) and [`TaskQueue`]): nobody ever holds the list of a directory.
+//! It must not change anything at the source, nor choose in which order entries are copied.
+
+mod inspect;
+mod level;
+mod name_list;
+mod queue;
+mod walker;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+
+use carrack_model::limits::IO_THREADS_MAX;
+use carrack_model::{EntryFailure, RelPath, Section};
+
+use crate::{Identity, Root};
+use queue::TaskQueue;
+use walker::Walker;
+
+/// Directories that all threads together hold open while they walk deeper: half of the usual limit of 1,024
+/// descriptors. A thread's suspended levels beyond its share are closed, and opened again on the way back.
+const OPEN_LEVELS_MAX: usize = 512;
+
+/// No thread's share is larger: hardly a tree is deeper.
+const OPEN_LEVELS_PER_THREAD_MAX: usize = 128;
+
+/// No thread's share is smaller than this, even with [`IO_THREADS_MAX`] threads.
+const OPEN_LEVELS_PER_THREAD_MIN: usize = 2;
+
+/// Directories offered to idle threads, for each thread: enough that one which ends finds another at once.
+const QUEUE_TASKS_PER_THREAD: usize = 2;
+
+/// One of the sources that the user named.
+#[derive(Clone, Debug)]
+pub struct ScanRoot {
+    /// The directory that is copied or that holds what is copied.
+    pub root: Arc<Root>,
+    /// What of it.
+    pub what: RootKind,
+}
+
+/// What is copied of a root.
+#[derive(Clone, Debug)]
+pub enum RootKind {
+    /// Everything in the root, which itself becomes the directory `sink`.
+    Tree {
+        /// Beneath the destination; the empty path is the destination itself.
+        sink: RelPath,
+    },
+    /// One file or link.
+    Name {
+        /// Its name in the root.
+        name: Box<[u8]>,
+        /// The directory beneath the destination where it goes.
+        sink_directory: RelPath,
+        /// Its name there.
+        sink_name: Box<[u8]>,
+        /// Whether a link is followed, and the contents of the file copied that it leads to.
+        follow: bool,
+    },
+}
+
+/// Something that the scan found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Entries of one directory, at most [`carrack_model::limits::SCAN_BATCH_ENTRIES_MAX`].
+    ///
+    /// The first section of a directory carries its metadata, and comes before any of the directories in it.
+    Section(Section),
+    /// An entry that can't be copied, with its path as the user knows it.
+    Failed(EntryFailure),
+    /// A socket, pipe or device, which is left out.
+    Skipped {
+        /// Its path as the user knows it.
+        path: Box<[u8]>,
+        /// What it is, such as "a socket".
+        reason: String,
+    },
+}
+
+/// A walk over the sources of one transfer.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The sources; a section's `root_index` counts in them.
+    pub roots: Vec<ScanRoot>,
+    /// Threads that walk, the caller's included; at least 1.
+    pub threads: usize,
+    /// A directory never entered, because it is the destination: [`carrack_model::FailureKind::IntoItself`].
+    pub destination: Option<Identity>,
+}
+
+impl Scan {
+    /// Walks everything; returns when all is found, or soon after `found` answered `Break`.
+    ///
+    /// `found` is called from all threads at once and may block: that is how whoever takes the sections slows the scan.
+    /// Calls that other threads are in at a `Break` end; no call begins after it.
+    pub fn run(&self, found: &(dyn Fn(Found) -> ControlFlow<()> + Sync)) {
+        let threads = self.threads.clamp(1, IO_THREADS_MAX);
+        let offers_max = if threads == 1 { 0 } else { threads * QUEUE_TASKS_PER_THREAD };
+        let queue = TaskQueue::new(self.roots.len(), offers_max);
+        let work = || Walker::new(self, &queue, found, open_levels_max(threads)).run();
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // Where no more threads can be had, those that are there do the work.
+                let builder = thread::Builder::new().name("carrack-scan".to_owned());
+                if builder.spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            work();
+        });
+    }
+}
+
+fn open_levels_max(threads: usize) -> usize {
+    (OPEN_LEVELS_MAX / threads).clamp(OPEN_LEVELS_PER_THREAD_MIN, OPEN_LEVELS_PER_THREAD_MAX)
+}

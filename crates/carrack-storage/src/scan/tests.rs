@@ -1,0 +1,352 @@
+//! The scan against real trees.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
+use carrack_model::{EntryKind, FailureKind, Metadata, RelPath, Timestamp};
+use rustix::fs::{FileType, Mode, mkdirat, mknodat};
+
+use super::*;
+
+/// What a walk sees: sink path → kind and metadata; directories have no kind.
+type Seen = BTreeMap<Vec<u8>, (Option<EntryKind>, Metadata)>;
+
+fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
+    let root = Arc::new(Root::open(path).unwrap());
+    ScanRoot { root, what: RootKind::Tree { sink: RelPath::new(sink).unwrap() } }
+}
+
+fn scan(roots: Vec<ScanRoot>, threads: usize) -> Scan {
+    Scan { roots, threads, destination: None }
+}
+
+fn collect(scan: &Scan) -> Vec<Found> {
+    let all = Mutex::new(Vec::new());
+    scan.run(&|found| {
+        all.lock().unwrap().push(found);
+        ControlFlow::Continue(())
+    });
+    all.into_inner().unwrap()
+}
+
+fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+}
+
+/// Everything found beneath the sink path `base`, with the promises about sections checked.
+fn seen(found: &[Found], base: &[u8]) -> Seen {
+    let mut seen = Seen::new();
+    for found in found {
+        let Found::Section(section) = found else { panic!("{found:?}") };
+        assert!(section.entries.len() <= SCAN_BATCH_ENTRIES_MAX);
+        let directory = section.directory.sink.as_bytes();
+        match section.metadata {
+            Some(metadata) => assert!(seen.insert(directory.to_vec(), (None, metadata)).is_none()),
+            None => assert!(!section.entries.is_empty()),
+        }
+        assert!(seen.contains_key(directory), "the first section carries the metadata");
+        if let Some((parent, _)) = section.directory.sink.split_last()
+            && directory != base
+        {
+            assert!(seen.contains_key(parent.as_bytes()), "parents come first");
+        }
+        for entry in &section.entries {
+            let value = (Some(entry.kind.clone()), entry.metadata);
+            assert!(seen.insert(joined(directory, &entry.name), value).is_none());
+        }
+    }
+    seen
+}
+
+/// The same by the standard library, one recursion for each directory.
+fn reference(path: &Path, sink: &[u8], seen: &mut Seen) {
+    let status = fs::symlink_metadata(path).unwrap();
+    let kind = if status.is_dir() {
+        None
+    } else if status.is_symlink() {
+        let target = fs::read_link(path).unwrap().as_os_str().as_bytes().into();
+        Some(EntryKind::Symlink { target })
+    } else {
+        Some(EntryKind::Regular { size: status.len() })
+    };
+    let mtime = Timestamp { seconds: status.mtime(), nanoseconds: status.mtime_nsec() as u32 };
+    seen.insert(sink.to_vec(), (kind, Metadata { mode: status.mode() & 0o7777, mtime }));
+    if status.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            let name = entry.unwrap().file_name();
+            reference(&path.join(&name), &joined(sink, name.as_bytes()), seen);
+        }
+    }
+}
+
+fn plant(base: &Path, width: usize, depth: usize) {
+    for n in 0..width {
+        fs::write(base.join(format!("file {n}")), vec![b'x'; n * 100]).unwrap();
+        symlink(format!("file {n}"), base.join(format!("link {n}"))).unwrap();
+        if depth > 0 {
+            let below = base.join(format!("dir {n}"));
+            fs::create_dir(&below).unwrap();
+            plant(&below, width, depth - 1);
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_finds_what_a_simple_walk_finds() {
+    let dir = tempfile::tempdir().unwrap();
+    plant(dir.path(), 5, 3);
+    for name in [&b"new\nline"[..], b"\xff\xfe", &[b'n'; 255]] {
+        let below = dir.path().join("dir 1").join(OsStr::from_bytes(name));
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join(OsStr::from_bytes(name)), b"x").unwrap();
+    }
+    symlink("/nonexistent", dir.path().join("dangling")).unwrap();
+    symlink(dir.path(), dir.path().join("loop")).unwrap();
+    for sink in [&b""[..], b"copy/of it"] {
+        let mut expected = Seen::new();
+        reference(dir.path(), sink, &mut expected);
+        for threads in [1, 2, 8] {
+            let found = collect(&scan(vec![tree(dir.path(), sink)], threads));
+            assert_eq!(seen(&found, sink), expected, "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn a_wide_directory_comes_in_bounded_sections() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..20_000 {
+        File::create(dir.path().join(format!("{n:05}"))).unwrap();
+    }
+    for n in 0..3_000 {
+        fs::create_dir(dir.path().join(format!("a directory with a longer name, number {n}"))).unwrap();
+    }
+    let found = collect(&scan(vec![tree(dir.path(), b"")], 2));
+    let seen = seen(&found, b"");
+    assert_eq!(seen.len(), 23_001);
+    assert!(found.len() < 3_000 + 200, "{} sections", found.len());
+    assert_eq!(seen.values().filter(|(kind, _)| kind.is_some()).count(), 20_000);
+}
+
+#[test]
+fn a_break_ends_the_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    plant(dir.path(), 6, 3);
+    for threads in [1, 4] {
+        let calls = AtomicUsize::new(0);
+        scan(vec![tree(dir.path(), b""), tree(dir.path(), b"again")], threads).run(&|_| match calls
+            .fetch_add(1, Ordering::SeqCst)
+        {
+            0..3 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        });
+        let calls = calls.into_inner();
+        assert!((4..4 + threads).contains(&calls), "{calls} calls by {threads} threads");
+    }
+}
+
+#[test]
+fn a_panic_in_the_callers_code_does_not_hang_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    plant(dir.path(), 4, 3);
+    let scan = scan(vec![tree(dir.path(), b"")], 4);
+    let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        scan.run(&|_| panic!("meant by the test"));
+    }));
+    assert!(answer.is_err());
+}
+
+#[test]
+fn special_files_are_skipped_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let handle = File::open(dir.path()).unwrap();
+    mknodat(&handle, "pipe", FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    fs::write(dir.path().join("file"), b"x").unwrap();
+    let mut skipped = Vec::new();
+    for found in collect(&scan(vec![tree(dir.path(), b"")], 1)) {
+        match found {
+            Found::Skipped { path, reason } => skipped.push((path, reason)),
+            Found::Section(section) => assert_eq!(section.entries.len(), 1),
+            Found::Failed(failure) => panic!("{failure}"),
+        }
+    }
+    skipped.sort();
+    let full = |name: &str| dir.path().join(name).as_os_str().as_bytes().into();
+    let expected = [(full("pipe"), "a named pipe".to_owned()), (full("socket"), "a socket".to_owned())];
+    assert_eq!(skipped, expected);
+}
+
+#[test]
+fn single_names_keep_their_place_and_may_be_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), b"12345").unwrap();
+    symlink("file", dir.path().join("link")).unwrap();
+    let root = Arc::new(Root::open(dir.path()).unwrap());
+    let name = |name: &[u8], sink_name: &[u8], follow| ScanRoot {
+        root: Arc::clone(&root),
+        what: RootKind::Name {
+            name: name.into(),
+            sink_directory: RelPath::new(b"to").unwrap(),
+            sink_name: sink_name.into(),
+            follow,
+        },
+    };
+    let roots = vec![
+        name(b"file", b"file", false),
+        name(b"link", b"other", true),
+        name(b"link", b"link", false),
+        name(b"none", b"none", false),
+        name(b"file", b"..", false),
+    ];
+    let found = collect(&scan(roots, 1));
+    let section = |index: usize| match &found[index] {
+        Found::Section(section) => section.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(section(0).entries[0].source_name, None);
+    assert_eq!(section(0).directory.sink.as_bytes(), b"to");
+    assert_eq!(section(1).directory.root_index, 1);
+    assert_eq!(section(1).entries[0].kind, EntryKind::Regular { size: 5 });
+    assert_eq!(section(1).entries[0].name_at_source(), b"link");
+    assert_eq!(&*section(1).entries[0].name, b"other");
+    assert_eq!(section(2).entries[0].kind, EntryKind::Symlink { target: (*b"file").into() });
+    assert!(found[..3].iter().all(|f| matches!(f, Found::Section(s) if s.metadata.is_none())));
+    let kind = |index: usize| match &found[index] {
+        Found::Failed(failure) => failure.kind,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((kind(3), kind(4)), (FailureKind::Missing, FailureKind::BadName));
+}
+
+#[test]
+fn the_destination_is_not_entered() {
+    let dir = tempfile::tempdir().unwrap();
+    plant(dir.path(), 3, 1);
+    let destination = Root::open(&dir.path().join("dir 1")).unwrap().identity();
+    let mut walk = scan(vec![tree(dir.path(), b"")], 2);
+    walk.destination = Some(destination);
+    let found = collect(&walk);
+    let failures: Vec<_> = found
+        .iter()
+        .filter_map(|f| match f {
+            Found::Failed(failure) => Some(failure),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(failures.len(), 1);
+    assert_eq!(failures[0].kind, FailureKind::IntoItself);
+    assert!(failures[0].path.ends_with(b"/dir 1"));
+}
+
+#[test]
+fn a_directory_that_can_not_be_opened_is_told() {
+    if rustix::process::geteuid().is_root() {
+        println!("skipped: root may read everything");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("closed")).unwrap();
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs::set_permissions(dir.path().join("closed"), mode(0o000)).unwrap();
+    let found = collect(&scan(vec![tree(dir.path(), b"")], 1));
+    fs::set_permissions(dir.path().join("closed"), mode(0o700)).unwrap();
+    assert!(found.iter().any(|f| matches!(f, Found::Failed(e) if e.kind == FailureKind::Unreadable)));
+}
+
+#[test]
+fn a_directory_that_vanishes_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("gone")).unwrap();
+    let failures = Mutex::new(Vec::new());
+    scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
+        match found {
+            // The root's section comes before its subdirectories are opened.
+            Found::Section(_) => fs::remove_dir(dir.path().join("gone")).unwrap(),
+            Found::Failed(failure) => failures.lock().unwrap().push(failure.kind),
+            Found::Skipped { .. } => {}
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(failures.into_inner().unwrap(), [FailureKind::Missing]);
+}
+
+/// Makes a chain of directories, each with a file and with two directories beside the chain.
+///
+/// The chain's names end in a number, so that it comes before and after the others in the listings.
+fn plant_chain(base: &Path, levels: usize, name_bytes: usize) {
+    let mut held: rustix::fd::OwnedFd = File::open(base).unwrap().into();
+    for level in 0..levels {
+        let name = format!("{level:d>name_bytes$}");
+        for beside in ["a beside", "z beside"] {
+            mkdirat(&held, beside, Mode::RWXU).unwrap();
+        }
+        let flags = crate::sink_file::create_flags();
+        rustix::fs::openat(&held, "file", flags, Mode::RUSR).unwrap();
+        mkdirat(&held, &*name, Mode::RWXU).unwrap();
+        held = crate::beneath::open_child(held.as_fd(), name.as_bytes(), crate::beneath::DIRECTORY).unwrap();
+    }
+}
+
+#[test]
+fn a_tree_deeper_than_path_max_is_walked_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    plant_chain(dir.path(), 300, 100);
+    for threads in [1, 3] {
+        let found = collect(&scan(vec![tree(dir.path(), b"")], threads));
+        let seen = seen(&found, b"");
+        let longest = seen.keys().map(Vec::len).max().unwrap();
+        assert!(longest > 30_000);
+        assert_eq!(seen.len(), 1 + 300 * 4, "{threads} threads");
+    }
+}
+
+#[test]
+fn paths_beyond_the_limit_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    plant_chain(dir.path(), 260, 255);
+    let found = collect(&scan(vec![tree(dir.path(), b"")], 1));
+    let failures: Vec<_> = found
+        .iter()
+        .filter_map(|f| match f {
+            Found::Failed(failure) => Some(failure.kind),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(failures, [FailureKind::BadName; 3], "the three directories in the last one");
+    assert!(found.len() > 255 * 3);
+}
+
+/// Descriptors of this process that stand for something beneath `base`.
+fn open_beneath_count(base: &Path) -> usize {
+    let entries = fs::read_dir("/proc/self/fd").unwrap();
+    let targets = entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    targets.filter(|target| target.starts_with(base)).count()
+}
+
+#[test]
+fn a_deep_tree_takes_a_bounded_number_of_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    plant_chain(dir.path(), 400, 4);
+    let (open_most, sections) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
+        assert!(matches!(found, Found::Section(_)), "{found:?}");
+        if sections.fetch_add(1, Ordering::SeqCst) % 10 == 0 {
+            open_most.fetch_max(open_beneath_count(dir.path()), Ordering::SeqCst);
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(sections.into_inner(), 1 + 400 * 3);
+    let open_most = open_most.into_inner();
+    assert!(open_most <= OPEN_LEVELS_PER_THREAD_MAX + 2, "{open_most} directories were open at once");
+    assert!(open_most > OPEN_LEVELS_PER_THREAD_MAX / 2, "{open_most}: the test does not reach the bound");
+}

@@ -1,0 +1,319 @@
+//! One thread of the scan: walks directories depth-first and hands on their entries.
+//!
+//! What it holds is bounded whatever the tree. A directory is read one bufferful after the other, and its files go out
+//! in sections at once; only the names of subdirectories wait, up to [`CHILDREN_BYTES_MAX`] and one bufferful of them.
+//! Levels beyond `open_levels_max` read with the small buffer and let few names wait, and those beneath them on the
+//! stack give up descriptor and path: a path has at most 32,768 components, so even the deepest tree with the widest
+//! levels takes less than 80 MiB. A level whose last subdirectory is entered leaves the stack first.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
+use carrack_model::{Directory, Entry, EntryFailure, FailureKind, RelPath, Section, check_name};
+use rustix::fs::{FileType, RawDir, fstat};
+use rustix::io::Errno;
+
+use super::inspect::{Inspected, Inspector};
+use super::level::Level;
+use super::queue::{Child, Task, TaskQueue};
+use super::{Found, RootKind, Scan, ScanRoot};
+use crate::beneath::{DIRECTORY, open_child};
+use crate::source_error::source_failure_kind_of;
+use crate::status::metadata_of;
+use crate::{Identity, Root};
+
+/// One `getdents` call's worth of names, as glibc has it.
+const LISTING_BYTES: usize = 32 << 10;
+
+/// The same in levels beyond `open_levels_max`; holds the longest name of any file system (1,024 bytes on FUSE).
+const LISTING_BYTES_DEEP: usize = 2 << 10;
+
+/// Subdirectories' names that may wait before the walk goes down: most directories are listed to the end first.
+const CHILDREN_BYTES_MAX: usize = 32 << 10;
+
+type Flow = ControlFlow<()>;
+const ON: Flow = ControlFlow::Continue(());
+
+pub(super) struct Walker<'a> {
+    scan: &'a Scan,
+    queue: &'a TaskQueue,
+    found: &'a (dyn Fn(Found) -> Flow + Sync),
+    open_levels_max: usize,
+    stack: Vec<Level>,
+    /// The next section of the directory that is read at present.
+    entries: Vec<Entry>,
+    inspector: Inspector,
+    listing: Box<[MaybeUninit<u8>]>,
+}
+
+impl<'a> Walker<'a> {
+    pub fn new(
+        scan: &'a Scan,
+        queue: &'a TaskQueue,
+        found: &'a (dyn Fn(Found) -> Flow + Sync),
+        open_levels_max: usize,
+    ) -> Walker<'a> {
+        Walker {
+            scan,
+            queue,
+            found,
+            open_levels_max,
+            stack: Vec::new(),
+            entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX),
+            inspector: Inspector::new(),
+            listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
+        }
+    }
+
+    /// Takes tasks until there are none.
+    pub fn run(mut self) {
+        while let Some((task, _lease)) = self.queue.take() {
+            if self.perform(task).is_break() {
+                self.queue.stop();
+            }
+        }
+    }
+
+    fn perform(&mut self, task: Task) -> Flow {
+        match task {
+            Task::Root(index) => self.begin_root(index)?,
+            Task::Directory(child) => self.enter(&child)?,
+        }
+        while let Some(level) = self.stack.pop() {
+            self.step(level)?;
+            if self.queue.is_stopped() {
+                break;
+            }
+        }
+        ON
+    }
+
+    fn begin_root(&mut self, index: usize) -> Flow {
+        let scan = self.scan;
+        let ScanRoot { root, what } = &scan.roots[index];
+        let root_index = u32::try_from(index).expect("fewer sources than 2^32");
+        match what {
+            RootKind::Tree { sink } => {
+                let directory = Directory { root_index, source: RelPath::root(), sink: sink.clone() };
+                match root.open_directory(&RelPath::root()) {
+                    Ok(handle) => self.begin(handle, Arc::new(directory)),
+                    Err(error) => self.failed_io(&directory, &error),
+                }
+            }
+            RootKind::Name { name, sink_directory, sink_name, follow } => {
+                let directory =
+                    Directory { root_index, source: RelPath::root(), sink: sink_directory.clone() };
+                self.begin_name(root, directory, name, sink_name, *follow)
+            }
+        }
+    }
+
+    /// A root that is one file or link.
+    fn begin_name(
+        &mut self,
+        root: &Root,
+        directory: Directory,
+        name: &[u8],
+        sink_name: &[u8],
+        follow: bool,
+    ) -> Flow {
+        let (Ok(name), Ok(())) = (CString::new(name), check_name(sink_name)) else {
+            return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
+        };
+        match self.inspector.inspect(root.as_fd(), &name, FileType::Unknown, follow) {
+            Inspected::Entry(mut entry) => {
+                if *entry.name != *sink_name {
+                    entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
+                }
+                let section =
+                    Section { directory: Arc::new(directory), metadata: None, entries: vec![entry] };
+                self.give(Found::Section(section))
+            }
+            Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
+            other => self.not_an_entry(&directory, name.to_bytes(), other),
+        }
+    }
+
+    fn enter(&mut self, child: &Child) -> Flow {
+        match open_child(child.parent.as_fd(), child.name(), DIRECTORY) {
+            Ok(handle) => self.begin(handle, Arc::clone(&child.directory)),
+            Err(errno) => self.failed_io(&child.directory, &errno.into()),
+        }
+    }
+
+    /// Puts a directory that was just opened on the stack.
+    fn begin(&mut self, handle: OwnedFd, directory: Arc<Directory>) -> Flow {
+        let stat = match fstat(&handle) {
+            Ok(stat) => stat,
+            Err(errno) => return self.failed_io(&directory, &errno.into()),
+        };
+        let identity = Identity::of(&stat);
+        if self.scan.destination == Some(identity) {
+            let detail = "it is the destination".to_owned();
+            return self.failed(&directory, b"", FailureKind::IntoItself, detail);
+        }
+        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat)));
+        if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
+            self.stack[index].release();
+        }
+        ON
+    }
+
+    /// Does the next thing in `level`, which was the top of the stack.
+    fn step(&mut self, mut level: Level) -> Flow {
+        if level.is_done() {
+            self.leave(&level);
+            return ON;
+        }
+        let root_index = level.directory().root_index as usize;
+        let handle = match level.handle(&self.scan.roots[root_index].root) {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.leave(&level);
+                return self.failed_io(level.directory(), &error);
+            }
+        };
+        if !level.children.is_empty() {
+            return self.descend(level, handle);
+        }
+        let flow = self.list(&mut level, handle.as_fd());
+        self.stack.push(level);
+        flow
+    }
+
+    /// The level is complete: the one beneath it is on top now.
+    fn leave(&mut self, level: &Level) {
+        if let Some(below) = self.stack.last_mut() {
+            below.recover_place(level.directory());
+        }
+    }
+
+    /// Offers the level's next subdirectory to the other threads, or enters it.
+    fn descend(&mut self, mut level: Level, parent: Arc<OwnedFd>) -> Flow {
+        let first = level.first_child();
+        if let Some(Err(problem)) = first {
+            let name = level.children.first().unwrap_or_default();
+            self.failed(level.directory(), name, FailureKind::BadName, problem.to_string())?;
+        }
+        level.children.drop_first();
+        if level.is_done() {
+            self.leave(&level);
+        } else {
+            self.stack.push(level);
+        }
+        let Some(Ok(directory)) = first else { return ON };
+        match self.queue.offer(Child { parent, directory }) {
+            Some(child) => self.enter(&child),
+            None => ON,
+        }
+    }
+
+    /// Reads on in the level's listing, to its end if not too many subdirectories turn up.
+    fn list(&mut self, level: &mut Level, handle: BorrowedFd<'_>) -> Flow {
+        let (bytes, children_max) = match self.stack.len() < self.open_levels_max {
+            true => (LISTING_BYTES, CHILDREN_BYTES_MAX),
+            false => (LISTING_BYTES_DEEP, 1),
+        };
+        let mut buffer = mem::take(&mut self.listing);
+        let flow = self.list_with(level, handle, &mut buffer[..bytes], children_max);
+        self.listing = buffer;
+        flow?;
+        self.hand_on(level)
+    }
+
+    fn list_with(
+        &mut self,
+        level: &mut Level,
+        handle: BorrowedFd<'_>,
+        buffer: &mut [MaybeUninit<u8>],
+        children_max: usize,
+    ) -> Flow {
+        let mut listing = RawDir::new(handle, buffer);
+        while let Some(raw) = listing.next() {
+            match raw {
+                Ok(raw) => self.meet(level, handle, raw.file_name(), raw.file_type())?,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    level.is_listed = true;
+                    return self.failed_io(level.directory(), &errno.into());
+                }
+            }
+            if listing.is_buffer_empty() && level.children.byte_count() >= children_max {
+                return ON;
+            }
+        }
+        level.is_listed = true;
+        ON
+    }
+
+    fn meet(
+        &mut self,
+        level: &mut Level,
+        handle: BorrowedFd<'_>,
+        name: &CStr,
+        listed_type: FileType,
+    ) -> Flow {
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return ON;
+        }
+        match self.inspector.inspect(handle, name, listed_type, false) {
+            Inspected::Entry(entry) => {
+                self.entries.push(entry);
+                if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.hand_on(level) }
+            }
+            Inspected::Directory => {
+                level.children.push(name);
+                ON
+            }
+            other => self.not_an_entry(level.directory(), name.to_bytes(), other),
+        }
+    }
+
+    /// Hands on what was read of the level since the last time, and its metadata with the first section.
+    fn hand_on(&mut self, level: &mut Level) -> Flow {
+        let metadata = level.metadata.take();
+        if self.entries.is_empty() && metadata.is_none() {
+            return ON;
+        }
+        let entries = self.entries.drain(..).collect();
+        let directory = Arc::clone(level.directory());
+        self.give(Found::Section(Section { directory, metadata, entries }))
+    }
+
+    fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: Inspected) -> Flow {
+        match inspected {
+            Inspected::Failed(kind, detail) => self.failed(directory, name, kind, detail),
+            Inspected::Skipped(reason) => self.skipped(directory, name, reason),
+            Inspected::Entry(_) | Inspected::Directory => ON,
+        }
+    }
+
+    fn skipped(&self, directory: &Directory, name: &[u8], reason: &str) -> Flow {
+        let path = self.full_path(directory, name);
+        self.give(Found::Skipped { path, reason: reason.to_owned() })
+    }
+
+    /// The directory itself could not be read.
+    fn failed_io(&self, directory: &Directory, error: &io::Error) -> Flow {
+        self.failed(directory, b"", source_failure_kind_of(error), error.to_string())
+    }
+
+    fn failed(&self, directory: &Directory, name: &[u8], kind: FailureKind, detail: String) -> Flow {
+        let path = self.full_path(directory, name);
+        self.give(Found::Failed(EntryFailure { path, kind, detail }))
+    }
+
+    /// Hands it to the caller, unless the scan was stopped.
+    fn give(&self, found: Found) -> Flow {
+        if self.queue.is_stopped() { ControlFlow::Break(()) } else { (self.found)(found) }
+    }
+
+    fn full_path(&self, directory: &Directory, name: &[u8]) -> Box<[u8]> {
+        self.scan.roots[directory.root_index as usize].root.full_path(&directory.source, name)
+    }
+}

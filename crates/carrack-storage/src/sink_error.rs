@@ -1,0 +1,105 @@
+//! Why something could not be written at the sink.
+
+use std::io;
+
+use carrack_model::FailureKind;
+use rustix::io::Errno;
+
+/// Why an entry could not be placed.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    /// The storage is full or over quota: every further file will fail too.
+    #[error("no space: {0}")]
+    NoSpace(#[source] io::Error),
+    /// A directory stands where a file or link should, or a file or link where a directory should.
+    #[error("something else stands there: {0}")]
+    InTheWay(#[source] io::Error),
+    /// The file system does not take this name.
+    #[error("the file system refuses the name: {0}")]
+    BadName(#[source] io::Error),
+    /// The contents are complete and in place, the mode or times are not right.
+    #[error("{action} failed: {error}")]
+    Metadata {
+        /// What could not be set.
+        action: &'static str,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// Anything else; nothing was placed, what stood there still does.
+    #[error("{action} failed: {error}")]
+    Write {
+        /// What failed.
+        action: &'static str,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+}
+
+impl SinkError {
+    /// How reports name it.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            SinkError::NoSpace(_) => FailureKind::NoSpace,
+            SinkError::InTheWay(_) => FailureKind::InTheWay,
+            SinkError::BadName(_) => FailureKind::BadName,
+            SinkError::Metadata { .. } => FailureKind::Metadata,
+            SinkError::Write { .. } => FailureKind::WriteError,
+        }
+    }
+
+    /// What a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`] means.
+    pub fn of_directory(error: io::Error) -> SinkError {
+        match Errno::from_io_error(&error) {
+            Some(errno) => SinkError::naming("opening or making its directory", errno),
+            None => SinkError::Write { action: "opening or making its directory", error },
+        }
+    }
+
+    /// What the failure of a call that takes a name means.
+    pub(crate) fn naming(action: &'static str, errno: Errno) -> SinkError {
+        match errno {
+            Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => SinkError::InTheWay(errno.into()),
+            Errno::NAMETOOLONG | Errno::ILSEQ | Errno::INVAL => SinkError::BadName(errno.into()),
+            errno => SinkError::writing(action, errno),
+        }
+    }
+
+    /// What the failure of any other call means.
+    pub(crate) fn writing(action: &'static str, errno: Errno) -> SinkError {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => SinkError::NoSpace(errno.into()),
+            errno => SinkError::Write { action, error: errno.into() },
+        }
+    }
+
+    pub(crate) fn metadata(action: &'static str, errno: Errno) -> SinkError {
+        SinkError::Metadata { action, error: errno.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_follow_the_cause_and_messages_say_it() {
+        for (errno, kind) in [
+            (Errno::NOSPC, FailureKind::NoSpace),
+            (Errno::DQUOT, FailureKind::NoSpace),
+            (Errno::ISDIR, FailureKind::InTheWay),
+            (Errno::NAMETOOLONG, FailureKind::BadName),
+            (Errno::ACCESS, FailureKind::WriteError),
+        ] {
+            assert_eq!(SinkError::naming("creating", errno).kind(), kind);
+            assert_eq!(SinkError::of_directory(errno.into()).kind(), kind);
+        }
+        assert_eq!(SinkError::writing("writing", Errno::INVAL).kind(), FailureKind::WriteError);
+        let message = SinkError::writing("writing", Errno::IO).to_string();
+        assert!(
+            message.starts_with("writing failed: ") && message.contains("nput/output error"),
+            "{message}"
+        );
+    }
+}

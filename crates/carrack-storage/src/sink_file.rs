@@ -1,0 +1,381 @@
+//! Placing small files and links at the sink, each under its final name only when it is complete.
+//!
+//! Payload is written with one call and the whole file costs five. Owns nothing: directories are the caller's. Any
+//! number of threads may place files in the same directory. See [`crate::GrowingFile`] for large files.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use carrack_model::{Metadata, Timestamp};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, openat, symlinkat,
+    utimensat,
+};
+use rustix::io::{Errno, write};
+use rustix::path::DecInt;
+
+use crate::scratch::Placing;
+use crate::{ScratchNames, SinkError};
+
+/// Set-user-id, set-group-id and sticky: the kernel may drop them at the creation or at a write.
+const SPECIAL_BITS: u32 = 0o7000;
+
+/// Lets files be created with exactly the mode that is asked for. Call it once, before there are other threads.
+///
+/// Everything that is created unfinished has mode 0600 or 0700, so nothing becomes more open by it.
+pub fn clear_umask() {
+    rustix::process::umask(Mode::empty());
+}
+
+/// Places the file `name` with this `content` in `directory`, in place of a file or link that has the name.
+///
+/// Atomic: other processes see what stood there before, or the complete new file. The mode is exact if
+/// [`clear_umask`] was called and the directory has no default ACL.
+///
+/// # Errors
+/// After [`SinkError::Metadata`] the file is in place; after any other error nothing has changed.
+pub fn place_small(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    content: &[u8],
+    metadata: &Metadata,
+    scratch: &ScratchNames,
+) -> Result<(), SinkError> {
+    if scratch.placing() != Placing::Rename
+        && let Some(placed) = place_by_link(directory, name, content, metadata, scratch)
+    {
+        return placed;
+    }
+    let placed = place_by_rename(directory, name, content, metadata, scratch);
+    if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
+        scratch.remember(Placing::Rename);
+    }
+    placed
+}
+
+/// Nothing if the file system has no nameless files, or no way to name them.
+fn place_by_link(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    content: &[u8],
+    metadata: &Metadata,
+    scratch: &ScratchNames,
+) -> Option<Result<(), SinkError>> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = match openat(directory, c".", flags, Mode::from_raw_mode(metadata.mode)) {
+        Ok(file) => file,
+        Err(errno) if is_unsupported(errno) => return None,
+        Err(errno) => return Some(Err(SinkError::writing("creating", errno))),
+    };
+    let filled = match fill(file.as_fd(), content, metadata) {
+        Err(failed @ SinkError::Metadata { .. }) => Err(failed),
+        Err(failed) => return Some(Err(failed)),
+        Ok(()) => Ok(()),
+    };
+    match link_over(&file, directory, name, scratch) {
+        Ok(()) => Some(filled),
+        Err(errno) if is_unsupported(errno) && errno != Errno::ISDIR => None,
+        Err(errno) => Some(Err(SinkError::naming("linking", errno))),
+    }
+}
+
+/// What a kernel or file system says that does not know `O_TMPFILE`, or does not let it be linked.
+fn is_unsupported(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::OPNOTSUPP
+            | Errno::ISDIR
+            | Errno::INVAL
+            | Errno::NOENT
+            | Errno::NOSYS
+            | Errno::PERM
+            | Errno::XDEV
+            | Errno::NOTTY
+    )
+}
+
+/// Names a nameless file, in place of whatever has the name.
+fn link_over(
+    file: &OwnedFd,
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    scratch: &ScratchNames,
+) -> Result<(), Errno> {
+    match link(file, directory, name, scratch) {
+        Err(Errno::EXIST) => {
+            let (_, temporary) = scratch.create(name, |free| link(file, directory, free, scratch))?;
+            temporary.rename(directory, name)
+        }
+        answer => answer,
+    }
+}
+
+fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &ScratchNames) -> Result<(), Errno> {
+    if scratch.placing() == Placing::LinkDescriptor {
+        match linkat(file, c"", directory, name, AtFlags::EMPTY_PATH) {
+            Err(Errno::NOENT | Errno::PERM | Errno::ACCESS | Errno::INVAL) => {}
+            answer => return answer,
+        }
+    }
+    let descriptors = scratch.descriptors().ok_or(Errno::NOENT)?;
+    let linked = linkat(descriptors, DecInt::from_fd(file), directory, name, AtFlags::SYMLINK_FOLLOW);
+    if matches!(linked, Ok(()) | Err(Errno::EXIST)) {
+        scratch.remember(Placing::LinkProc);
+    }
+    linked
+}
+
+fn place_by_rename(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    content: &[u8],
+    metadata: &Metadata,
+    scratch: &ScratchNames,
+) -> Result<(), SinkError> {
+    let mode = Mode::from_raw_mode(metadata.mode);
+    let (file, temporary) = scratch
+        .create(name, |free| openat(directory, free, create_flags(), mode))
+        .map_err(|errno| SinkError::naming("creating", errno))?;
+    let filled = fill(file.as_fd(), content, metadata);
+    if let Err(failed) = &filled
+        && !matches!(failed, SinkError::Metadata { .. })
+    {
+        temporary.remove(directory);
+        return filled;
+    }
+    temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    filled
+}
+
+/// Flags that create a file that nobody else has.
+pub(crate) fn create_flags() -> OFlags {
+    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+/// Contents, then time, then what of the mode the creation could not give.
+fn fill(file: BorrowedFd<'_>, content: &[u8], metadata: &Metadata) -> Result<(), SinkError> {
+    write_all(file, content).map_err(|errno| SinkError::writing("writing", errno))?;
+    if metadata.mode & SPECIAL_BITS != 0 {
+        set_mode(file, metadata.mode)?;
+    }
+    set_mtime(file, metadata.mtime)
+}
+
+fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
+    while !content.is_empty() {
+        match write(file, content) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => content = &content[count..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn set_mode(file: BorrowedFd<'_>, mode: u32) -> Result<(), SinkError> {
+    fchmod(file, Mode::from_raw_mode(mode)).map_err(|errno| SinkError::metadata("setting the mode", errno))
+}
+
+pub(crate) fn set_mtime(file: BorrowedFd<'_>, mtime: Timestamp) -> Result<(), SinkError> {
+    futimens(file, &times(mtime)).map_err(|errno| SinkError::metadata("setting the times", errno))
+}
+
+/// The time of last access is left alone.
+fn times(mtime: Timestamp) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() },
+    }
+}
+
+/// Places the symbolic link `name` that points to `target` in `directory`, in place of a file or link of that name.
+///
+/// # Errors
+/// After [`SinkError::Metadata`] the link is in place; after any other error nothing has changed.
+pub fn place_symlink(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    target: &[u8],
+    metadata: &Metadata,
+    scratch: &ScratchNames,
+) -> Result<(), SinkError> {
+    match symlinkat(target, directory, name) {
+        Ok(()) => set_link_mtime(directory, name, metadata.mtime),
+        Err(Errno::EXIST) => replace_by_symlink(directory, name, target, metadata, scratch),
+        Err(errno) => Err(SinkError::naming("linking", errno)),
+    }
+}
+
+fn replace_by_symlink(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    target: &[u8],
+    metadata: &Metadata,
+    scratch: &ScratchNames,
+) -> Result<(), SinkError> {
+    let (_, temporary) = scratch
+        .create(name, |free| symlinkat(target, directory, free))
+        .map_err(|errno| SinkError::naming("linking", errno))?;
+    let timed = set_link_mtime(directory, temporary.as_bytes(), metadata.mtime);
+    temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    timed
+}
+
+/// File systems that keep no times of links are taken as they are.
+fn set_link_mtime(directory: BorrowedFd<'_>, name: &[u8], mtime: Timestamp) -> Result<(), SinkError> {
+    match utimensat(directory, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(SinkError::metadata("setting the times", errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carrack_model::FailureKind;
+    use std::ffi::OsStr;
+    use std::fs::{self, File};
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
+
+    const METADATA: Metadata =
+        Metadata { mode: 0o640, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 123_456_789 } };
+    const WAYS: [Placing; 3] = [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename];
+
+    fn names(placing: Placing) -> ScratchNames {
+        clear_umask();
+        let scratch = ScratchNames::new().unwrap();
+        scratch.remember(placing);
+        scratch
+    }
+
+    fn assert_placed(path: &Path, content: &[u8], metadata: &Metadata) {
+        let found = fs::symlink_metadata(path).unwrap();
+        assert!(found.is_file());
+        assert_eq!(found.mode() & 0o7777, metadata.mode);
+        assert_eq!(found.mtime(), metadata.mtime.seconds);
+        assert_eq!(found.mtime_nsec(), i64::from(metadata.mtime.nanoseconds));
+        // Its mode may forbid even its owner to look.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fs::read(path).unwrap(), content);
+    }
+
+    fn count(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
+    #[test]
+    fn every_way_places_any_name_mode_and_time() {
+        for way in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
+            let long = [b'n'; 255];
+            let contents = [&b""[..], b"x", &[7; 100_000]];
+            for (name, content) in [&b"new\nline"[..], b"\xff\xfe", &long].into_iter().zip(contents) {
+                for mode in [0o640, 0o4755, 0o2711, 0o7777, 0o000, 0o666] {
+                    let metadata = Metadata { mode, ..METADATA };
+                    place_small(handle.as_fd(), name, content, &metadata, &scratch).unwrap();
+                    assert_placed(&dir.path().join(OsStr::from_bytes(name)), content, &metadata);
+                }
+            }
+            assert_eq!(count(dir.path()), 3, "temporary names are left after {way:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_or_link_is_replaced_and_what_it_led_to_is_left() {
+        for way in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let outside = tempfile::tempdir().unwrap();
+            let victim = outside.path().join("victim");
+            fs::write(&victim, b"precious").unwrap();
+            fs::write(dir.path().join("file"), b"old").unwrap();
+            let old = File::open(dir.path().join("file")).unwrap();
+            symlink(&victim, dir.path().join("link")).unwrap();
+            symlink("nowhere", dir.path().join("dangling")).unwrap();
+            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
+            for name in ["file", "link", "dangling"] {
+                place_small(handle.as_fd(), name.as_bytes(), b"new", &METADATA, &scratch).unwrap();
+                assert_placed(&dir.path().join(name), b"new", &METADATA);
+            }
+            assert_eq!(fs::read(&victim).unwrap(), b"precious");
+            assert_eq!(std::io::read_to_string(old).unwrap(), "old", "an open old file keeps its contents");
+            assert_eq!(count(dir.path()), 3);
+        }
+    }
+
+    #[test]
+    fn a_directory_is_in_the_way() {
+        for way in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join("d")).unwrap();
+            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
+            let error = place_small(handle.as_fd(), b"d", b"x", &METADATA, &scratch).unwrap_err();
+            assert_eq!(error.kind(), FailureKind::InTheWay);
+            assert_eq!(scratch.placing(), way, "one failure teaches nothing");
+            let error = place_symlink(handle.as_fd(), b"d", b"x", &METADATA, &scratch).unwrap_err();
+            assert_eq!(error.kind(), FailureKind::InTheWay);
+            assert_eq!(count(dir.path()), 1);
+        }
+    }
+
+    #[test]
+    fn readers_never_see_a_part() {
+        for way in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
+            let path = dir.path().join("f");
+            let place = |n: usize| {
+                let content = vec![n as u8; 20_000];
+                place_small(handle.as_fd(), b"f", &content, &METADATA, &scratch).unwrap();
+            };
+            place(0);
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| (0..200).for_each(place));
+                while !writer.is_finished() {
+                    let seen = fs::read(&path).unwrap();
+                    assert!(seen.len() == 20_000 && seen.iter().all(|&b| b == seen[0]));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn what_the_destination_can_not_do_is_found_out_once() {
+        // /proc has neither nameless files nor ordinary ones: nothing is learnt from it.
+        let handle = File::open("/proc/self").unwrap();
+        let scratch = names(Placing::LinkDescriptor);
+        let error = place_small(handle.as_fd(), b"f", b"x", &METADATA, &scratch).unwrap_err();
+        assert_eq!(error.kind(), FailureKind::WriteError);
+        assert_eq!(scratch.placing(), Placing::LinkDescriptor);
+    }
+
+    #[test]
+    fn links_are_placed_with_their_time_and_replace_atomically() {
+        let dir = tempfile::tempdir().unwrap();
+        let (handle, scratch) = (File::open(dir.path()).unwrap(), names(Placing::LinkDescriptor));
+        fs::write(dir.path().join("old"), b"x").unwrap();
+        for (name, target) in [("new", &b"../somewhere\xff"[..]), ("old", b"a"), ("old", b"b")] {
+            place_symlink(handle.as_fd(), name.as_bytes(), target, &METADATA, &scratch).unwrap();
+            let path = dir.path().join(name);
+            assert_eq!(fs::read_link(&path).unwrap().as_os_str().as_bytes(), target);
+            let found = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((found.mtime(), found.mtime_nsec()), (1_234_567_890, 123_456_789));
+        }
+        assert_eq!(count(dir.path()), 2);
+    }
+
+    #[test]
+    fn a_bad_time_is_told_and_the_file_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let metadata = Metadata { mtime: Timestamp { seconds: 0, nanoseconds: 2_000_000_000 }, ..METADATA };
+        for (n, way) in WAYS.into_iter().enumerate() {
+            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
+            let name = format!("f{n}");
+            let error = place_small(handle.as_fd(), name.as_bytes(), b"x", &metadata, &scratch).unwrap_err();
+            assert_eq!(error.kind(), FailureKind::Metadata);
+            assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"x");
+        }
+    }
+}

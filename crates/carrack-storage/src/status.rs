@@ -1,0 +1,83 @@
+//! What `stat` says, in carrack's words: identity, metadata, and the stamp by which a change is noticed.
+//!
+//! Pure conversions; makes no system call but `fstat`.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use carrack_model::{Metadata, Timestamp};
+use rustix::fs::{FileType, Stat, fstat};
+
+/// The permission bits of a mode.
+const PERMISSION_BITS: u32 = 0o7777;
+
+/// Which file or directory it is, among all on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The device number of its file system.
+    pub dev: u64,
+    /// Its inode number there.
+    pub ino: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(stat: &Stat) -> Identity {
+        Identity { dev: stat.st_dev, ino: stat.st_ino }
+    }
+
+    pub(crate) fn of_open(fd: impl AsFd) -> io::Result<Identity> {
+        Ok(Identity::of(&fstat(fd)?))
+    }
+}
+
+/// The state of a file at one moment: if two stamps are equal, nobody changed the contents in between (as far as the
+/// granularity of the file system's clock can tell).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStamp {
+    /// The device number of its file system.
+    pub dev: u64,
+    /// Its inode number there.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last change of the contents.
+    pub mtime: Timestamp,
+    /// Time of the last change of the inode; unlike `mtime` no program can set it.
+    pub ctime: Timestamp,
+}
+
+impl FileStamp {
+    pub(crate) fn of(stat: &Stat) -> FileStamp {
+        FileStamp {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: size_of(stat),
+            mtime: mtime_of(stat),
+            ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+pub(crate) fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+pub(crate) fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
+    timestamp(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+pub(crate) fn metadata_of(stat: &Stat) -> Metadata {
+    Metadata { mode: permissions(stat.st_mode), mtime: mtime_of(stat) }
+}
+
+pub(crate) fn permissions(mode: u32) -> u32 {
+    mode & PERMISSION_BITS
+}
+
+fn timestamp(seconds: i64, nanoseconds: u64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+}

@@ -1,0 +1,124 @@
+//! On which storage target a file lives, as far as every Linux host can tell: the device or mount.
+//!
+//! The simplest layout provider: one target for each file system. Lustre, Ceph and others will tell more.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::thread::available_parallelism;
+
+use carrack_model::TargetId;
+use rustix::fs::{fstat, fstatfs};
+
+/// Largest object on a [`Medium::Memory`] target: what was read is still in the core's second-level cache (from 512 KiB
+/// on server processors) when it is hashed and sent.
+const OBJECT_BYTES_MEMORY: u32 = 256 << 10;
+
+/// Largest object elsewhere: the stripe unit of the paper's Lustre (L1), and enough to keep a disk or a server busy.
+const OBJECT_BYTES: u32 = 1 << 20;
+
+/// I/O threads on one device or server at once: hides the latency of a request without flooding a disk.
+const DEPTH: u32 = 8;
+
+/// File systems that live in memory: tmpfs, ramfs (include/uapi/linux/magic.h).
+const MEMORY_MAGICS: [u32; 2] = [0x0102_1994, 0x8584_58F6];
+
+/// File systems on other hosts, or behind a process that may be: NFS, SMB, CIFS, SMB2, Lustre, Ceph, FUSE, 9p, BeeGFS,
+/// GPFS, AFS, OrangeFS (include/uapi/linux/magic.h and the projects' own headers).
+const NETWORK_MAGICS: [u32; 12] = [
+    0x6969,
+    0x517B,
+    0xFF53_4D42,
+    0xFE53_4D42,
+    0x0BD0_0BD0,
+    0x00C3_6400,
+    0x6573_5546,
+    0x0102_1997,
+    0x1983_0326,
+    0x4750_4653,
+    0x5346_414F,
+    0x2003_0528,
+];
+
+/// What a target is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// The host's memory.
+    Memory,
+    /// A disk of the host.
+    Device,
+    /// Another host.
+    Network,
+}
+
+/// One independent piece of storage and how to treat it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageTarget {
+    /// Which one: the device number.
+    pub id: TargetId,
+    /// What it is made of.
+    pub medium: Medium,
+    /// Size of the objects to cut from its files, in bytes.
+    pub object_bytes: u32,
+    /// I/O threads that may work on it at once.
+    pub depth: u32,
+}
+
+impl StorageTarget {
+    /// The target of an open file or directory (`O_PATH` will do).
+    ///
+    /// # Errors
+    /// What `fstat` and `fstatfs` say.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<StorageTarget> {
+        let id = TargetId(fstat(fd)?.st_dev);
+        // The kernel's magic numbers have 32 bits, sign-extended on some platforms.
+        let medium = medium_of(fstatfs(fd)?.f_type as u32);
+        let (object_bytes, depth) = match medium {
+            Medium::Memory => (OBJECT_BYTES_MEMORY, core_count()),
+            Medium::Device | Medium::Network => (OBJECT_BYTES, DEPTH),
+        };
+        Ok(StorageTarget { id, medium, object_bytes, depth })
+    }
+}
+
+fn medium_of(magic: u32) -> Medium {
+    if MEMORY_MAGICS.contains(&magic) {
+        Medium::Memory
+    } else if NETWORK_MAGICS.contains(&magic) {
+        Medium::Network
+    } else {
+        Medium::Device
+    }
+}
+
+fn core_count() -> u32 {
+    available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn files_of_one_directory_share_a_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = tempfile::tempfile_in(dir.path()).unwrap();
+        let handle = File::open(dir.path()).unwrap();
+        let target = StorageTarget::of(file.as_fd()).unwrap();
+        assert_eq!(target, StorageTarget::of(handle.as_fd()).unwrap());
+        assert!(target.depth >= 1 && target.object_bytes.is_multiple_of(4_096));
+    }
+
+    #[test]
+    fn memory_is_known_by_its_magic() {
+        let Ok(shm) = File::open("/dev/shm") else {
+            println!("skipped: no /dev/shm");
+            return;
+        };
+        let target = StorageTarget::of(shm.as_fd()).unwrap();
+        assert_eq!((target.medium, target.object_bytes), (Medium::Memory, 256 << 10));
+        assert_eq!(medium_of(0x0BD0_0BD0), Medium::Network);
+        assert_eq!(medium_of(0xEF53), Medium::Device);
+    }
+}
