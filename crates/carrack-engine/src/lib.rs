@@ -1,1 +1,24 @@
-//! Placeholder until its first module lands.
+//! The data path: what one object passes through, from the scan at the source to its place at the sink.
+//!
+//! Plain threads with bounded queues; no async runtime, no arguments, no printing. [`session`] makes the two ends meet,
+//! [`source`] reads and sends, [`sink`] receives and writes, [`comm`] is the thread at each end that never blocks.
+#![allow(rustdoc::private_intra_doc_links)]
+
+mod abort;
+mod check;
+mod comm;
+mod counters;
+mod error;
+mod fault;
+mod mailbox;
+mod report;
+mod session;
+mod settings;
+mod sink;
+mod source;
+
+pub use abort::Abort;
+pub use error::SessionError;
+pub use report::Observer;
+pub use session::{Outcome, copy_local, copy_with_peer, serve};
+pub use settings::{Peer, Role, Settings, Transfer};

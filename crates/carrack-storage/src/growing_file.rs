@@ -4,6 +4,7 @@
 //! the caller. What stood under the final name stays there until the commit.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::Metadata;
 use rustix::fs::{AtFlags, FileType, Mode, openat, statat};
@@ -24,7 +25,7 @@ pub struct GrowingFile {
     name: Box<[u8]>,
     temporary: ScratchName,
     size: u64,
-    is_committed: bool,
+    is_committed: AtomicBool,
 }
 
 impl GrowingFile {
@@ -42,7 +43,7 @@ impl GrowingFile {
         let (file, temporary) = scratch
             .create(name, |free| openat(&directory, free, create_flags(), WORKING_MODE))
             .map_err(|errno| SinkError::naming("creating", errno))?;
-        Ok(GrowingFile { directory, file, name: name.into(), temporary, size, is_committed: false })
+        Ok(GrowingFile { directory, file, name: name.into(), temporary, size, is_committed: AtomicBool::new(false) })
     }
 
     /// Writes all of `buffer` at `offset`.
@@ -66,14 +67,14 @@ impl GrowingFile {
         Ok(())
     }
 
-    /// Sets mode and time and gives it its name, in place of a file or link that has it.
+    /// Sets mode and time and gives it its name, in place of a file or link that has it. Once, after the last write.
     ///
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it has disappeared.
-    pub fn commit(mut self, metadata: &Metadata) -> Result<(), SinkError> {
+    pub fn commit(&self, metadata: &Metadata) -> Result<(), SinkError> {
         let file = self.file.as_fd();
         let finished = set_mode(file, metadata.mode).and(set_mtime(file, metadata.mtime));
-        self.is_committed = true; // `rename` cleans up after itself
+        self.is_committed.store(true, Relaxed); // `rename` cleans up after itself
         self.temporary
             .rename(self.directory.as_fd(), &self.name)
             .map_err(|errno| SinkError::naming("renaming", errno))?;
@@ -83,7 +84,7 @@ impl GrowingFile {
 
 impl Drop for GrowingFile {
     fn drop(&mut self) {
-        if !self.is_committed {
+        if !self.is_committed.load(Relaxed) {
             self.temporary.remove(self.directory.as_fd());
         }
     }

@@ -41,6 +41,14 @@ impl SourceError {
         }
     }
 
+    /// What a failure of [`crate::Root::open_directory`] means.
+    pub fn of_directory(error: io::Error) -> SourceError {
+        match Errno::from_io_error(&error) {
+            Some(errno) => SourceError::opening(errno),
+            None => SourceError::ReadError(error),
+        }
+    }
+
     /// What a failed `open` means.
     pub(crate) fn opening(errno: Errno) -> SourceError {
         match errno {

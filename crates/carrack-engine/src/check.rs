@@ -1,0 +1,91 @@
+//! The check of an object's body: made after the read, compared before the write.
+//!
+//! | checksum | object | bundle |
+//! | --- | --- | --- |
+//! | none | zeros | zeros |
+//! | xxh3 | XXH3-128 of the body | XXH3-128 of the body |
+//! | blake3 | the chaining value of its subtree; of several, BLAKE3 of the values | BLAKE3 of the table, which holds each file's BLAKE3 |
+
+use carrack_journal::{DigestError, Subtree, subtrees};
+use carrack_model::{ByteRange, Checksum};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The check of a bundle's body; `table_len` bytes at its end are the table.
+pub(crate) fn bundle_check(checksum: Checksum, body: &[u8], table_len: usize) -> [u8; 32] {
+    match checksum {
+        Checksum::None => [0; 32],
+        Checksum::Xxh3 => xxh3(body),
+        Checksum::Blake3 => *blake3::hash(&body[body.len() - table_len..]).as_bytes(),
+    }
+}
+
+/// The check of an object, and with BLAKE3 the subtrees that it was made from.
+pub(crate) struct ObjectCheck {
+    /// What travels in the header.
+    pub(crate) value: [u8; 32],
+    /// With BLAKE3, for the file's digest.
+    pub(crate) subtrees: Vec<Subtree>,
+}
+
+/// The check of `body`, which is `range` of a file of `file_size` bytes.
+pub(crate) fn object_check(
+    checksum: Checksum,
+    range: ByteRange,
+    body: &[u8],
+    file_size: u64,
+) -> Result<ObjectCheck, DigestError> {
+    let plain = |value| ObjectCheck { value, subtrees: Vec::new() };
+    match checksum {
+        Checksum::None => Ok(plain([0; 32])),
+        Checksum::Xxh3 => Ok(plain(xxh3(body))),
+        Checksum::Blake3 => {
+            let subtrees: Vec<Subtree> = subtrees(range.offset, body, file_size)?.collect();
+            Ok(ObjectCheck { value: combine(&subtrees), subtrees })
+        }
+    }
+}
+
+fn combine(subtrees: &[Subtree]) -> [u8; 32] {
+    match subtrees {
+        [only] => only.value,
+        several => {
+            let mut hasher = blake3::Hasher::new();
+            several.iter().for_each(|subtree| {
+                hasher.update(&subtree.value);
+            });
+            *hasher.finalize().as_bytes()
+        }
+    }
+}
+
+fn xxh3(body: &[u8]) -> [u8; 32] {
+    let mut value = [0; 32];
+    value[..16].copy_from_slice(&xxh3_128(body).to_le_bytes());
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_flipped_bit_is_noticed() {
+        for checksum in [Checksum::Xxh3, Checksum::Blake3] {
+            let mut body = vec![7; 300_032];
+            let range = ByteRange::new(0, body.len() as u64);
+            let file_size = body.len() as u64;
+            let before = object_check(checksum, range, &body, file_size).unwrap().value;
+            body[123_456] ^= 4;
+            assert_ne!(object_check(checksum, range, &body, file_size).unwrap().value, before);
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_checked_with_its_table() {
+        let body = [1, 2, 3, 4, 5];
+        for checksum in [Checksum::Xxh3, Checksum::Blake3] {
+            assert_ne!(bundle_check(checksum, &body, 2), bundle_check(checksum, &[1, 2, 3, 4, 6], 2));
+        }
+        assert_eq!(bundle_check(Checksum::None, &body, 2), [0; 32]);
+    }
+}

@@ -1,0 +1,179 @@
+//! The comm thread's loop, the same at both ends (L3): it keeps the control link and the endpoints that nobody
+//! drives, and sleeps in `poll` only.
+//!
+//! What is done with a message or a ready endpoint is the matter of each end's [`CommSide`].
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use carrack_machine::SlotPool;
+use carrack_model::limits::PEER_SILENCE_MS_MAX;
+use carrack_transport::{Incoming, Link, LinkInput, TransportError};
+use carrack_wire::message::{Control, Heartbeat};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::abort::Abort;
+use crate::error::SessionError;
+use crate::fault::Fault;
+
+/// A peer that has nothing to say says so this often.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// How long a failing session waits for the other end's reason.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Messages that are handled before endpoints get their turn.
+const MESSAGES_A_TURN: usize = 64;
+
+/// What an end does with what its comm thread sees.
+pub(crate) trait CommSide {
+    /// Looks around: letters, timers, queues. Returns when to look again at the latest.
+    fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError>;
+
+    /// A control message.
+    fn control(&mut self, message: Control) -> Result<(), SessionError>;
+
+    /// An object that came over the link.
+    fn object(&mut self, incoming: Incoming) -> Result<(), SessionError>;
+
+    /// The endpoints that nobody drives, and what each waits for.
+    fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
+
+    /// The endpoints at these places of `endpoints()` are ready; places rise.
+    fn ready(&mut self, places: &[usize]) -> Result<(), SessionError>;
+
+    /// Readable when there is something to look at.
+    fn wake(&self) -> BorrowedFd<'_>;
+
+    /// Forgets earlier wake-ups.
+    fn listen(&self);
+
+    /// Whether the session has come to its end.
+    fn is_over(&self) -> bool;
+}
+
+/// What the loop needs beside its side.
+pub(crate) struct Comm<'a> {
+    pub(crate) link: Link,
+    pub(crate) pool: &'a SlotPool,
+    pub(crate) abort: &'a Abort,
+    pub(crate) fault: &'a Fault,
+}
+
+impl Comm<'_> {
+    /// Runs until the session is over or fails; in the latter case the other end is told.
+    pub(crate) fn run(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+        let error = match self.turn_until_over(side) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let error = self.fault.take().unwrap_or(error);
+        let error = self.explained(error);
+        if !matches!(error, SessionError::PeerGone | SessionError::PeerAborted { .. }) {
+            self.link.queue_control(Control::Abort(error.to_message()).to_body());
+            // The other end may be gone; then nobody is left to be told.
+            let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
+        }
+        Err(error)
+    }
+
+    fn turn_until_over(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+        let mut last_heard = Instant::now();
+        let mut last_said = Instant::now();
+        loop {
+            let now = Instant::now();
+            side.listen();
+            self.check_flags()?;
+            let look_again = side.look_around(&mut self.link, now)?;
+            if now.duration_since(last_said) >= HEARTBEAT {
+                self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
+                last_said = now;
+            }
+            let is_flushed = self.link.flush().map_err(|_| SessionError::PeerGone)?;
+            if side.is_over() && is_flushed {
+                return Ok(());
+            }
+            let wake_at = look_again.min(now + HEARTBEAT);
+            let (heard, places) = self.sleep(side, is_flushed, wake_at)?;
+            if heard {
+                last_heard = Instant::now();
+                self.hear(side)?;
+            }
+            if last_heard.elapsed() > Duration::from_millis(PEER_SILENCE_MS_MAX) {
+                return Err(SessionError::PeerStalled(PEER_SILENCE_MS_MAX / 1000));
+            }
+            side.ready(&places)?;
+        }
+    }
+
+    fn check_flags(&self) -> Result<(), SessionError> {
+        if self.abort.is_set() {
+            return Err(SessionError::Interrupted);
+        }
+        if self.fault.is_raised() {
+            return Err(self.fault.take().unwrap_or(SessionError::Internal));
+        }
+        Ok(())
+    }
+
+    /// Whether the link has something to read, and the places of the endpoints that are ready.
+    fn sleep(
+        &self,
+        side: &dyn CommSide,
+        is_flushed: bool,
+        wake_at: Instant,
+    ) -> Result<(bool, Vec<usize>), SessionError> {
+        let output = if is_flushed { PollFlags::empty() } else { PollFlags::OUT };
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(self.link.input(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.link.output(), output),
+            PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN),
+            PollFd::from_borrowed_fd(side.wake(), PollFlags::IN),
+        ];
+        let fixed_count = fds.len();
+        fds.extend(side.endpoints().into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        let left = wake_at.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(SessionError::local("waiting")(error.into())),
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let places = fds[fixed_count..].iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(i, _)| i);
+        Ok((is_ready(&fds[0]), places.collect()))
+    }
+
+    fn hear(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+        for _ in 0..MESSAGES_A_TURN {
+            match self.link.receive(self.pool) {
+                Ok(LinkInput::Control(body)) => side.control(Control::from_body(&body)?)?,
+                Ok(LinkInput::Object(incoming)) => side.object(incoming)?,
+                Ok(LinkInput::Pending) => return Ok(()),
+                Ok(LinkInput::Closed) if side.is_over() => return Ok(()),
+                Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
+                    return Err(SessionError::PeerGone);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A data connection that breaks is mostly the consequence of something that the other end is about to tell.
+    fn explained(&mut self, error: SessionError) -> SessionError {
+        if !matches!(
+            error,
+            SessionError::Transport(TransportError::Io(_) | TransportError::Truncated)
+                | SessionError::PeerGone
+        ) {
+            return error;
+        }
+        let deadline = Instant::now() + LAST_WORDS;
+        while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
+            if let Ok(Control::Abort(message)) = Control::from_body(&body) {
+                return SessionError::from_abort(message);
+            }
+        }
+        error
+    }
+}

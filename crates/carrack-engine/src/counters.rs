@@ -1,0 +1,137 @@
+//! One end's counters: what was found and done, and where its I/O threads' time went.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use carrack_model::{Limiter, Progress, Summary};
+use carrack_wire::message;
+
+/// Where an I/O thread's time goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    /// In calls to storage, and in hashing what they gave.
+    Storage,
+    /// Sending or receiving.
+    Network,
+    /// Waiting for work.
+    Idle,
+    /// Waiting for a slot, which means for the sink.
+    Blocked,
+}
+
+/// Updated by all threads of an end, read by its comm thread.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) entries_found: AtomicU64,
+    pub(crate) bytes_found: AtomicU64,
+    pub(crate) scan_done: AtomicBool,
+    pub(crate) files_done: AtomicU64,
+    pub(crate) directories_done: AtomicU64,
+    pub(crate) symlinks_done: AtomicU64,
+    pub(crate) bytes_done: AtomicU64,
+    pub(crate) entries_failed: AtomicU64,
+    pub(crate) entries_skipped: AtomicU64,
+    pub(crate) objects_reread: AtomicU64,
+    stage_ns: [AtomicU64; 4],
+}
+
+impl Counters {
+    /// Runs `work` and books its time.
+    pub(crate) fn time<R>(&self, stage: Stage, work: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = work();
+        self.stage_ns[stage as usize].fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+        result
+    }
+
+    pub(crate) fn snapshot(&self) -> message::Counters {
+        message::Counters {
+            entries_found: self.entries_found.load(Relaxed),
+            bytes_found: self.bytes_found.load(Relaxed),
+            scan_done: self.scan_done.load(Relaxed),
+            files_done: self.files_done.load(Relaxed),
+            directories_done: self.directories_done.load(Relaxed),
+            symlinks_done: self.symlinks_done.load(Relaxed),
+            bytes_done: self.bytes_done.load(Relaxed),
+            entries_failed: self.entries_failed.load(Relaxed),
+            entries_skipped: self.entries_skipped.load(Relaxed),
+            objects_reread: self.objects_reread.load(Relaxed),
+            storage_ns: self.stage_ns[Stage::Storage as usize].load(Relaxed),
+            network_ns: self.stage_ns[Stage::Network as usize].load(Relaxed),
+            idle_ns: self.stage_ns[Stage::Idle as usize].load(Relaxed),
+            blocked_ns: self.stage_ns[Stage::Blocked as usize].load(Relaxed),
+        }
+    }
+}
+
+/// Both ends' counters together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BothEnds {
+    pub(crate) source: message::Counters,
+    pub(crate) sink: message::Counters,
+}
+
+impl BothEnds {
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            files_done: self.sink.files_done,
+            directories_done: self.sink.directories_done,
+            symlinks_done: self.sink.symlinks_done,
+            bytes_done: self.sink.bytes_done,
+            entries_failed: self.source.entries_failed + self.sink.entries_failed,
+            entries_skipped: self.source.entries_skipped,
+            objects_reread: self.source.objects_reread,
+        }
+    }
+
+    /// The progress now; what limits is judged by the time since `before`.
+    pub(crate) fn progress(&self, before: &BothEnds) -> Progress {
+        Progress {
+            entries_found: self.source.entries_found,
+            bytes_found: self.source.bytes_found,
+            scan_done: self.source.scan_done,
+            entries_done: self.summary().entries_done(),
+            bytes_done: self.sink.bytes_done,
+            entries_failed: self.source.entries_failed + self.sink.entries_failed,
+            limiter: self.limiter(before),
+        }
+    }
+
+    /// The stage at which the source's threads spent most of their time; if that is the sending, the sink's threads
+    /// tell whether they waited for the network or were busy writing.
+    fn limiter(&self, before: &BothEnds) -> Limiter {
+        let (now, then) = (&self.source, &before.source);
+        let idle = now.idle_ns - then.idle_ns;
+        let reading = now.storage_ns - then.storage_ns;
+        let sending = now.network_ns - then.network_ns + now.blocked_ns - then.blocked_ns;
+        let writing = self.sink.storage_ns.saturating_sub(before.sink.storage_ns);
+        let receiving = self.sink.network_ns.saturating_sub(before.sink.network_ns);
+        match idle.max(reading).max(sending) {
+            0 => Limiter::Unknown,
+            most if most == idle && !now.scan_done => Limiter::Scan,
+            most if most == reading => Limiter::SourceStorage,
+            _ if writing > receiving => Limiter::SinkStorage,
+            _ => Limiter::Network,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(idle_ns: u64, storage_ns: u64, network_ns: u64) -> message::Counters {
+        message::Counters { idle_ns, storage_ns, network_ns, ..Default::default() }
+    }
+
+    #[test]
+    fn names_what_limits() {
+        let before = BothEnds::default();
+        let judge = |source, sink| BothEnds { source, sink }.limiter(&before);
+        assert_eq!(judge(source(0, 0, 0), source(0, 0, 0)), Limiter::Unknown);
+        assert_eq!(judge(source(9, 1, 1), source(0, 0, 0)), Limiter::Scan);
+        assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);
+        assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), Limiter::Network);
+        assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), Limiter::SinkStorage);
+    }
+}

@@ -1,0 +1,99 @@
+//! Events on their way to the user: straight to the observer at the end that the user started, as control messages
+//! from the other.
+
+use carrack_model::{EntryFailure, Event, FailureKind, Notice, escape};
+use carrack_wire::message::{self, Control};
+
+/// Whoever watches a transfer. Called from several threads; what it takes long is taken from the transfer.
+pub trait Observer: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: &Event);
+}
+
+/// An event as a message to the end that the user started; nothing if it stays here.
+pub(crate) fn to_message(event: Event) -> Option<Control> {
+    Some(match event {
+        Event::Failed(failure) => Control::Failure(message::Failure {
+            path: failure.path.into(),
+            kind: failure.kind as u32,
+            detail: failure.detail,
+        }),
+        Event::Notice(notice) => Control::Notice(notice_to_message(notice)),
+        Event::FileDigest { path, size, digest } => {
+            Control::Digest(message::Digest { path: path.into(), size, blake3: digest.into() })
+        }
+        Event::WouldCopy { path, size } => Control::WouldCopy(message::WouldCopy { path: path.into(), size }),
+        Event::Connected { .. } | Event::Progress(_) => return None,
+    })
+}
+
+fn notice_to_message(notice: Notice) -> message::Notice {
+    match notice {
+        Notice::Text(text) => message::Notice { kind: 0, text, path: Vec::new() },
+        Notice::Warning(text) => message::Notice { kind: 1, text, path: Vec::new() },
+        Notice::Skipped { path, reason } => message::Notice { kind: 2, text: reason, path: path.into() },
+    }
+}
+
+/// The event that a message from the other end carries; nothing if it carries none.
+pub(crate) fn to_event(message: &Control) -> Option<Event> {
+    Some(match message {
+        Control::Failure(failure) => Event::Failed(EntryFailure {
+            path: failure.path.clone().into(),
+            kind: FailureKind::from_code(failure.kind).unwrap_or(FailureKind::WriteError),
+            detail: printable(&failure.detail),
+        }),
+        Control::Notice(notice) => Event::Notice(notice_to_event(notice)),
+        Control::Digest(digest) => Event::FileDigest {
+            path: digest.path.clone().into(),
+            size: digest.size,
+            digest: digest.blake3.as_slice().try_into().ok()?,
+        },
+        Control::WouldCopy(line) => Event::WouldCopy { path: line.path.clone().into(), size: line.size },
+        _ => return None,
+    })
+}
+
+fn notice_to_event(notice: &message::Notice) -> Notice {
+    let text = printable(&notice.text);
+    match notice.kind {
+        2 => Notice::Skipped { path: notice.path.clone().into(), reason: text },
+        1 => Notice::Warning(text),
+        _ => Notice::Text(text),
+    }
+}
+
+/// What another machine sends must not drive this one's terminal.
+fn printable(text: &str) -> String {
+    escape(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_survive_the_wire() {
+        let path: Box<[u8]> = Box::from(&b"a/\xff"[..]);
+        for event in [
+            Event::Failed(EntryFailure {
+                path: path.clone(),
+                kind: FailureKind::Changed,
+                detail: "x".into(),
+            }),
+            Event::Notice(Notice::Skipped { path: path.clone(), reason: "a socket".into() }),
+            Event::Notice(Notice::Warning("slow".into())),
+            Event::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
+            Event::WouldCopy { path, size: 7 },
+        ] {
+            let message = to_message(event.clone()).unwrap();
+            assert_eq!(to_event(&message), Some(event));
+        }
+    }
+
+    #[test]
+    fn a_peer_cannot_drive_the_terminal() {
+        let message = Control::Notice(message::Notice { kind: 0, text: "\x1b[2J".into(), path: vec![] });
+        assert_eq!(to_event(&message), Some(Event::Notice(Notice::Text("\\u{1b}[2J".into()))));
+    }
+}

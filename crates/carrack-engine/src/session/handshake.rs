@@ -1,0 +1,77 @@
+//! The first words of a session, one after the other, with deadlines.
+
+use std::time::{Duration, Instant};
+
+use carrack_machine::SlotPool;
+use carrack_transport::{Link, TransportError};
+use carrack_wire::message::Control;
+use carrack_wire::{PREAMBLE_BYTES, Preamble};
+
+use crate::error::SessionError;
+
+/// Answers within the handshake take a round trip and a look at the storage.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the other end may take to start: people type passwords and look for their tokens meanwhile.
+const START_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What a login shell may print before carrack does.
+const GREETING_BYTES_MAX: usize = 64 << 10;
+
+/// How much of an unexpected text is shown.
+const SHOWN_BYTES: usize = 200;
+
+/// Sends a message now.
+pub(super) fn say(link: &mut Link, message: Control) -> Result<(), SessionError> {
+    link.queue_control(message.to_body());
+    link.flush_by(Instant::now() + ANSWER_TIMEOUT).map_err(|_| SessionError::PeerGone)
+}
+
+/// The next message; the other end's refusal is an error.
+pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Result<Control, SessionError> {
+    let body = match link.receive_control_by(pool, deadline) {
+        Ok(Some(body)) => body,
+        Ok(None) => return Err(SessionError::PeerGone),
+        Err(TransportError::Io(error)) if error.kind() == std::io::ErrorKind::TimedOut => {
+            return Err(SessionError::PeerStalled(ANSWER_TIMEOUT.as_secs()));
+        }
+        Err(TransportError::Io(_) | TransportError::Truncated) => return Err(SessionError::PeerGone),
+        Err(error) => return Err(error.into()),
+    };
+    match Control::from_body(&body)? {
+        Control::Refuse(message) => Err(SessionError::from_refusal(message)),
+        Control::Abort(message) => Err(SessionError::from_abort(message)),
+        message => Ok(message),
+    }
+}
+
+/// Sends this build's versions.
+pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
+    link.write_raw_by(&Preamble::OURS.encode(), Instant::now() + ANSWER_TIMEOUT)
+        .map_err(|_| SessionError::PeerSilent)
+}
+
+/// Reads the other end's versions; `greeting_allowed` skips what a login shell prints before.
+pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Result<(), SessionError> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut heard = vec![0; PREAMBLE_BYTES];
+    let got = link.read_raw_by(&mut heard, deadline).map_err(|_| SessionError::PeerSilent)?;
+    heard.truncate(got);
+    if got == 0 {
+        return Err(SessionError::PeerSilent);
+    }
+    loop {
+        if let Some(bytes) = heard.last_chunk::<PREAMBLE_BYTES>()
+            && let Ok(preamble) = Preamble::decode(bytes)
+        {
+            return preamble.agree().map(|_| ()).map_err(SessionError::Version);
+        }
+        let mut byte = [0];
+        let more = greeting_allowed && heard.len() < GREETING_BYTES_MAX;
+        if !more || link.read_raw_by(&mut byte, deadline).map_err(|_| SessionError::PeerSilent)? == 0 {
+            heard.truncate(SHOWN_BYTES);
+            return Err(SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii())));
+        }
+        heard.push(byte[0]);
+    }
+}

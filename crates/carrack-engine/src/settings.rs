@@ -1,0 +1,144 @@
+//! What one end decides for itself, and what a transfer is made of.
+
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use carrack_model::limits::{IO_THREADS_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
+use carrack_model::{SourceIo, TransferSpec};
+use carrack_wire::message::{self, MessageError};
+
+/// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of payload memory (slots).
+    pub pool_bytes: u64,
+    /// I/O threads; 0 to choose by the storage.
+    pub io_threads: usize,
+    /// Threads of the scan; 0 to choose by the number of cores.
+    pub scan_threads: usize,
+    /// Ports to listen on for data connections; nothing for any.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// How large files are read (L6).
+    pub source_io: SourceIo,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            pool_bytes: POOL_BYTES_DEFAULT,
+            io_threads: 0,
+            scan_threads: 0,
+            ports: None,
+            source_io: SourceIo::Auto,
+        }
+    }
+}
+
+/// What the user asked for. Paths are as typed, on the end that they belong to.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// What both ends must agree on.
+    pub spec: TransferSpec,
+    /// What they need not.
+    pub settings: Settings,
+    /// What to copy. A trailing slash means the contents of a directory.
+    pub sources: Vec<PathBuf>,
+    /// Where to. A trailing slash means a directory.
+    pub destination: PathBuf,
+}
+
+/// The part of this process in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It reads.
+    Source,
+    /// It writes.
+    Sink,
+}
+
+/// The way to the other end: the pipes of an ssh process, say.
+#[derive(Debug)]
+pub struct Peer {
+    /// To read from.
+    pub input: OwnedFd,
+    /// To write to.
+    pub output: OwnedFd,
+    /// The other host's name, for dialling it.
+    pub host: String,
+}
+
+impl Settings {
+    /// Threads for the scan: the scan shares the cores with the I/O threads, and two already find more than a
+    /// million entries a second on a warm cache.
+    pub(crate) fn scan_thread_count(&self) -> usize {
+        match self.scan_threads {
+            0 => std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 8),
+            count => count,
+        }
+    }
+
+    /// I/O threads, where the storage would like `preferred`.
+    pub(crate) fn io_thread_count(&self, preferred: u32) -> usize {
+        match self.io_threads {
+            0 => (preferred as usize).clamp(2, 16),
+            count => count.min(IO_THREADS_MAX),
+        }
+    }
+
+    /// Pool bytes that hold at least [`SLOT_COUNT_MIN`] slots.
+    pub(crate) fn pool_bytes_for(&self, slot_bytes: u32) -> u64 {
+        self.pool_bytes.max(SLOT_COUNT_MIN as u64 * u64::from(slot_bytes))
+    }
+
+    pub(crate) fn to_message(&self) -> message::Settings {
+        let (port_first, port_last) =
+            self.ports.as_ref().map_or((0, 0), |ports| (*ports.start(), *ports.end()));
+        message::Settings {
+            pool_bytes: self.pool_bytes,
+            io_threads: self.io_threads as u32,
+            port_first: u32::from(port_first),
+            port_last: u32::from(port_last),
+            source_io: match self.source_io {
+                SourceIo::Auto => 0,
+                SourceIo::Buffered => 1,
+                SourceIo::Direct => 2,
+            },
+        }
+    }
+
+    pub(crate) fn from_message(message: &message::Settings) -> Result<Settings, MessageError> {
+        let port = |port: u32| u16::try_from(port).map_err(|_| MessageError::OutOfRange("a port"));
+        let (first, last) = (port(message.port_first)?, port(message.port_last)?);
+        Ok(Settings {
+            pool_bytes: message.pool_bytes,
+            io_threads: message.io_threads as usize,
+            scan_threads: 0,
+            ports: (first > 0).then_some(first..=last),
+            source_io: match message.source_io {
+                0 => SourceIo::Auto,
+                1 => SourceIo::Buffered,
+                2 => SourceIo::Direct,
+                _ => return Err(MessageError::OutOfRange("the way to read")),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_wire() {
+        let settings = Settings {
+            pool_bytes: 1 << 30,
+            io_threads: 3,
+            ports: Some(50_000..=50_010),
+            source_io: SourceIo::Direct,
+            ..Settings::default()
+        };
+        assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings));
+        assert_eq!(Settings::from_message(&Settings::default().to_message()), Ok(Settings::default()));
+    }
+}

@@ -1,0 +1,199 @@
+//! The sink's comm thread: the source's messages, streams that are quiet, and the answers.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carrack_model::{Event, FileId};
+use carrack_transport::{Incoming, Link, ReceiveEndpoint};
+use carrack_wire::message::{Control, ObjectsDone, OpenFile};
+use rustix::event::PollFlags;
+
+use super::inbox::Task;
+use super::sink_file::SinkFile;
+use super::{Letter, Sink};
+use crate::comm::CommSide;
+use crate::counters::BothEnds;
+use crate::error::SessionError;
+use crate::report::to_event;
+
+/// How often counters travel and progress is reported.
+const COUNTERS_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a single answer waits for company: short against any network's round trip, long against an object's
+/// 0.1 ms, so that a fast transfer takes a message for many objects.
+const ANSWER_DELAY: Duration = Duration::from_millis(1);
+
+pub(super) struct SinkComm<'a> {
+    sink: &'a Sink<'a>,
+    /// Streams that are quiet.
+    parked: Vec<Box<dyn ReceiveEndpoint>>,
+    both: BothEnds,
+    before: BothEnds,
+    counters_due: Instant,
+    answers_due: Option<Instant>,
+    finish_seen: bool,
+    is_over: bool,
+}
+
+impl<'a> SinkComm<'a> {
+    pub(super) fn new(sink: &'a Sink<'a>, endpoints: Vec<Box<dyn ReceiveEndpoint>>) -> SinkComm<'a> {
+        SinkComm {
+            sink,
+            parked: endpoints,
+            both: BothEnds::default(),
+            before: BothEnds::default(),
+            counters_due: Instant::now() + COUNTERS_EVERY,
+            answers_due: None,
+            finish_seen: false,
+            is_over: false,
+        }
+    }
+
+    /// Both ends' counters as last heard.
+    pub(super) fn both(&self) -> BothEnds {
+        BothEnds { sink: self.sink.counters.snapshot(), ..self.both }
+    }
+
+    fn exchange_counters(&mut self, link: &mut Link, now: Instant) {
+        if now < self.counters_due {
+            return;
+        }
+        self.counters_due = now + COUNTERS_EVERY;
+        self.both = self.both();
+        link.queue_control(Control::Counters(self.both.sink).to_body());
+        if let Some(observer) = self.sink.observer {
+            observer.event(&Event::Progress(self.both.progress(&self.before)));
+        }
+        self.before = self.both;
+    }
+
+    /// Answers go out together, a moment after the first. What was said before an object was answered goes out before
+    /// the answer: so the answers are taken first and the letters read then.
+    fn answer(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
+        let mut answers = self.sink.answers();
+        let count = answers.written.len() + answers.corrupt.len();
+        let is_due = count >= self.sink.answers_at_once || self.answers_due.is_some_and(|due| now >= due);
+        let taken = (count > 0 && is_due).then(|| std::mem::take(&mut *answers));
+        drop(answers);
+        self.answers_due = match (count, &taken) {
+            (1.., None) => self.answers_due.or(Some(now + ANSWER_DELAY)),
+            _ => None,
+        };
+        self.read_mail(link);
+        if let Some(answers) = taken {
+            let done = ObjectsDone { written: answers.written, corrupt: answers.corrupt };
+            link.queue_control(Control::ObjectsDone(done).to_body());
+        }
+        Ok(())
+    }
+
+    fn read_mail(&mut self, link: &mut Link) {
+        for letter in self.sink.mail.drain() {
+            match letter {
+                Letter::Say(message) => link.queue_control(message.to_body()),
+                Letter::Park(endpoint) => self.parked.push(endpoint),
+                Letter::Finished => {
+                    link.queue_control(Control::Finished(self.sink.counters.snapshot()).to_body());
+                    self.is_over = true;
+                }
+            }
+        }
+    }
+
+    fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
+        let file = Arc::new(SinkFile::announced(message.id, &message.table)?);
+        let id = FileId(message.id);
+        let mut files = self.sink.files();
+        files.ledger.announce(id, file.entry.size(), Some(file))?;
+        let early = files.early.remove(&id).unwrap_or_default();
+        drop(files);
+        for incoming in early {
+            self.sink.inbox.release(|inbox| inbox.push_object(incoming));
+        }
+        Ok(())
+    }
+
+    fn push_end(&self, task: Task) {
+        self.sink.inbox.release(|inbox| inbox.push_end(task));
+    }
+
+    fn finish(&mut self) -> Result<(), SessionError> {
+        let files = self.sink.files();
+        if self.finish_seen || files.ledger.open_count() > 0 || !files.early.is_empty() {
+            return Err(SessionError::Protocol("the source ended with files still open".into()));
+        }
+        drop(files);
+        self.finish_seen = true;
+        self.push_end(Task::Finish);
+        Ok(())
+    }
+}
+
+impl CommSide for SinkComm<'_> {
+    fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
+        self.answer(link, now)?;
+        self.exchange_counters(link, now);
+        Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
+    }
+
+    fn control(&mut self, message: Control) -> Result<(), SessionError> {
+        if let (Some(event), Some(observer)) = (to_event(&message), self.sink.observer) {
+            observer.event(&event);
+        }
+        match message {
+            Control::OpenFile(message) => self.open_file(&message)?,
+            Control::CommitFile(file) => {
+                let whole = self.sink.files().ledger.commit(FileId(file.id))?;
+                if let Some(file) = whole {
+                    self.push_end(Task::Commit(file));
+                }
+            }
+            Control::AbandonFile(file) => {
+                let abandoned = self.sink.files().ledger.abandon(FileId(file.id))?;
+                if let Some(file) = abandoned {
+                    self.push_end(Task::Discard(file));
+                }
+            }
+            Control::Finish(finish) => {
+                self.both.source = finish.counters.unwrap_or(self.both.source);
+                self.finish()?;
+            }
+            Control::Counters(counters) => self.both.source = counters,
+            Control::Abort(message) => return Err(SessionError::from_abort(message)),
+            Control::Failure(_) | Control::Notice(_) | Control::WouldCopy(_) | Control::Heartbeat(_) => {}
+            _ => return Err(SessionError::Protocol("a message that a source does not send".into())),
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, incoming: Incoming) -> Result<(), SessionError> {
+        self.sink.inbox.release(|inbox| inbox.push_object(incoming));
+        Ok(())
+    }
+
+    fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        self.parked.iter().map(|endpoint| (endpoint.readiness(), PollFlags::IN)).collect()
+    }
+
+    fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
+        // From the back, so that the places that are left keep their meaning.
+        for &place in places.iter().rev() {
+            let endpoint = self.parked.swap_remove(place);
+            self.sink.inbox.release(|inbox| inbox.push_stream(endpoint));
+        }
+        Ok(())
+    }
+
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.sink.mail.readiness()
+    }
+
+    fn listen(&self) {
+        self.sink.mail.listen();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+}

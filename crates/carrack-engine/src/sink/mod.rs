@@ -1,0 +1,231 @@
+//! The sink: receive → check → write → done.
+//!
+//! | room | what happens there | threads |
+//! | --- | --- | --- |
+//! | [`comm`] | the source's messages; endpoints that are quiet; answers, several in one message | comm |
+//! | [`inbox`] | what waits for an I/O thread: streams with data, objects, ends of files | all |
+//! | [`writer`] | drives a stream, checks and writes what comes | I/O |
+//! | [`unpack`] | a bundle becomes small files and links | I/O |
+//! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
+
+mod comm;
+mod inbox;
+mod sink_file;
+mod unpack;
+mod writer;
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use carrack_machine::{Monitor, SlotPool};
+use carrack_model::limits::OPEN_FILES_MAX;
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, TransferSpec, escape};
+use carrack_storage::{DirectorySpool, Root, ScratchNames, StorageTarget};
+use carrack_transport::{Incoming, Link, ReceiveEndpoint};
+use carrack_wire::Ledger;
+use carrack_wire::message::Control;
+
+use crate::abort::Abort;
+use crate::comm::Comm;
+use crate::counters::{BothEnds, Counters};
+use crate::error::SessionError;
+use crate::fault::{Fault, Stop};
+use crate::mailbox::Mailbox;
+use crate::report::{Observer, to_message};
+use crate::settings::Settings;
+use inbox::Inbox;
+use sink_file::SinkFile;
+
+/// What a sink needs to begin: the session stands, the destination is open.
+pub(crate) struct SinkStart<'a> {
+    pub(crate) link: Link,
+    /// Data endpoints; none means that the objects come over the link.
+    pub(crate) endpoints: Vec<Box<dyn ReceiveEndpoint>>,
+    pub(crate) spec: TransferSpec,
+    pub(crate) settings: &'a Settings,
+    /// Everything is written beneath it. Nothing in a dry run.
+    pub(crate) root: Option<Arc<Root>>,
+    /// Its slots back the credits that the source was given.
+    pub(crate) pool: SlotPool,
+    /// The one who watches, if the user started this end.
+    pub(crate) observer: Option<&'a dyn Observer>,
+}
+
+/// What other threads want of the comm thread.
+enum Letter {
+    /// Queue this message.
+    Say(Control),
+    /// Wait for data on this endpoint.
+    Park(Box<dyn ReceiveEndpoint>),
+    /// Everything is in its place: say so and end.
+    Finished,
+}
+
+/// Large files, and objects that came before their file was announced.
+struct Files {
+    ledger: Ledger<Arc<SinkFile>>,
+    early: HashMap<FileId, Vec<Incoming>>,
+}
+
+/// Answers that the comm thread has not sent yet.
+#[derive(Default)]
+struct Answers {
+    written: Vec<u64>,
+    corrupt: Vec<u64>,
+}
+
+/// Everything that the threads of a sink share.
+struct Sink<'a> {
+    spec: TransferSpec,
+    root: Option<Arc<Root>>,
+    target: Option<StorageTarget>,
+    scratch: ScratchNames,
+    pool: SlotPool,
+    inbox: Monitor<Inbox>,
+    files: Mutex<Files>,
+    answers: Mutex<Answers>,
+    /// Answers that are sent at once rather than a moment later.
+    answers_at_once: usize,
+    directories: Mutex<Option<DirectorySpool>>,
+    mail: Mailbox<Letter>,
+    counters: Counters,
+    observer: Option<&'a dyn Observer>,
+    fault: Fault,
+}
+
+/// Answers that travel together: one message for sixteen objects costs little, and a source with as many credits
+/// does not miss them meanwhile.
+const ANSWERS_AT_ONCE: usize = 16;
+
+/// Writes everything that the source sends; returns both ends' counters.
+pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
+    let mut both = BothEnds::default();
+    let stream_count = start.endpoints.len();
+    let (settings, link, endpoints) = (start.settings, start.link, start.endpoints);
+    let target = start.root.as_ref().map(|root| StorageTarget::of(root.as_ref().as_fd())).transpose();
+    let prepared =
+        target.map_err(SessionError::local("looking at the destination's storage")).and_then(|target| {
+            let credits = start.pool.slot_count();
+            Ok(Sink {
+                scratch: ScratchNames::new().map_err(SessionError::local("making a temporary name"))?,
+                inbox: Monitor::new(Inbox::new(target.as_ref())),
+                files: Mutex::new(Files { ledger: Ledger::new(OPEN_FILES_MAX), early: HashMap::new() }),
+                answers: Mutex::default(),
+                answers_at_once: ANSWERS_AT_ONCE.min(credits / 8).max(1),
+                directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
+                mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
+                counters: Counters::default(),
+                fault: Fault::default(),
+                spec: start.spec,
+                root: start.root,
+                pool: start.pool,
+                observer: start.observer,
+                target,
+            })
+        });
+    let result = prepared.and_then(|sink| {
+        let preferred = sink.target.as_ref().map_or(1, |target| target.depth);
+        // One thread more than streams: whoever drives a stream may be waiting for it when a file is to be ended.
+        let io_threads = settings.io_thread_count(preferred).max(stream_count + 1);
+        sink.run_threads(link, endpoints, io_threads, abort, &mut both)
+    });
+    (both, result)
+}
+
+impl Sink<'_> {
+    fn run_threads(
+        &self,
+        link: Link,
+        endpoints: Vec<Box<dyn ReceiveEndpoint>>,
+        io_threads: usize,
+        abort: &Abort,
+        both: &mut BothEnds,
+    ) -> Result<(), SessionError> {
+        thread::scope(|scope| {
+            let _watch = self.fault.watch(self);
+            for _ in 0..io_threads {
+                scope.spawn(|| {
+                    let _watch = self.fault.watch(self);
+                    writer::run(self);
+                });
+            }
+            let mut comm = Comm { link, pool: &self.pool, abort, fault: &self.fault };
+            let mut side = comm::SinkComm::new(self, endpoints);
+            let result = comm.run(&mut side);
+            *both = side.both();
+            self.stop();
+            result
+        })
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn directories(&self) -> MutexGuard<'_, Option<DirectorySpool>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object is at its place, or its file is given up; its slot is free again.
+    fn written(&self, object: u64) {
+        self.answer(|answers| answers.written.push(object));
+    }
+
+    /// The object failed its check; its slot is free again.
+    fn corrupt(&self, object: u64) {
+        self.answer(|answers| answers.corrupt.push(object));
+    }
+
+    /// The first answer wakes the comm thread, which waits a moment for more; enough of them wake it again.
+    fn answer(&self, note: impl FnOnce(&mut Answers)) {
+        let mut answers = self.answers();
+        note(&mut answers);
+        let count = answers.written.len() + answers.corrupt.len();
+        drop(answers);
+        if count == 1 || count == self.answers_at_once {
+            self.mail.wake();
+        }
+    }
+
+    /// An entry failed. A full destination ends the session: what follows would fail too.
+    fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
+        self.counters.entries_failed.fetch_add(1, Relaxed);
+        if failure.kind == FailureKind::NoSpace {
+            return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
+        }
+        self.report(Event::Failed(failure));
+        Ok(())
+    }
+
+    /// To the user, at whichever end that is. Not for the comm thread.
+    fn report(&self, event: Event) {
+        match self.observer {
+            Some(observer) => observer.event(&event),
+            None => {
+                if let Some(message) = to_message(event) {
+                    self.say(message);
+                }
+            }
+        }
+    }
+
+    /// Not for the comm thread. A session that is ending needs no more messages.
+    fn say(&self, message: Control) {
+        let _ = self.mail.post(Letter::Say(message));
+    }
+}
+
+impl Stop for Sink<'_> {
+    fn stop(&self) {
+        self.inbox.close();
+        self.pool.close();
+        self.mail.close();
+    }
+}

@@ -1,0 +1,230 @@
+//! The source's comm thread: the sink's answers, and the endpoints that no I/O thread drives.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::{Duration, Instant};
+
+use carrack_model::{Event, FileId, ObjectId};
+use carrack_transport::{Incoming, Link, Patience, SendEndpoint, SendState};
+use carrack_wire::message::{Control, Finish, ObjectsDone};
+use rustix::event::PollFlags;
+
+use super::large_file::{Doom, LargeFile, Step};
+use super::queue::{Job, Sent};
+use super::{Letter, Source};
+use crate::comm::CommSide;
+use crate::counters::BothEnds;
+use crate::error::SessionError;
+use crate::report::to_event;
+
+/// How often counters travel and progress is reported.
+const COUNTERS_EVERY: Duration = Duration::from_millis(500);
+
+/// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
+const LINK_OBJECTS_MAX: usize = 4;
+
+pub(super) struct SourceComm<'a> {
+    source: &'a Source<'a>,
+    /// Endpoints whose peer does not keep up.
+    driven: Vec<Box<dyn SendEndpoint>>,
+    both: BothEnds,
+    before: BothEnds,
+    counters_due: Instant,
+    finish_sent: bool,
+    is_over: bool,
+}
+
+impl<'a> SourceComm<'a> {
+    pub(super) fn new(source: &'a Source<'a>) -> SourceComm<'a> {
+        SourceComm {
+            source,
+            driven: Vec::new(),
+            both: BothEnds::default(),
+            before: BothEnds::default(),
+            counters_due: Instant::now() + COUNTERS_EVERY,
+            finish_sent: false,
+            is_over: false,
+        }
+    }
+
+    /// Both ends' counters as last heard.
+    pub(super) fn both(&self) -> BothEnds {
+        BothEnds { source: self.source.counters.snapshot(), ..self.both }
+    }
+
+    /// Everything that was found has come to its end.
+    fn is_done(&self) -> bool {
+        self.source.counters.scan_done.load(Acquire) && self.source.pending.load(Acquire) == 0
+    }
+
+    fn exchange_counters(&mut self, link: &mut Link, now: Instant) {
+        if now < self.counters_due {
+            return;
+        }
+        self.counters_due = now + COUNTERS_EVERY;
+        self.both = self.both();
+        link.queue_control(Control::Counters(self.both.source).to_body());
+        if let Some(observer) = self.source.observer {
+            observer.event(&Event::Progress(self.both.progress(&self.before)));
+        }
+        self.before = self.both;
+    }
+
+    fn read_mail(&mut self, link: &mut Link) -> Result<(), SessionError> {
+        for letter in self.source.mail.drain() {
+            match letter {
+                Letter::Say(message) => link.queue_control(message.to_body()),
+                Letter::Drive(endpoint) => self.drive(endpoint)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends on `endpoint`, and whatever else is ready for it, without waiting.
+    fn drive(&mut self, endpoint: Box<dyn SendEndpoint>) -> Result<(), SessionError> {
+        let mut endpoint = endpoint;
+        while endpoint.advance(Patience::None)? == SendState::Idle {
+            let Some((mut next, outgoing)) = self.source.outbox.next_for(endpoint) else { return Ok(()) };
+            let refused = next.post(outgoing).is_err();
+            debug_assert!(!refused);
+            endpoint = next;
+        }
+        self.driven.push(endpoint);
+        Ok(())
+    }
+
+    /// Sends what waited for credits.
+    fn pump(&mut self) -> Result<(), SessionError> {
+        while let Some((mut endpoint, outgoing)) = self.source.outbox.departure() {
+            let refused = endpoint.post(outgoing).is_err();
+            debug_assert!(!refused);
+            self.drive(endpoint)?;
+        }
+        Ok(())
+    }
+
+    fn feed_link(&self, link: &mut Link) {
+        while self.source.outbox.uses_link && link.queued_count() < LINK_OBJECTS_MAX {
+            let Some(outgoing) = self.source.outbox.for_link() else { return };
+            link.queue_object(outgoing);
+        }
+    }
+
+    fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
+        let credits = done.written.len() + done.corrupt.len();
+        for id in done.written {
+            let sent = self.source.sent().remove(&ObjectId(id));
+            match sent {
+                Some(Sent::Bundle(..)) => self.source.one_less_pending(),
+                Some(Sent::Object(file, extent, _)) => {
+                    let step = file.confirmed(extent.range.len);
+                    self.follow_later(file, step);
+                }
+                None => return Err(SessionError::Protocol(format!("object {id} was never sent"))),
+            }
+        }
+        done.corrupt.into_iter().for_each(|id| self.source.reread(ObjectId(id)));
+        self.source.outbox.credit(credits as u64);
+        self.pump()
+    }
+
+    /// What comes next may take a system call or wait for the mailbox: an I/O thread does it.
+    fn follow_later(&self, file: Arc<LargeFile>, step: Step) {
+        if step != Step::Wait {
+            let target = file.target;
+            self.source.queue.release(|queue| queue.push(target, Job::Follow(file, step)));
+        }
+    }
+
+    fn file_done(&mut self, id: FileId) -> Result<(), SessionError> {
+        let committed = |file: &Arc<LargeFile>| file.is_committed();
+        if !self.source.files().get(&id).is_some_and(committed) {
+            return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
+        }
+        self.source.files().remove(&id);
+        self.source.large_file_ended();
+        Ok(())
+    }
+
+    fn file_failed(&mut self, id: FileId) -> Result<(), SessionError> {
+        let file = self.source.files().get(&id).cloned();
+        match file {
+            Some(file) if file.is_committed() => self.file_done(id),
+            Some(file) => {
+                let step = file.doom(Doom::Reported);
+                self.follow_later(file, step);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl CommSide for SourceComm<'_> {
+    fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
+        self.read_mail(link)?;
+        self.feed_link(link);
+        self.exchange_counters(link, now);
+        if self.is_done() && !self.finish_sent {
+            // What the threads reported before their last item ended is in the mailbox already.
+            self.read_mail(link)?;
+            let counters = Some(self.source.counters.snapshot());
+            link.queue_control(Control::Finish(Finish { counters }).to_body());
+            self.finish_sent = true;
+        }
+        Ok(self.counters_due)
+    }
+
+    fn control(&mut self, message: Control) -> Result<(), SessionError> {
+        if let (Some(event), Some(observer)) = (to_event(&message), self.source.observer) {
+            observer.event(&event);
+        }
+        match message {
+            Control::ObjectsDone(done) => self.objects_done(done),
+            Control::FileDone(file) => self.file_done(FileId(file.id)),
+            Control::FileFailed(file) => self.file_failed(FileId(file.id)),
+            Control::Counters(counters) => {
+                self.both.sink = counters;
+                Ok(())
+            }
+            Control::Finished(counters) if self.finish_sent => {
+                self.both.sink = counters;
+                self.is_over = true;
+                Ok(())
+            }
+            Control::Abort(message) => Err(SessionError::from_abort(message)),
+            Control::Failure(_) | Control::Notice(_) | Control::Digest(_) | Control::Heartbeat(_) => Ok(()),
+            _ => Err(SessionError::Protocol("a message that a sink does not send".into())),
+        }
+    }
+
+    fn object(&mut self, _incoming: Incoming) -> Result<(), SessionError> {
+        Err(SessionError::Protocol("an object that came to the source".into()))
+    }
+
+    fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        self.driven.iter().map(|endpoint| (endpoint.readiness(), PollFlags::OUT)).collect()
+    }
+
+    fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
+        // From the back, so that the places that are left keep their meaning.
+        for &place in places.iter().rev() {
+            let endpoint = self.driven.swap_remove(place);
+            self.drive(endpoint)?;
+        }
+        Ok(())
+    }
+
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.source.mail.readiness()
+    }
+
+    fn listen(&self) {
+        self.source.mail.listen();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+}

@@ -1,0 +1,137 @@
+//! From the scan to the target queues: sections become bundles and large files. Runs on the scan's threads, which
+//! wait here while the queues are full; so the scan is never far ahead of the transfer.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
+
+use carrack_model::limits::BUNDLE_ENTRIES_MAX;
+use carrack_model::{Event, Notice, Section};
+use carrack_plan::{BundleLimits, Bundler, Work};
+use carrack_storage::{Found, Identity, Scan, ScanRoot, StorageTarget};
+
+use super::Source;
+use super::queue::Job;
+
+/// Scans everything and returns when all of it is queued.
+pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
+    let feeder = Feeder::new(source);
+    let scan = Scan {
+        roots: source.roots.iter().map(ScanRoot::clone).collect(),
+        threads: source.settings.scan_thread_count(),
+        destination,
+    };
+    scan.run(&|found| feeder.found(found));
+    feeder.finish();
+}
+
+struct Feeder<'a> {
+    source: &'a Source<'a>,
+    /// One for each root: a bundle lies on one target.
+    bundlers: Vec<Mutex<Bundler>>,
+}
+
+impl<'a> Feeder<'a> {
+    fn new(source: &'a Source<'a>) -> Feeder<'a> {
+        let bundler = |target: &StorageTarget| {
+            Mutex::new(Bundler::new(BundleLimits {
+                object_bytes: object_bytes(target, source.spec.slot_bytes),
+                slot_bytes: source.spec.slot_bytes as usize,
+                entries_max: BUNDLE_ENTRIES_MAX,
+            }))
+        };
+        Feeder { source, bundlers: source.targets.iter().map(bundler).collect() }
+    }
+
+    fn found(&self, found: Found) -> ControlFlow<()> {
+        let source = self.source;
+        match found {
+            Found::Section(section) => return self.section(section),
+            Found::Failed(failure) => source.fail(failure),
+            Found::Skipped { path, reason } => {
+                source.counters.entries_skipped.fetch_add(1, Relaxed);
+                source.report(Event::Notice(Notice::Skipped { path, reason }));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn section(&self, section: Section) -> ControlFlow<()> {
+        self.count(&section);
+        if self.source.spec.dry_run {
+            self.would_copy(&section);
+            return if self.source.fault.is_raised() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            };
+        }
+        let root_index = section.directory.root_index as usize;
+        let mut work = Vec::new();
+        self.bundlers[root_index].lock().unwrap_or_else(PoisonError::into_inner).add(section, &mut work);
+        work.into_iter().try_for_each(|work| self.queue(root_index, work))
+    }
+
+    fn count(&self, section: &Section) {
+        let counters = &self.source.counters;
+        let entries = section.entries.len() as u64 + u64::from(section.metadata.is_some());
+        counters.entries_found.fetch_add(entries, Relaxed);
+        counters.bytes_found.fetch_add(section.entries.iter().map(|entry| entry.size()).sum(), Relaxed);
+    }
+
+    fn would_copy(&self, section: &Section) {
+        let directory = &section.directory.sink;
+        if section.metadata.is_some() && !directory.is_root() {
+            let path = [directory.as_bytes(), b"/"].concat().into();
+            self.source.report(Event::WouldCopy { path, size: 0 });
+        }
+        for entry in &section.entries {
+            if let Ok(path) = directory.join(&entry.name) {
+                self.source.report(Event::WouldCopy { path: path.as_bytes().into(), size: entry.size() });
+            }
+        }
+    }
+
+    fn queue(&self, root_index: usize, work: Work) -> ControlFlow<()> {
+        let source = self.source;
+        let job = match work {
+            Work::Bundle(bundle) => Job::Bundle(bundle, 0),
+            Work::Large { directory, entry } => {
+                if source.permits.take(|permits| (*permits > 0).then(|| *permits -= 1)).is_err() {
+                    return ControlFlow::Break(());
+                }
+                Job::Open { directory, entry, attempts: 0 }
+            }
+        };
+        if source.room.take(one).is_err() {
+            return ControlFlow::Break(());
+        }
+        source.pending.fetch_add(1, AcqRel);
+        source.queue.release(|queue| queue.push(source.targets[root_index].id, job));
+        ControlFlow::Continue(())
+    }
+
+    fn finish(self) {
+        for (root_index, bundler) in self.bundlers.iter().enumerate() {
+            let rest = bundler.lock().unwrap_or_else(PoisonError::into_inner).finish();
+            if let Some(bundle) = rest
+                && self.queue(root_index, Work::Bundle(bundle)).is_break()
+            {
+                return;
+            }
+        }
+        self.source.counters.scan_done.store(true, Release);
+        self.source.mail.wake();
+    }
+}
+
+/// Takes one of `count`, if there is one.
+fn one(count: &mut usize) -> Option<()> {
+    *count = count.checked_sub(1)?;
+    Some(())
+}
+
+/// Objects on `target`: what it prefers, but never more than a slot; both are powers of two.
+pub(super) fn object_bytes(target: &StorageTarget, slot_bytes: u32) -> u64 {
+    u64::from(target.object_bytes.min(slot_bytes))
+}

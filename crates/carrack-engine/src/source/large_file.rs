@@ -1,0 +1,138 @@
+//! One file that travels as objects of its own, from its opening to its end.
+//!
+//! Its objects are read and answered by several threads in any order; `Progress` counts them, and whoever brings the
+//! last one learns from [`Step`] what comes next. A file that can't be completed is *doomed*: nothing more of it is
+//! read, and when none of its objects is on its way any more it is abandoned.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carrack_model::{Directory, Entry, FileId, TargetId};
+use carrack_storage::SourceFile;
+
+/// What comes next for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Others still have objects of it.
+    Wait,
+    /// Everything is at the sink: see whether it changed, then commit.
+    Settle,
+    /// It is doomed, and nothing of it is on its way.
+    Abandon(Doom),
+}
+
+/// Why a file can't be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doom {
+    /// The reason was reported.
+    Reported,
+    /// It changed while it was read: it may be tried again.
+    Changed,
+}
+
+/// A large file between its announcement and its end.
+pub(super) struct LargeFile {
+    pub(super) id: FileId,
+    pub(super) directory: Arc<Directory>,
+    /// As it was when opened.
+    pub(super) entry: Entry,
+    pub(super) source: SourceFile,
+    pub(super) target: TargetId,
+    /// How often it was tried before.
+    pub(super) attempts: u32,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    /// The cursor still has objects.
+    is_cutting: bool,
+    /// Objects cut and not answered for good.
+    in_flight: u64,
+    /// Bytes that the sink has not confirmed.
+    unconfirmed_bytes: u64,
+    doom: Option<Doom>,
+    is_committed: bool,
+}
+
+impl LargeFile {
+    pub(super) fn new(
+        id: FileId,
+        directory: Arc<Directory>,
+        entry: Entry,
+        source: SourceFile,
+        target: TargetId,
+        attempts: u32,
+    ) -> LargeFile {
+        let progress = Mutex::new(Progress {
+            is_cutting: true,
+            in_flight: 0,
+            unconfirmed_bytes: entry.size(),
+            doom: None,
+            is_committed: false,
+        });
+        LargeFile { id, directory, entry, source, target, attempts, progress }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_doomed(&self) -> bool {
+        self.progress().doom.is_some()
+    }
+
+    /// An object was cut.
+    pub(super) fn cut_one(&self) {
+        self.progress().in_flight += 1;
+    }
+
+    /// The cursor is gone: it was exhausted, or the file is doomed.
+    pub(super) fn cursor_ended(&self) -> Step {
+        let mut progress = self.progress();
+        progress.is_cutting = false;
+        progress.step()
+    }
+
+    /// The sink has an object of `len` bytes.
+    pub(super) fn confirmed(&self, len: u64) -> Step {
+        let mut progress = self.progress();
+        progress.in_flight -= 1;
+        progress.unconfirmed_bytes = progress.unconfirmed_bytes.saturating_sub(len);
+        progress.step()
+    }
+
+    /// An object will not arrive, and with it the file; true the first time, so that one failure is reported once.
+    pub(super) fn lost_one(&self, doom: Doom) -> (bool, Step) {
+        let mut progress = self.progress();
+        progress.in_flight -= 1;
+        let is_first = progress.doom.is_none();
+        progress.doom.get_or_insert(doom);
+        (is_first, progress.step())
+    }
+
+    /// The sink or the last look at the file says that it can't be completed.
+    pub(super) fn doom(&self, doom: Doom) -> Step {
+        let mut progress = self.progress();
+        progress.doom.get_or_insert(doom);
+        progress.step()
+    }
+
+    /// The sink was told to commit; what comes now is its answer.
+    pub(super) fn commit(&self) {
+        self.progress().is_committed = true;
+    }
+
+    pub(super) fn is_committed(&self) -> bool {
+        self.progress().is_committed
+    }
+}
+
+impl Progress {
+    fn step(&self) -> Step {
+        match self.doom {
+            _ if self.is_cutting || self.in_flight > 0 => Step::Wait,
+            Some(doom) => Step::Abandon(doom),
+            None if self.unconfirmed_bytes == 0 => Step::Settle,
+            None => Step::Wait,
+        }
+    }
+}

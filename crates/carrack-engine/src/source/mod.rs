@@ -1,0 +1,236 @@
+//! The source: scan → queues → read → check → send.
+//!
+//! | room | what happens there | threads |
+//! | --- | --- | --- |
+//! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues | scan |
+//! | [`queue`] | the target queues and what waits in them | all |
+//! | [`reader`] | takes work, leases a slot, reads, makes the check, posts the object | I/O |
+//! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
+//! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
+//! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
+
+mod comm;
+mod feeder;
+mod large_file;
+mod outbox;
+mod queue;
+mod reader;
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use carrack_machine::{Monitor, SlotPool};
+use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ITEMS_MAX};
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TransferSpec};
+use carrack_storage::{Identity, RootKind, ScanRoot, StorageTarget};
+use carrack_transport::{Link, SendEndpoint};
+
+use crate::abort::Abort;
+use crate::comm::Comm;
+use crate::counters::{BothEnds, Counters};
+use crate::error::SessionError;
+use crate::fault::{Fault, Stop};
+use crate::mailbox::Mailbox;
+use crate::report::{Observer, to_message};
+use crate::settings::Settings;
+use large_file::LargeFile;
+use outbox::Outbox;
+use queue::{Queue, Sent};
+
+/// What a source needs to begin: the session stands, the roots are open.
+pub(crate) struct SourceStart<'a> {
+    pub(crate) link: Link,
+    /// Data endpoints; none means that the objects travel on the link.
+    pub(crate) endpoints: Vec<Box<dyn SendEndpoint>>,
+    pub(crate) spec: TransferSpec,
+    pub(crate) settings: &'a Settings,
+    pub(crate) pool: SlotPool,
+    pub(crate) roots: Vec<ScanRoot>,
+    /// What went wrong with single sources before the start.
+    pub(crate) failures: Vec<EntryFailure>,
+    /// A directory that the scan must not enter, as the sink is writing there.
+    pub(crate) destination: Option<Identity>,
+    pub(crate) credits: u32,
+    /// The one who watches, if the user started this end.
+    pub(crate) observer: Option<&'a dyn Observer>,
+}
+
+/// What other threads want of the comm thread.
+enum Letter {
+    /// Queue this message.
+    Say(carrack_wire::message::Control),
+    /// Go on sending on this endpoint.
+    Drive(Box<dyn SendEndpoint>),
+}
+
+/// Everything that the threads of a source share.
+struct Source<'a> {
+    spec: TransferSpec,
+    settings: &'a Settings,
+    roots: Vec<ScanRoot>,
+    targets: Vec<StorageTarget>,
+    pool: SlotPool,
+    queue: Monitor<Queue>,
+    /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
+    /// behind the scan.
+    room: Monitor<usize>,
+    outbox: Outbox,
+    mail: Mailbox<Letter>,
+    /// Objects on their way, by id: what to do when the sink answers.
+    sent: Mutex<HashMap<ObjectId, Sent>>,
+    /// Large files between their announcement and their end.
+    files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
+    /// How many more large files may be opened; below zero while small ones turned out to be large.
+    permits: Monitor<isize>,
+    /// Bundles and large files that were found and are not at their end.
+    pending: AtomicUsize,
+    next_object: AtomicU64,
+    next_file: Mutex<FileId>,
+    counters: Counters,
+    observer: Option<&'a dyn Observer>,
+    fault: Fault,
+}
+
+/// Moves everything beneath the roots to the sink; returns both ends' counters.
+pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
+    let mut both = BothEnds::default();
+    let result = prepare(start).and_then(|(source, link, failures, destination)| {
+        failures.into_iter().for_each(|failure| source.fail(failure));
+        source.run_threads(link, destination, abort, &mut both)
+    });
+    (both, result)
+}
+
+type Prepared<'a> = (Source<'a>, Link, Vec<EntryFailure>, Option<Identity>);
+
+fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
+    let targets = start
+        .roots
+        .iter()
+        .map(|root| StorageTarget::of(root.root.as_ref().as_fd()))
+        .collect::<Result<Vec<_>, _>>();
+    let targets = targets.map_err(SessionError::local("looking at the source's storage"))?;
+    let depth = targets.iter().map(|target| target.depth).max().unwrap_or(1);
+    let io_threads = start.settings.io_thread_count(depth);
+    let source = Source {
+        queue: Monitor::new(Queue::new(&targets)),
+        room: Monitor::new(QUEUE_ITEMS_MAX),
+        outbox: Outbox::new(start.endpoints, start.credits),
+        mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
+        sent: Mutex::default(),
+        files: Mutex::default(),
+        // Enough to keep every thread at a file of its own, few enough that storage sees runs of one file.
+        permits: Monitor::new((2 * io_threads).min(OPEN_FILES_MAX / 2) as isize),
+        pending: AtomicUsize::new(0),
+        next_object: AtomicU64::new(1),
+        next_file: Mutex::new(FileId(1)),
+        counters: Counters::default(),
+        fault: Fault::default(),
+        spec: start.spec,
+        settings: start.settings,
+        roots: start.roots,
+        observer: start.observer,
+        targets,
+        pool: start.pool,
+    };
+    Ok((source, start.link, start.failures, start.destination))
+}
+
+impl Source<'_> {
+    fn run_threads(
+        &self,
+        link: Link,
+        destination: Option<Identity>,
+        abort: &Abort,
+        both: &mut BothEnds,
+    ) -> Result<(), SessionError> {
+        let depth = self.targets.iter().map(|target| target.depth).max().unwrap_or(1);
+        let io_threads = if self.spec.dry_run { 0 } else { self.settings.io_thread_count(depth) };
+        thread::scope(|scope| {
+            let _watch = self.fault.watch(self);
+            scope.spawn(|| {
+                let _watch = self.fault.watch(self);
+                feeder::run(self, destination);
+            });
+            for _ in 0..io_threads {
+                scope.spawn(|| {
+                    let _watch = self.fault.watch(self);
+                    reader::run(self);
+                });
+            }
+            let mut comm = Comm { link, pool: &self.pool, abort, fault: &self.fault };
+            let mut side = comm::SourceComm::new(self);
+            let result = comm.run(&mut side);
+            *both = side.both();
+            self.stop();
+            result
+        })
+    }
+
+    fn sent(&self) -> MutexGuard<'_, HashMap<ObjectId, Sent>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<FileId, Arc<LargeFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_object(&self) -> ObjectId {
+        ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether the link named on the command line is followed for entries of this root.
+    fn follows(&self, root_index: u32) -> bool {
+        matches!(self.roots[root_index as usize].what, RootKind::Name { follow: true, .. })
+    }
+
+    fn raise(&self, error: SessionError) {
+        self.fault.raise(error, self);
+    }
+
+    /// One bundle or large file has come to its end, whatever that was.
+    fn one_less_pending(&self) {
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.mail.wake();
+        }
+    }
+
+    fn fail(&self, failure: EntryFailure) {
+        self.counters.entries_failed.fetch_add(1, Ordering::Relaxed);
+        self.report(Event::Failed(failure));
+    }
+
+    fn fail_path(&self, path: Box<[u8]>, kind: FailureKind, detail: impl ToString) {
+        self.fail(EntryFailure { path, kind, detail: detail.to_string() });
+    }
+
+    /// To the user, at whichever end that is. Not for the comm thread.
+    fn report(&self, event: Event) {
+        match self.observer {
+            Some(observer) => observer.event(&event),
+            None => {
+                if let Some(message) = to_message(event) {
+                    self.say(message);
+                }
+            }
+        }
+    }
+
+    /// Not for the comm thread. A session that is ending needs no more messages.
+    fn say(&self, message: carrack_wire::message::Control) {
+        let _ = self.mail.post(Letter::Say(message));
+    }
+}
+
+impl Stop for Source<'_> {
+    fn stop(&self) {
+        self.queue.close();
+        self.room.close();
+        self.pool.close();
+        self.permits.close();
+        self.mail.close();
+    }
+}

@@ -1,0 +1,77 @@
+//! What waits at the source, and what is on its way: the target queues (L2) with the items that lie in them.
+
+use std::sync::Arc;
+
+use carrack_model::{Directory, Entry, TargetId};
+use carrack_plan::{Bundle, FileCursor, ObjectExtent, TargetQueues};
+use carrack_storage::StorageTarget;
+
+use super::large_file::{LargeFile, Step};
+
+/// Something an I/O thread can do.
+pub(super) enum Job {
+    /// Read these small files and send them together; the number of times they were read before.
+    Bundle(Bundle, u32),
+    /// Open this large file, announce it, and queue its cursor.
+    Open { directory: Arc<Directory>, entry: Entry, attempts: u32 },
+    /// Read the next object of a file.
+    Cursor(Arc<LargeFile>, FileCursor),
+    /// Read this object (again); the number of times it was read before.
+    Object(Arc<LargeFile>, ObjectExtent, u32),
+    /// Do what comes next for a file.
+    Follow(Arc<LargeFile>, Step),
+    /// Report that the sink could not get this object undamaged.
+    GiveUp(Sent),
+}
+
+/// An object on its way, by what has to be done if it arrives damaged.
+pub(super) enum Sent {
+    Bundle(Bundle, u32),
+    Object(Arc<LargeFile>, ObjectExtent, u32),
+}
+
+/// The target queues of a source.
+pub(super) struct Queue {
+    items: TargetQueues<Job>,
+}
+
+impl Job {
+    /// Whether it came from the scan and has not been touched yet: taking it makes room for the next.
+    pub(super) fn is_fresh(&self) -> bool {
+        matches!(self, Job::Bundle(_, 0) | Job::Open { attempts: 0, .. })
+    }
+}
+
+impl Queue {
+    pub(super) fn new(targets: &[StorageTarget]) -> Queue {
+        let mut items = TargetQueues::new(usize::MAX);
+        for target in targets {
+            items.set_depth(target.id, target.depth);
+        }
+        Queue { items }
+    }
+
+    /// Puts work behind what waits. What comes from the scan has waited for room before; what comes from other work
+    /// is bounded by what was taken and what is on its way.
+    pub(super) fn push(&mut self, target: TargetId, job: Job) {
+        self.items.put_back(target, job);
+    }
+
+    /// The next thing to do. Of a cursor one object is cut, and the rest goes behind the others: objects of different
+    /// files travel interleaved (L1).
+    pub(super) fn take(&mut self) -> Option<(TargetId, Job)> {
+        let (target, job) = self.items.take()?;
+        let Job::Cursor(file, mut cursor) = job else { return Some((target, job)) };
+        let extent = if file.is_doomed() { None } else { cursor.next() };
+        let Some(extent) = extent else { return Some((target, Job::Cursor(file, cursor))) };
+        file.cut_one();
+        let rest = cursor.peek_target().unwrap_or(target);
+        self.items.put_back(rest, Job::Cursor(Arc::clone(&file), cursor));
+        Some((target, Job::Object(file, extent, 0)))
+    }
+
+    /// What was taken from `target` is done.
+    pub(super) fn finished(&mut self, target: TargetId) {
+        self.items.finished(target);
+    }
+}
