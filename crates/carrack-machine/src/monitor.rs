@@ -95,6 +95,8 @@ impl<S> Monitor<S> {
         {
             return Ok(result);
         }
+        // Whoever queues behind others has not tried yet: the chain of wake-ups has to reach it.
+        inner.wakes += usize::from(!inner.waiters.is_empty());
         let waiter = Arc::new(Waiter { thread: thread::current(), woken: AtomicBool::new(false) });
         inner.waiters.push_back(Arc::clone(&waiter));
         self.wait_for_turn(inner, &waiter, take)
@@ -231,6 +233,30 @@ mod tests {
         monitor.close();
         assert_eq!(waiting.join().unwrap(), Err(Closed));
         assert_eq!(monitor.take(take_one), Err(Closed));
+    }
+
+    #[test]
+    fn whoever_queues_behind_a_woken_thread_is_reached_too() {
+        for round in 0..200 {
+            let monitor = Arc::new(Monitor::new(0));
+            let (done, finished) = mpsc::channel();
+            for _ in 0..3 {
+                let (monitor, done) = (Arc::clone(&monitor), done.clone());
+                thread::spawn(move || {
+                    (0..50).for_each(|_| monitor.take(take_one).unwrap());
+                    done.send(()).unwrap();
+                });
+            }
+            for i in 0..150 {
+                monitor.release(|count| *count += 1);
+                if (i + round) % 7 == 0 {
+                    thread::yield_now();
+                }
+            }
+            for _ in 0..3 {
+                finished.recv_timeout(Duration::from_secs(20)).expect("a thread sleeps beside what it waits for");
+            }
+        }
     }
 
     #[test]
