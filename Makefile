@@ -1,0 +1,71 @@
+# carrack: build, test, try. `make help` lists the targets.
+#
+# Everything uses the release profile, so that tests, demo and benchmarks share one build.
+
+SHELL       := /bin/bash
+PREFIX      ?= /usr/local
+DESTDIR     ?=
+CARGO       ?= cargo
+# CI builds what Cargo.lock says, exactly.
+CARGO_FLAGS ?= $(if $(CI),--locked)
+TARGET_DIR  ?= $(or $(CARGO_TARGET_DIR),target)
+# Arguments for bench/compare: make bench BENCH='--rounds 3 --workloads linux'
+BENCH       ?=
+# Arguments for the test programs: make test TESTS='sink -- --nocapture'
+TESTS       ?=
+
+# rustup's cargo, where the shell doesn't know it.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/local/sbin:/usr/sbin:/sbin
+export CARGO_FLAGS
+
+RELEASE := --workspace --release $(CARGO_FLAGS)
+
+.DEFAULT_GOAL := build
+.PHONY: help build test lint format check-scripts fuzz-smoke demo bench install uninstall clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
+	    printf '%-14s %s\n' "$$target" "$$words"; done
+
+build: ## Build target/release/carrack
+	@scripts/setup build
+	$(CARGO) build $(RELEASE)
+
+test: ## Run all tests
+	@scripts/setup build test
+	$(CARGO) test $(RELEASE) $(TESTS)
+
+lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
+	@scripts/setup build lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(RELEASE) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(RELEASE) --no-deps
+	@scripts/check-licences
+
+format: ## Format all Rust code
+	$(CARGO) fmt --all
+
+check-scripts: ## Check the shell and Python scripts
+	@scripts/setup lint
+	@scripts/check-scripts
+
+fuzz-smoke: ## Fuzz every decoder for some seconds (needs nightly Rust and cargo-fuzz)
+	@scripts/fuzz-smoke
+
+demo: ## Copy a Linux tree and large files through ssh, there and back, and verify
+	@scripts/setup build demo
+	@scripts/demo
+
+bench: build ## Compare with other movers; rewrites bench/RESULTS.md
+	@scripts/setup bench
+	bench/compare $(BENCH)
+
+install: build ## Install to PREFIX (default /usr/local), below DESTDIR
+	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
+
+uninstall: ## Remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/carrack
+
+clean: ## Remove everything built
+	$(CARGO) clean
+	rm -rf fuzz/target
