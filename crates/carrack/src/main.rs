@@ -1,1 +1,24 @@
-fn main() {}
+//! The command line of carrack: arguments in, a transfer started, what happens told to people and to machines.
+//!
+//! One file for each subcommand in `commands`; what decides, parses or renders lives in modules of its own that tests
+//! reach without a process. stdout is data, stderr is talk.
+
+mod cli;
+mod commands;
+mod exit;
+mod location;
+mod manifest;
+mod ports;
+mod report;
+mod route;
+mod signals;
+mod size;
+mod ssh;
+mod trouble;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.
+    cli::Cli::parse().run().into()
+}

@@ -1,0 +1,56 @@
+//! The commands that carrack has, and nothing of what they do.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, cp, man, session};
+use crate::exit::Exit;
+
+/// Move big data sets between storage systems: in parallel, verified end to end, over ssh
+#[derive(Debug, Parser)]
+#[command(name = "carrack", version, after_long_help = crate::exit::help())]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Cp(Box<cp::CpArgs>),
+    #[command(hide = true)]
+    Session,
+    #[command(hide = true)]
+    Man,
+    Completions(completions::CompletionsArgs),
+}
+
+impl Cli {
+    /// Does what was asked.
+    pub fn run(self) -> Exit {
+        match self.command {
+            Command::Cp(args) => cp::run(&args),
+            Command::Session => session::run(),
+            Command::Man => man::run(),
+            Command::Completions(args) => completions::run(&args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn hidden_commands_stay_hidden() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("\n  cp "), "{help}");
+        assert!(!help.contains("session  ") && !help.contains("\n  man"), "{help}");
+        assert!(help.contains("130"), "{help}");
+    }
+}

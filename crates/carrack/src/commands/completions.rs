@@ -1,0 +1,26 @@
+//! `carrack completions`: what a shell needs to complete carrack's command line.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+
+/// Print completions for a shell
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell that they are for
+    shell: Shell,
+}
+
+/// Prints them to stdout.
+pub fn run(args: &CompletionsArgs) -> Exit {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "carrack", &mut script);
+    match io::stdout().write_all(&script) {
+        Ok(()) => Exit::Complete,
+        Err(_) => Exit::Nothing,
+    }
+}

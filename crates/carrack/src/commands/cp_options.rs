@@ -1,0 +1,341 @@
+//! What `carrack cp` takes: each option with its default, unit, range and help, here and nowhere else.
+//!
+//! The help, the manual page and the completions come from this file. What options say together ([`CpArgs::spec`],
+//! [`CpArgs::settings`]) is checked here too.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
+use carrack_model::{Checksum, DialFrom, SourceIo, TransferSpec};
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::exit;
+use crate::ports::PortRange;
+use crate::size;
+use crate::ssh::SshCommand;
+use crate::trouble::Trouble;
+use carrack_engine::Settings;
+
+const DATA: &str = "What is copied, and how it is checked";
+const TALK: &str = "What is told";
+const CONNECTION: &str = "The far host";
+const TUNING: &str = "Tuning";
+
+/// Copy files and directories, here or to or from another host
+///
+/// One end may be on another host, `[user@]host:path`: carrack goes there with the system's ssh and starts itself on the
+/// far side; data then flows over several connections of its own, or through ssh where none can be made. Paths without a leading
+/// slash are relative to the far home directory; `[user@][address]:path` takes an IPv6 address. A local name with a
+/// colon is written `./a:b`.
+///
+/// Permission bits, modification times (to the nanosecond) and symbolic links are always kept. Sockets, devices and
+/// pipes are left out. A file at the destination is replaced only when its new content is complete and checked.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help(), override_usage = "carrack cp [OPTIONS] SOURCE... DESTINATION")]
+pub struct CpArgs {
+    /// SOURCE... DESTINATION: what to copy, all local or all on the same host; and last where to
+    // One argument, not two: clap would refuse options between the two.
+    #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<OsString>,
+
+    /// Copy directories with everything in them; links that are named as sources are copied as links
+    #[arg(short, long, help_heading = DATA)]
+    pub recursive: bool,
+
+    /// Only list on stdout what would be copied
+    #[arg(short = 'n', long, help_heading = DATA)]
+    pub dry_run: bool,
+
+    /// The check of the data between read and write [default: xxh3, or blake3 with --manifest]
+    #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
+    checksum: Option<ChecksumName>,
+
+    /// Write the BLAKE3 of every copied file to FILE, for `b3sum --check` in the destination; implies
+    /// --checksum blake3
+    ///
+    /// Lines come in the order of completion. FILE appears when the transfer has ended; if it ended early or some
+    /// files failed, FILE holds the files that are complete, and the summary says so.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = DATA)]
+    pub manifest: Option<PathBuf>,
+
+    /// Tell only of failures
+    #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
+    pub quiet: bool,
+
+    /// Tell also of notices, of what was left out, and of every failure however many there are
+    #[arg(short, long, help_heading = TALK)]
+    pub verbose: bool,
+
+    /// Write every event to stdout, one JSON object a line; the last is the summary
+    #[arg(long, help_heading = TALK)]
+    pub json: bool,
+
+    /// The command that goes to the far host, with arguments if need be
+    ///
+    /// A program named `ssh` gets OpenSSH's options from carrack, any other only `[user@]host` and the command.
+    #[arg(long, value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
+    pub ssh: SshCommand,
+
+    /// carrack on the far host
+    #[arg(long, value_name = "PATH", default_value = "carrack", help_heading = CONNECTION)]
+    pub remote_carrack: String,
+
+    /// TCP ports where the end that does not dial may listen [default: any]
+    #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
+    ports: Option<PortRange>,
+
+    /// Which end dials the data connections
+    #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
+    connect_from: DialName,
+
+    /// Data connections, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
+          value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX as i64), help_heading = TUNING)]
+    streams: u16,
+
+    /// Memory for data in flight at each end; at least 4 objects
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse, help_heading = TUNING)]
+    buffer: u64,
+
+    /// Largest piece that is read, sent and written at once: a power of two, 128KiB to 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
+    object_size: u32,
+
+    /// Threads that read or write at each end, up to 256; 0: by the kind of storage
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
+    io_threads: u16,
+
+    /// How large files are read
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = SourceIoName::Auto, help_heading = TUNING)]
+    source_io: SourceIoName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ChecksumName {
+    /// XXH3 with 128 bits: fast, finds every accident
+    Xxh3,
+    /// BLAKE3: cryptographic, gives each file's digest too
+    Blake3,
+    /// No check but TCP's own
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DialName {
+    /// This end first, then the far one
+    Either,
+    /// Only the end that reads
+    Source,
+    /// Only the end that writes
+    Sink,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceIoName {
+    /// From the page cache what is there, past it what is not
+    Auto,
+    /// Always through the page cache
+    Buffered,
+    /// Always past it, where the file system can
+    Direct,
+}
+
+impl From<ChecksumName> for Checksum {
+    fn from(name: ChecksumName) -> Checksum {
+        match name {
+            ChecksumName::Xxh3 => Checksum::Xxh3,
+            ChecksumName::Blake3 => Checksum::Blake3,
+            ChecksumName::None => Checksum::None,
+        }
+    }
+}
+
+impl From<DialName> for DialFrom {
+    fn from(name: DialName) -> DialFrom {
+        match name {
+            DialName::Either => DialFrom::Either,
+            DialName::Source => DialFrom::Source,
+            DialName::Sink => DialFrom::Sink,
+        }
+    }
+}
+
+impl From<SourceIoName> for SourceIo {
+    fn from(name: SourceIoName) -> SourceIo {
+        match name {
+            SourceIoName::Auto => SourceIo::Auto,
+            SourceIoName::Buffered => SourceIo::Buffered,
+            SourceIoName::Direct => SourceIo::Direct,
+        }
+    }
+}
+
+impl CpArgs {
+    /// The sources, at least one, and the destination.
+    pub fn paths(&self) -> Result<(&[OsString], &OsStr), Trouble> {
+        match self.paths.split_last() {
+            Some((destination, sources)) if !sources.is_empty() => Ok((sources, destination)),
+            _ => Err(Trouble::new("a SOURCE and a DESTINATION are needed").hint("see carrack cp --help")),
+        }
+    }
+
+    /// What both ends must agree on.
+    pub fn spec(&self) -> Result<TransferSpec, Trouble> {
+        let checksum = self.checksum()?;
+        Ok(TransferSpec {
+            recursive: self.recursive,
+            dry_run: self.dry_run,
+            checksum,
+            report_digests: self.manifest.is_some() || self.json && checksum == Checksum::Blake3,
+            slot_bytes: self.object_size,
+            streams: self.streams,
+            dial_from: self.connect_from.into(),
+        })
+    }
+
+    /// What the ends need not agree on.
+    pub fn settings(&self) -> Result<Settings, Trouble> {
+        size::check_pool(self.buffer, self.object_size).map_err(|error| {
+            Trouble::new(error).hint("choose a larger --buffer or a smaller --object-size")
+        })?;
+        Ok(Settings {
+            pool_bytes: self.buffer,
+            io_threads: self.io_threads.into(),
+            ports: self.ports.clone().map(|ports| ports.0),
+            source_io: self.source_io.into(),
+            ..Settings::default()
+        })
+    }
+
+    fn checksum(&self) -> Result<Checksum, Trouble> {
+        let asked = self.checksum.map(Checksum::from);
+        match (asked, &self.manifest) {
+            (None, None) => Ok(Checksum::default()),
+            (Some(checksum), None) => Ok(checksum),
+            (None | Some(Checksum::Blake3), Some(_)) => Ok(Checksum::Blake3),
+            (Some(other), Some(_)) => {
+                Err(Trouble::new(format!("--manifest needs --checksum blake3, not {other}"))
+                    .hint("leave --checksum out"))
+            }
+        }
+    }
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Sizes: k, M, G are powers of 1,000; KiB, MiB, GiB powers of 1,024.
+
+What the copy is called:
+  carrack cp -r tree host:data      data is a directory there: becomes host:data/tree
+                                    data is not there: becomes host:data
+  carrack cp -r tree/ host:data     the contents of tree go into data
+  carrack cp file host:data         data is a directory: becomes host:data/file
+                                    else: becomes host:data, in the place of what was there
+  carrack cp file host:data/        goes into data
+  carrack cp a b c host:data        several sources: go into data
+  carrack cp link host:             the file that the link leads to
+  carrack cp -r link host:          the link itself
+Where something goes into data, data is made if it is not there (the directory above it is not).
+
+More examples:
+  carrack cp -r me@dtn1:/data/run7 /archive
+  carrack cp -r --manifest run7.b3 run7 dtn2:/archive     (there: b3sum --check run7.b3)
+  carrack cp --ports 50000-50100 --connect-from sink big.h5 [2001:db8::7]:/scratch/
+  carrack cp -rn tree host:         what would be copied?
+
+";
+    debug_assert_eq!(SLOT_BYTES_DEFAULT, 1 << 20, "the default of --object-size says 1MiB");
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::limits::{POOL_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cp {
+        #[command(flatten)]
+        args: CpArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<CpArgs, clap::Error> {
+        Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
+    }
+
+    #[test]
+    fn the_defaults_are_the_models() {
+        let args = parse(&["a", "b"]).unwrap();
+        assert_eq!(args.spec().unwrap(), TransferSpec::default());
+        let settings = args.settings().unwrap();
+        assert_eq!((settings.pool_bytes, settings.io_threads), (POOL_BYTES_DEFAULT, 0));
+        assert!(settings.ports.is_none());
+    }
+
+    #[test]
+    fn options_arrive() {
+        let words = "-r -n --checksum none --buffer 8MiB --object-size 2MiB --streams 7 --io-threads 3 --ports 9-10 \
+                     --connect-from sink --source-io direct --ssh 'x -y' --remote-carrack /c a b c";
+        let words = shell_words::split(words).unwrap();
+        let args = parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        let spec = args.spec().unwrap();
+        assert!(spec.recursive && spec.dry_run && !spec.report_digests);
+        assert_eq!((spec.checksum, spec.slot_bytes, spec.streams), (Checksum::None, 2 << 20, 7));
+        assert_eq!(spec.dial_from, DialFrom::Sink);
+        let settings = args.settings().unwrap();
+        assert_eq!((settings.pool_bytes, settings.io_threads), (8 << 20, 3));
+        assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
+        assert_eq!((&args.ssh, &*args.remote_carrack), (&"x -y".parse().unwrap(), "/c"));
+        assert_eq!(args.paths().unwrap(), (&["a".into(), "b".into()][..], OsStr::new("c")));
+    }
+
+    #[test]
+    fn a_manifest_needs_blake3() {
+        let spec = parse(&["--manifest", "m", "a", "b"]).unwrap().spec().unwrap();
+        assert_eq!((spec.checksum, spec.report_digests), (Checksum::Blake3, true));
+        assert!(parse(&["--manifest", "m", "--checksum", "blake3", "a", "b"]).unwrap().spec().is_ok());
+        assert!(parse(&["--manifest", "m", "--checksum", "xxh3", "a", "b"]).unwrap().spec().is_err());
+        let spec = parse(&["--json", "--checksum", "blake3", "a", "b"]).unwrap().spec().unwrap();
+        assert!(spec.report_digests);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for words in [
+            &[][..],
+            &["--streams", "0", "a", "b"],
+            &["--streams", "65", "a", "b"],
+            &["--io-threads", "257", "a", "b"],
+            &["--object-size", "3MiB", "a", "b"],
+            &["--ports", "9-8", "a", "b"],
+            &["-q", "-v", "a", "b"],
+            &["-n", "--manifest", "m", "a", "b"],
+            &["--checksum", "md5", "a", "b"],
+        ] {
+            assert_eq!(parse(words).unwrap_err().exit_code(), 2, "{words:?}");
+        }
+        assert!(parse(&["--buffer", "3MiB", "a", "b"]).unwrap().settings().is_err());
+        assert!(parse(&["a"]).unwrap().paths().is_err());
+    }
+
+    #[test]
+    fn options_may_stand_anywhere() {
+        let args = parse(&["a", "-r", "b", "--manifest", "m", "c", "--", "-d"]).unwrap();
+        assert_eq!(args.paths().unwrap(), (&["a".into(), "b".into(), "c".into()][..], OsStr::new("-d")));
+        assert!(args.recursive && args.manifest.is_some());
+    }
+
+    #[test]
+    fn the_help_names_the_limits_that_hold() {
+        let help = Cp::command().render_long_help().to_string();
+        let object = format!("{} to {}", SLOT_BYTES_MIN >> 10, SLOT_BYTES_MAX >> 20);
+        assert_eq!(object, "128 to 64");
+        for words in ["128KiB to 64MiB", "1 to 64", "up to 256", "CARRACK_SSH", "tree/ host:data", "130"] {
+            assert!(help.contains(words), "{words}:\n{help}");
+        }
+    }
+}

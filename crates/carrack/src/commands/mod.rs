@@ -1,0 +1,7 @@
+//! The subcommands: one file for each.
+
+pub mod completions;
+pub mod cp;
+mod cp_options;
+pub mod man;
+pub mod session;

@@ -1,0 +1,60 @@
+//! `carrack session`: the far end of a transfer, started over ssh by `carrack cp`.
+//!
+//! stdin and stdout are the control channel. They are taken away before anything else happens, so that no stray print
+//! can ever reach it: what is written to stdout later goes to stderr.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+
+use rustix::{io::fcntl_dupfd_cloexec, stdio};
+
+use crate::exit::{End, Exit};
+use crate::signals;
+use crate::trouble::Trouble;
+use carrack_engine::{Abort, Outcome, serve};
+
+/// Far from the numbers that anything expects to be a standard stream.
+const FIRST_FD: i32 = 10;
+
+/// Serves one transfer.
+pub fn run() -> Exit {
+    if io::stdin().is_terminal() {
+        let trouble = Trouble::new("carrack session speaks with another carrack, not with people");
+        trouble.hint("use `carrack cp`; it starts the session over ssh").tell();
+        return Exit::Usage;
+    }
+    match prepare() {
+        Ok((input, output, abort)) => end(&serve(input, output, &abort)),
+        Err(error) => {
+            Trouble::new(format!("the session can't start: {error}")).tell();
+            Exit::Nothing
+        }
+    }
+}
+
+fn prepare() -> io::Result<(OwnedFd, OwnedFd, Abort)> {
+    let (input, output) = take_standard_streams()?;
+    let abort = Abort::new()?;
+    signals::watch(abort.clone(), || ())?;
+    Ok((input, output, abort))
+}
+
+/// The control channel; `/dev/null` and stderr stand in its place from now on.
+fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
+    let input = fcntl_dupfd_cloexec(stdio::stdin(), FIRST_FD)?;
+    let output = fcntl_dupfd_cloexec(stdio::stdout(), FIRST_FD)?;
+    stdio::dup2_stdin(File::open("/dev/null")?)?;
+    stdio::dup2_stdout(stdio::stderr())?;
+    Ok((input, output))
+}
+
+/// What went wrong was told over the control channel; the near end prints it.
+fn end(outcome: &Outcome) -> Exit {
+    let end = match &outcome.result {
+        Ok(()) => End::Reached,
+        Err(error) if error.is_interrupted() => End::Interrupted,
+        Err(_) => End::Failed,
+    };
+    Exit::of_transfer(end, &outcome.summary, outcome.summary.entries_done())
+}

@@ -1,0 +1,112 @@
+//! The exit codes: what a script may rely on. The only place where they are numbers.
+
+use carrack_model::Summary;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything that was asked for is done.
+    Complete = 0,
+    /// Something is done and something is not.
+    Partial = 1,
+    /// The command makes no sense; nothing was tried.
+    Usage = 2,
+    /// Nothing is done.
+    Nothing = 3,
+    /// Ended by a signal.
+    Interrupted = 130,
+}
+
+/// Why a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It came to its end.
+    Reached,
+    /// An error ended it early.
+    Failed,
+    /// A signal did.
+    Interrupted,
+}
+
+impl Exit {
+    /// The codes in words, for the help and the manual page.
+    const MEANINGS: [(Exit, &'static str); 5] = [
+        (Exit::Complete, "everything is copied"),
+        (Exit::Partial, "some entries failed, or the transfer ended early after something was copied"),
+        (Exit::Usage, "the command line makes no sense; nothing was tried"),
+        (Exit::Nothing, "nothing was copied"),
+        (Exit::Interrupted, "interrupted by a signal"),
+    ];
+
+    /// The number.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The code of a transfer that ended so; `done` entries are complete (in a dry run: would be copied).
+    pub fn of_transfer(end: End, summary: &Summary, done: u64) -> Exit {
+        match end {
+            End::Interrupted => Exit::Interrupted,
+            End::Reached if summary.entries_failed == 0 => Exit::Complete,
+            _ if done > 0 => Exit::Partial,
+            _ => Exit::Nothing,
+        }
+    }
+
+    /// This code, or `Partial` if something beside the entries failed too.
+    pub fn with_loss(self) -> Exit {
+        if self == Exit::Complete { Exit::Partial } else { self }
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// Where the exit codes begin in the help.
+pub const HELP_HEADING: &str = "Exit codes:\n";
+
+/// The codes as a paragraph of the help.
+pub fn help() -> String {
+    let mut text = String::from(HELP_HEADING);
+    for (exit, meaning) in Exit::MEANINGS {
+        text.push_str(&format!("  {:>3}  {meaning}\n", exit.code()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(entries_failed: u64) -> Summary {
+        Summary { entries_failed, ..Summary::default() }
+    }
+
+    #[test]
+    fn maps_every_ending() {
+        for (end, entries_failed, done, exit) in [
+            (End::Reached, 0, 5, Exit::Complete),
+            (End::Reached, 0, 0, Exit::Complete),
+            (End::Reached, 1, 5, Exit::Partial),
+            (End::Reached, 1, 0, Exit::Nothing),
+            (End::Failed, 0, 5, Exit::Partial),
+            (End::Failed, 0, 0, Exit::Nothing),
+            (End::Failed, 1, 0, Exit::Nothing),
+            (End::Interrupted, 0, 5, Exit::Interrupted),
+            (End::Interrupted, 0, 0, Exit::Interrupted),
+        ] {
+            assert_eq!(Exit::of_transfer(end, &failed(entries_failed), done), exit, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_loss_beside_the_entries_is_not_a_success() {
+        assert_eq!(Exit::Complete.with_loss(), Exit::Partial);
+        assert_eq!(Exit::Nothing.with_loss(), Exit::Nothing);
+        assert_eq!(Exit::Interrupted.with_loss(), Exit::Interrupted);
+    }
+}

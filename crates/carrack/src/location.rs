@@ -1,0 +1,227 @@
+//! Where a source or destination is: `path`, `[user@]host:path` or `[user@][address]:path`.
+//!
+//! Paths are bytes and stay as they were typed (trailing slashes matter), except that a remote path that is empty is
+//! the home directory and a leading `~/` is taken off, since remote paths start there. A colon that comes first or
+//! after a slash belongs to a local name (`./a:b`), as in scp.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// The far host, as ssh is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Who logs in; ssh's own choice if not said.
+    pub user: Option<String>,
+    /// Name or address, an IPv6 address without its brackets.
+    pub name: String,
+}
+
+impl fmt::Display for Host {
+    /// `[user@]name`, which is also ssh's argument.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.user {
+            Some(user) => write!(f, "{user}@{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// One end's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The far host; nothing for a local path.
+    pub host: Option<Host>,
+    /// The path at that end.
+    pub path: PathBuf,
+}
+
+/// Why some text names no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LocationError {
+    /// No text.
+    #[error("an empty path")]
+    Empty,
+    /// The host or user is empty, not UTF-8, begins with `-` or holds what no host name holds.
+    #[error("{0:?} is not a host that ssh can be given")]
+    BadHost(String),
+    /// `[` without `]:`.
+    #[error("{0:?} has no \"]:\" after its address")]
+    OpenBracket(String),
+    /// `scheme://`.
+    #[error("{0}:// is not there yet")]
+    Scheme(&'static str),
+}
+
+impl LocationError {
+    /// What the user can do.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            LocationError::Empty => "write . for the current directory, host: for the far home directory",
+            LocationError::BadHost(_) => "write [user@]host:path, or ./NAME for a local name with a colon",
+            LocationError::OpenBracket(_) => {
+                "write [user@][address]:path, such as [::1]:data, or ./NAME for a local name"
+            }
+            LocationError::Scheme(_) => "write [user@]host:path to go over ssh",
+        }
+    }
+}
+
+/// Schemes that people try; a host of such a name can still be reached as `NAME:./path`.
+const SCHEMES: [&str; 8] = ["carrack", "ssh", "scp", "sftp", "rsync", "file", "http", "https"];
+
+impl Location {
+    /// Reads what the user typed.
+    pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
+        let bytes = text.as_bytes();
+        if bytes.is_empty() {
+            return Err(LocationError::Empty);
+        }
+        let Some(colon) = host_end(bytes)? else {
+            return Ok(Location { host: None, path: PathBuf::from(text) });
+        };
+        let (host, path) = (&bytes[..colon], &bytes[colon + 1..]);
+        check_scheme(host, path)?;
+        Ok(Location { host: Some(parse_host(host)?), path: remote_path(path) })
+    }
+}
+
+/// Where the colon that ends a host stands; nothing if the text is a local path.
+fn host_end(text: &[u8]) -> Result<Option<usize>, LocationError> {
+    if let Some(bracket) = address_start(text) {
+        let end = text[bracket..].windows(2).position(|pair| pair == b"]:");
+        let end = end.ok_or_else(|| LocationError::OpenBracket(carrack_model::escape(text)))?;
+        return Ok(Some(bracket + end + 1));
+    }
+    let first = text.iter().position(|&b| b == b':' || b == b'/');
+    Ok(first.filter(|&at| at > 0 && text[at] == b':'))
+}
+
+/// Where a bracketed address begins: at the start or after the user, and before any slash or colon.
+fn address_start(text: &[u8]) -> Option<usize> {
+    let bracket = text.iter().position(|&b| matches!(b, b'[' | b'/' | b':'))?;
+    let is_address = text[bracket] == b'['
+        && (bracket == 0 || text[bracket - 1] == b'@')
+        && text[bracket..].iter().take_while(|&&b| b != b'/').any(|&b| b == b':');
+    is_address.then_some(bracket)
+}
+
+fn check_scheme(host: &[u8], path: &[u8]) -> Result<(), LocationError> {
+    let scheme = SCHEMES.iter().find(|scheme| scheme.as_bytes() == host && path.starts_with(b"//"));
+    scheme.map_or(Ok(()), |scheme| Err(LocationError::Scheme(scheme)))
+}
+
+fn parse_host(bytes: &[u8]) -> Result<Host, LocationError> {
+    let bad = || LocationError::BadHost(carrack_model::escape(bytes));
+    let text = std::str::from_utf8(bytes).map_err(|_| bad())?;
+    let (user, name) = match text.rsplit_once('@') {
+        Some((user, name)) => (Some(user), name),
+        None => (None, text),
+    };
+    let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    if !is_safe(name) || user.is_some_and(|user| !is_safe(user)) {
+        return Err(bad());
+    }
+    Ok(Host { user: user.map(str::to_owned), name: name.to_owned() })
+}
+
+/// What OpenSSH accepts as a host name since 9.6, for users too: nothing that could become an option or reach a shell.
+fn is_safe(name: &str) -> bool {
+    const SHELL: &str = "'`\"$\\;&<>|(){}/";
+    let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || SHELL.contains(c);
+    !name.is_empty() && !name.starts_with('-') && !name.contains(is_forbidden)
+}
+
+/// The path that the far side is told: relative to its home directory unless absolute.
+fn remote_path(bytes: &[u8]) -> PathBuf {
+    let path = match bytes {
+        b"~" => b"",
+        [b'~', b'/', rest @ ..] => &rest[rest.iter().take_while(|&&b| b == b'/').count()..],
+        path => path,
+    };
+    let path = if path.is_empty() { b"." } else { path };
+    PathBuf::from(OsString::from_vec(path.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &[u8]) -> Result<(Option<String>, Vec<u8>), LocationError> {
+        let location = Location::parse(OsStr::from_bytes(text))?;
+        let host = location.host.map(|host| host.to_string());
+        Ok((host, location.path.as_os_str().as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn local_paths_stay_as_they_are() {
+        for path in [
+            &b"a"[..],
+            b"a/",
+            b"/a:b",
+            b"./a:b",
+            b"a/b:c",
+            b":a",
+            b"a@b",
+            b"[x]",
+            b"[x",
+            b"[x]/y:z",
+            b"\xff\xfe",
+            b"new\nline",
+            b"~/x",
+            b"-",
+        ] {
+            assert_eq!(parse(path), Ok((None, path.to_vec())), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn remote_paths() {
+        for (text, host, path) in [
+            (&b"host:a"[..], "host", &b"a"[..]),
+            (b"host:", "host", b"."),
+            (b"host:/", "host", b"/"),
+            (b"host:/a/b/", "host", b"/a/b/"),
+            (b"host:a:b", "host", b"a:b"),
+            (b"me@host:a", "me@host", b"a"),
+            (b"me@site.org@host:a", "me@site.org@host", b"a"),
+            (b"host:~", "host", b"."),
+            (b"host:~/", "host", b"."),
+            (b"host:~//a/", "host", b"a/"),
+            (b"host:~you/a", "host", b"~you/a"),
+            (b"host:\xff", "host", b"\xff"),
+            (b"host:[x]:y", "host", b"[x]:y"),
+            (b"[::1]:a", "::1", b"a"),
+            (b"[::1]:", "::1", b"."),
+            (b"me@[fe80::1%eth0]:/a]:b", "me@fe80::1%eth0", b"/a]:b"),
+            (b"[host]:a", "host", b"a"),
+            (b"ssh:a", "ssh", b"a"),
+            (b"10.0.0.1:a", "10.0.0.1", b"a"),
+        ] {
+            assert_eq!(parse(text), Ok((Some(host.into()), path.to_vec())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_place() {
+        assert_eq!(parse(b""), Err(LocationError::Empty));
+        assert_eq!(parse(b"carrack://host/a"), Err(LocationError::Scheme("carrack")));
+        assert_eq!(parse(b"[::1:a"), Err(LocationError::OpenBracket("[::1:a".into())));
+        for text in [
+            &b"-oProxyCommand=x:a"[..],
+            b"-oProxyCommand=x@host:a",
+            b"me@-host:a",
+            b"[-x]:a",
+            b"@host:a",
+            b"me@:a",
+            b"[]:a",
+            b"ho st:a",
+            b"$(x):a",
+            b"ho\xffst:a",
+            b"ho\x1bst:a",
+        ] {
+            assert!(matches!(parse(text), Err(LocationError::BadHost(_))), "{text:?}");
+        }
+    }
+}

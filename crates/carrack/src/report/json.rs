@@ -1,0 +1,364 @@
+//! `--json`: one object a line on stdout, for machines. Field names are stable; new ones may come.
+//!
+//! Every object has `event` (what happened) and `seconds` (since the start). `path` is the path as text; where the
+//! path is not UTF-8, the bytes that are not stand as U+FFFD in it and `path_hex` holds all its bytes in lower-case
+//! hexadecimal (it is absent otherwise). The last object is the `summary`, with the exit code.
+//!
+//! | event | fields |
+//! | --- | --- |
+//! | `connected` | `streams`, `transport` (`tcp`, `ssh pipe`, `local`) |
+//! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `limiter` |
+//! | `would_copy` | `path`, `size_bytes` |
+//! | `file_digest` | `path`, `size_bytes`, `blake3` |
+//! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
+//! | `skipped` | `path`, `reason` |
+//! | `notice`, `warning` | `text` |
+//! | `summary` | see `SummaryLine` below: counts, rate, protection, errors, `exit_code` |
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use carrack_model::{EntryFailure, Event, Notice, Progress, Side};
+use serde::Serialize;
+
+use super::summary::{Protection, bytes_per_s};
+use super::{Ending, View};
+use crate::exit::{End, Exit};
+use crate::trouble::Trouble;
+
+/// Writes the events to stdout.
+pub struct JsonView<W: Write + Send> {
+    out: W,
+}
+
+impl<W: Write + Send> JsonView<W> {
+    /// `out` should be buffered by lines, so that a reader sees what happens when it happens.
+    pub fn new(out: W) -> JsonView<W> {
+        JsonView { out }
+    }
+
+    fn write(&mut self, body: Body<'_>, elapsed: Duration) -> io::Result<()> {
+        let line = Line { seconds: round_ms(elapsed), body };
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        self.out.write_all(&text)
+    }
+}
+
+impl<W: Write + Send> View for JsonView<W> {
+    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
+        self.write(Body::of(event), elapsed)
+    }
+
+    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+        self.write(Body::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
+        self.out.flush()
+    }
+}
+
+fn round_ms(elapsed: Duration) -> f64 {
+    elapsed.as_millis() as f64 / 1_000.0
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    body: Body<'a>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Body<'a> {
+    Connected {
+        streams: u32,
+        transport: &'a str,
+    },
+    Progress(ProgressLine),
+    WouldCopy {
+        #[serde(flatten)]
+        path: Path<'a>,
+        size_bytes: u64,
+    },
+    FileDigest {
+        #[serde(flatten)]
+        path: Path<'a>,
+        size_bytes: u64,
+        blake3: String,
+    },
+    Failed(FailedLine<'a>),
+    Skipped {
+        #[serde(flatten)]
+        path: Path<'a>,
+        reason: &'a str,
+    },
+    Notice {
+        text: &'a str,
+    },
+    Warning {
+        text: &'a str,
+    },
+    Summary(Box<SummaryLine<'a>>),
+}
+
+impl<'a> Body<'a> {
+    fn of(event: &'a Event) -> Body<'a> {
+        match event {
+            Event::Connected { streams, transport } => Body::Connected { streams: *streams, transport },
+            Event::Progress(progress) => Body::Progress(ProgressLine::of(progress)),
+            Event::WouldCopy { path, size } => Body::WouldCopy { path: Path::of(path), size_bytes: *size },
+            Event::FileDigest { path, size, digest } => {
+                Body::FileDigest { path: Path::of(path), size_bytes: *size, blake3: hex(digest) }
+            }
+            Event::Failed(failure) => Body::Failed(FailedLine::of(failure)),
+            Event::Notice(Notice::Skipped { path, reason }) => Body::Skipped { path: Path::of(path), reason },
+            Event::Notice(Notice::Text(text)) => Body::Notice { text },
+            Event::Notice(Notice::Warning(text)) => Body::Warning { text },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Path<'a> {
+    path: std::borrow::Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl<'a> Path<'a> {
+    fn of(bytes: &'a [u8]) -> Path<'a> {
+        let is_text = std::str::from_utf8(bytes).is_ok();
+        Path { path: String::from_utf8_lossy(bytes), path_hex: (!is_text).then(|| hex(bytes)) }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[derive(Serialize)]
+struct ProgressLine {
+    entries_found: u64,
+    bytes_found: u64,
+    scan_done: bool,
+    entries_done: u64,
+    bytes_done: u64,
+    entries_failed: u64,
+    limiter: &'static str,
+}
+
+impl ProgressLine {
+    fn of(progress: &Progress) -> ProgressLine {
+        ProgressLine {
+            entries_found: progress.entries_found,
+            bytes_found: progress.bytes_found,
+            scan_done: progress.scan_done,
+            entries_done: progress.entries_done,
+            bytes_done: progress.bytes_done,
+            entries_failed: progress.entries_failed,
+            limiter: progress.limiter.name(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FailedLine<'a> {
+    #[serde(flatten)]
+    path: Path<'a>,
+    kind: &'static str,
+    side: &'static str,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+}
+
+impl<'a> FailedLine<'a> {
+    fn of(failure: &'a EntryFailure) -> FailedLine<'a> {
+        FailedLine {
+            path: Path::of(&failure.path),
+            kind: failure.kind.name(),
+            side: side_name(failure.kind.side()),
+            detail: &failure.detail,
+            hint: failure.kind.hint(),
+        }
+    }
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Source => "source",
+        Side::Sink => "sink",
+        Side::Network => "network",
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl<'a> ErrorLine<'a> {
+    fn of(trouble: &'a Trouble) -> ErrorLine<'a> {
+        ErrorLine { message: &trouble.message, hint: trouble.hint.as_deref() }
+    }
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct SummaryLine<'a> {
+    /// `complete`, `partial`, `nothing`, `interrupted`.
+    outcome: &'static str,
+    exit_code: u8,
+    dry_run: bool,
+    files_done: u64,
+    directories_done: u64,
+    symlinks_done: u64,
+    bytes_done: u64,
+    bytes_per_s: u64,
+    entries_failed: u64,
+    entries_skipped: u64,
+    objects_reread: u64,
+    /// What a dry run would copy.
+    entries_listed: u64,
+    bytes_listed: u64,
+    /// `tcp`, `ssh pipe`, `local`, or null if no session stood.
+    transport: Option<&'static str>,
+    /// `clear`, `ssh` or `local`; null as `transport`.
+    protection: Option<&'static str>,
+    checksum: &'static str,
+    /// Lines of the manifest, or null if there is none; and those that `b3sum --check` can't use.
+    manifest_lines: Option<u64>,
+    manifest_lines_uncheckable: Option<u64>,
+    manifest_complete: Option<bool>,
+    errors: Vec<ErrorLine<'a>>,
+}
+
+impl<'a> SummaryLine<'a> {
+    fn of(ending: &'a Ending) -> SummaryLine<'a> {
+        let (summary, tally) = (&ending.summary, &ending.tally);
+        SummaryLine {
+            outcome: outcome_name(ending.exit),
+            exit_code: ending.exit.code(),
+            dry_run: ending.dry_run,
+            files_done: summary.files_done,
+            directories_done: summary.directories_done,
+            symlinks_done: summary.symlinks_done,
+            bytes_done: summary.bytes_done,
+            bytes_per_s: bytes_per_s(summary.bytes_done, ending.elapsed),
+            entries_failed: summary.entries_failed,
+            entries_skipped: summary.entries_skipped,
+            objects_reread: summary.objects_reread,
+            entries_listed: tally.listed,
+            bytes_listed: tally.listed_bytes,
+            transport: tally.connection.map(|connection| connection.transport),
+            protection: tally.connection.map(|connection| Protection::of(connection).name()),
+            checksum: ending.checksum.name(),
+            manifest_lines: ending.manifest.map(|manifest| manifest.lines),
+            manifest_lines_uncheckable: ending.manifest.map(|manifest| manifest.uncheckable),
+            manifest_complete: ending
+                .manifest
+                .map(|_| ending.end == End::Reached && summary.entries_failed == 0),
+            errors: ending.troubles.iter().map(ErrorLine::of).collect(),
+        }
+    }
+}
+
+fn outcome_name(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Complete => "complete",
+        Exit::Partial => "partial",
+        Exit::Usage => "usage",
+        Exit::Nothing => "nothing",
+        Exit::Interrupted => "interrupted",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{FailureKind, Limiter, Summary};
+
+    use super::*;
+    use crate::report::summary::tests::ending;
+
+    fn line(event: &Event) -> String {
+        let mut out = Vec::new();
+        JsonView::new(&mut out).event(event, Duration::from_micros(1_500_900)).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_event_is_one_line() {
+        let progress = Progress { bytes_found: 7, limiter: Limiter::SinkStorage, ..Progress::default() };
+        for (event, expected) in [
+            (
+                Event::Connected { streams: 4, transport: "tcp" },
+                r#"{"event":"connected","streams":4,"transport":"tcp","seconds":1.5}"#,
+            ),
+            (
+                Event::Progress(progress),
+                concat!(
+                    r#"{"event":"progress","entries_found":0,"bytes_found":7,"scan_done":false,"#,
+                    r#""entries_done":0,"bytes_done":0,"entries_failed":0,"limiter":"sink storage","seconds":1.5}"#
+                ),
+            ),
+            (
+                Event::WouldCopy { path: b"a\nb"[..].into(), size: 3 },
+                r#"{"event":"would_copy","path":"a\nb","size_bytes":3,"seconds":1.5}"#,
+            ),
+            (
+                Event::Failed(EntryFailure {
+                    path: b"x\xff"[..].into(),
+                    kind: FailureKind::IntoItself,
+                    detail: "why".into(),
+                }),
+                concat!(
+                    r#"{"event":"failed","path":"x�","path_hex":"78ff","kind":"into-itself","side":"source","#,
+                    r#""detail":"why","hint":"choose a destination outside of the source","seconds":1.5}"#
+                ),
+            ),
+            (
+                Event::Notice(Notice::Skipped { path: b"s"[..].into(), reason: "a socket".into() }),
+                r#"{"event":"skipped","path":"s","reason":"a socket","seconds":1.5}"#,
+            ),
+            (Event::Notice(Notice::Text("t".into())), r#"{"event":"notice","text":"t","seconds":1.5}"#),
+            (Event::Notice(Notice::Warning("w".into())), r#"{"event":"warning","text":"w","seconds":1.5}"#),
+        ] {
+            assert_eq!(line(&event), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn digests_are_hexadecimal() {
+        let line = line(&Event::FileDigest { path: b"f"[..].into(), size: 1, digest: [0xa5; 32] });
+        assert!(line.contains(&format!(r#""blake3":"{}""#, "a5".repeat(32))), "{line}");
+    }
+
+    #[test]
+    fn the_summary_says_everything() {
+        let mut out = Vec::new();
+        let summary = Summary { files_done: 2, bytes_done: 4_000, entries_failed: 1, ..Summary::default() };
+        let ending = Ending {
+            troubles: vec![Trouble::new("cut").hint("again")],
+            exit: Exit::Partial,
+            ..ending(summary)
+        };
+        JsonView::new(&mut out).end(&ending).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        for (field, expected) in [
+            ("event", serde_json::json!("summary")),
+            ("outcome", "partial".into()),
+            ("exit_code", 1.into()),
+            ("files_done", 2.into()),
+            ("bytes_per_s", 2_000.into()),
+            ("transport", "tcp".into()),
+            ("protection", "clear".into()),
+            ("checksum", "xxh3".into()),
+            ("manifest_lines", serde_json::Value::Null),
+            ("errors", serde_json::json!([{"message": "cut", "hint": "again"}])),
+        ] {
+            assert_eq!(value[field], expected, "{field}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The list that a dry run writes to stdout: one path a line.
+//!
+//! A terminal gets the paths escaped, a file or pipe gets their bytes. Names that hold newlines are told apart by
+//! `--json`.
+
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+use carrack_model::{Event, escape};
+
+use super::{Ending, View};
+
+/// Writes the list.
+pub struct ListView<W: Write + Send> {
+    out: BufWriter<W>,
+    is_escaped: bool,
+}
+
+impl<W: Write + Send> ListView<W> {
+    /// `is_escaped` for a terminal.
+    pub fn new(out: W, is_escaped: bool) -> ListView<W> {
+        ListView { out: BufWriter::new(out), is_escaped }
+    }
+}
+
+impl<W: Write + Send> View for ListView<W> {
+    fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+        let Event::WouldCopy { path, .. } = event else { return Ok(()) };
+        if self.is_escaped {
+            return writeln!(self.out, "{}", escape(path));
+        }
+        self.out.write_all(path)?;
+        self.out.write_all(b"\n")
+    }
+
+    fn end(&mut self, _ending: &Ending) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(is_escaped: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut view = ListView::new(&mut out, is_escaped);
+        view.event(&Event::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 }, Duration::ZERO).unwrap();
+        drop(view);
+        out
+    }
+
+    #[test]
+    fn bytes_for_pipes_and_escapes_for_terminals() {
+        assert_eq!(listed(false), b"a/\x1b\xff\n");
+        assert_eq!(listed(true), b"a/\\u{1b}\\xff\n");
+    }
+}

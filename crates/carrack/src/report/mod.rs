@@ -1,0 +1,271 @@
+//! What a transfer tells: engine threads bring events, the views show them, the manifest keeps the digests.
+//!
+//! The [`Reporter`] is the engine's observer. One lock orders the events; what is done under it is writing a few lines.
+
+mod json;
+mod list;
+mod progress;
+mod summary;
+mod talk;
+mod tally;
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_model::{Checksum, Event, Summary};
+
+use crate::exit::{End, Exit};
+use crate::manifest::{Manifest, ManifestReport};
+use crate::trouble::Trouble;
+use carrack_engine::{Abort, Observer};
+pub use json::JsonView;
+pub use list::ListView;
+pub use progress::Bar;
+pub use talk::{TalkView, Volume};
+use tally::Tally;
+
+/// Somewhere that events are shown.
+pub trait View: Send {
+    /// Something happened, `elapsed` after the start.
+    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()>;
+    /// It is over.
+    fn end(&mut self, ending: &Ending) -> io::Result<()>;
+}
+
+/// How a transfer ended, with everything that a report of it needs.
+#[derive(Debug)]
+pub struct Ending {
+    /// The exit code.
+    pub exit: Exit,
+    /// Whether it reached its end.
+    pub end: End,
+    /// The engine's counts.
+    pub summary: Summary,
+    /// What went wrong beside the entries.
+    pub troubles: Vec<Trouble>,
+    /// What the events added up to.
+    pub tally: Tally,
+    /// From the start to the end.
+    pub elapsed: Duration,
+    /// Whether nothing was to be copied.
+    pub dry_run: bool,
+    /// The check that travelled with the objects.
+    pub checksum: Checksum,
+    /// What the manifest holds, if one was asked for and written.
+    pub manifest: Option<ManifestReport>,
+}
+
+/// What the engine and the start of the session know of the end.
+pub struct Conclusion {
+    /// Whether it reached its end.
+    pub end: End,
+    /// The engine's counts.
+    pub summary: Summary,
+    /// Why it ended early.
+    pub trouble: Option<Trouble>,
+}
+
+/// The engine's observer.
+pub struct Reporter {
+    state: Mutex<State>,
+    started: Instant,
+    dry_run: bool,
+    checksum: Checksum,
+    /// Ends a dry run whose list nobody reads.
+    abort: Abort,
+}
+
+struct State {
+    views: Vec<Box<dyn View>>,
+    tally: Tally,
+    manifest: Option<Manifest>,
+    /// Losses beside the entries: each is told once, at the end.
+    troubles: Vec<Trouble>,
+    /// Whether a dry run was ended because nobody reads its list.
+    is_list_lost: bool,
+}
+
+impl Reporter {
+    /// Shows the events of a transfer that starts now; the first views are told of the end first.
+    pub fn new(
+        views: Vec<Box<dyn View>>,
+        manifest: Option<Manifest>,
+        dry_run: bool,
+        checksum: Checksum,
+        abort: Abort,
+    ) -> Reporter {
+        let state =
+            State { views, tally: Tally::default(), manifest, troubles: Vec::new(), is_list_lost: false };
+        Reporter { state: Mutex::new(state), started: Instant::now(), dry_run, checksum, abort }
+    }
+
+    /// A panic of another thread while it wrote a line leaves nothing half done that matters here.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the manifest its name, tells the end, and says how to exit.
+    pub fn finish(self, conclusion: Conclusion) -> Exit {
+        let elapsed = self.started.elapsed();
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let end = if state.is_list_lost { End::Failed } else { conclusion.end };
+        let manifest = state.finish_manifest(end);
+        let done = if self.dry_run { state.tally.listed } else { conclusion.summary.entries_done() };
+        let exit = Exit::of_transfer(end, &conclusion.summary, done);
+        let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
+        state.troubles.extend(conclusion.trouble);
+        let mut ending = Ending {
+            exit,
+            end,
+            summary: conclusion.summary,
+            troubles: state.troubles,
+            tally: state.tally,
+            elapsed,
+            dry_run: self.dry_run,
+            checksum: self.checksum,
+            manifest,
+        };
+        tell_end(&mut state.views, &mut ending);
+        ending.exit
+    }
+}
+
+/// A view that can't be written changes the end that the later ones tell.
+fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
+    for view in views {
+        if let Err(error) = view.end(ending) {
+            ending.troubles.push(lost_view(&error));
+            ending.exit = ending.exit.with_loss();
+        }
+    }
+}
+
+fn lost_view(error: &io::Error) -> Trouble {
+    Trouble::new(format!("can't write to stdout: {error}"))
+}
+
+impl Observer for Reporter {
+    fn event(&self, event: &Event) {
+        let mut state = self.lock();
+        state.tally.add(event);
+        state.keep_digest(event);
+        if !state.show(event, self.started.elapsed()) && self.dry_run {
+            state.is_list_lost = true;
+            self.abort.interrupt();
+        }
+    }
+}
+
+impl State {
+    /// False if a view could not be written just now; it gets nothing more.
+    fn show(&mut self, event: &Event, elapsed: Duration) -> bool {
+        let before = self.views.len();
+        let troubles = &mut self.troubles;
+        self.views.retain_mut(|view| match view.event(event, elapsed) {
+            Ok(()) => true,
+            Err(error) => {
+                troubles.push(lost_view(&error));
+                false
+            }
+        });
+        self.views.len() == before
+    }
+
+    fn keep_digest(&mut self, event: &Event) {
+        let (Some(manifest), Event::FileDigest { path, digest, .. }) = (&mut self.manifest, event) else {
+            return;
+        };
+        if let Err(error) = manifest.add(digest, path) {
+            self.lose_manifest(&error);
+        }
+    }
+
+    fn lose_manifest(&mut self, error: &io::Error) {
+        self.manifest = None;
+        let trouble = Trouble::new(format!("the manifest could not be written: {error}"));
+        self.troubles.push(trouble.hint("write one with `b3sum` at the destination"));
+    }
+
+    /// A transfer that ended early and completed nothing leaves an older manifest alone.
+    fn finish_manifest(&mut self, end: End) -> Option<ManifestReport> {
+        let manifest = self.manifest.take().filter(|manifest| end == End::Reached || manifest.lines() > 0)?;
+        manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Counts what it is shown, and fails after `patience` events.
+    struct Counter {
+        seen: Arc<Mutex<Vec<String>>>,
+        patience: usize,
+    }
+
+    impl View for Counter {
+        fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+            let mut seen = self.seen.lock().unwrap();
+            if seen.len() == self.patience {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            seen.push(format!("{event:?}"));
+            Ok(())
+        }
+
+        fn end(&mut self, ending: &Ending) -> io::Result<()> {
+            self.seen.lock().unwrap().push(format!("{:?} {}", ending.exit, ending.troubles.len()));
+            Ok(())
+        }
+    }
+
+    fn digest(path: &[u8]) -> Event {
+        Event::FileDigest { path: path.into(), size: 1, digest: [7; 32] }
+    }
+
+    fn reporter(patience: usize, manifest: Option<Manifest>) -> (Reporter, Arc<Mutex<Vec<String>>>) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let view = Counter { seen: seen.clone(), patience };
+        let abort = Abort::new().unwrap();
+        (Reporter::new(vec![Box::new(view)], manifest, false, Checksum::Blake3, abort), seen)
+    }
+
+    fn ended(end: End, files_done: u64) -> Conclusion {
+        Conclusion { end, summary: Summary { files_done, ..Summary::default() }, trouble: None }
+    }
+
+    #[test]
+    fn a_reader_who_leaves_is_told_of_once_and_is_no_success() {
+        let (reporter, seen) = reporter(1, None);
+        for _ in 0..3 {
+            reporter.event(&digest(b"a"));
+        }
+        assert_eq!(reporter.lock().troubles.len(), 1);
+        assert_eq!(reporter.finish(ended(End::Reached, 3)), Exit::Partial);
+        assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_early_end_keeps_the_lines_that_are_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sums");
+        let (reporter, seen) = reporter(9, Some(Manifest::create(&path).unwrap()));
+        reporter.event(&digest(b"a"));
+        assert_eq!(reporter.finish(ended(End::Interrupted, 1)), Exit::Interrupted);
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("  a\n"));
+        assert_eq!(seen.lock().unwrap()[1], "Interrupted 0");
+    }
+
+    #[test]
+    fn an_early_end_with_nothing_leaves_the_old_manifest() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sums");
+        std::fs::write(&path, "old").unwrap();
+        let (reporter, _) = reporter(9, Some(Manifest::create(&path).unwrap()));
+        assert_eq!(reporter.finish(ended(End::Failed, 0)), Exit::Nothing);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    }
+}

@@ -1,0 +1,299 @@
+//! The end of a transfer, in words for people: what was done, what was not, and how the data was protected.
+
+use std::time::Duration;
+
+use carrack_model::limits::FAILURES_LISTED_MAX;
+use carrack_model::{Checksum, Summary};
+
+use super::Ending;
+use super::tally::Connection;
+use crate::exit::{End, Exit};
+use crate::size;
+
+/// What kept strangers from the data on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// It did not leave the host.
+    Local,
+    /// ssh's encryption.
+    Ssh,
+    /// Nothing.
+    Clear,
+}
+
+impl Protection {
+    /// Of data that travelled so. An unknown transport is not trusted.
+    pub fn of(connection: Connection) -> Protection {
+        match connection.transport {
+            "local" => Protection::Local,
+            "ssh pipe" => Protection::Ssh,
+            _ => Protection::Clear,
+        }
+    }
+
+    /// The name in `--json` reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protection::Local => "local",
+            Protection::Ssh => "ssh",
+            Protection::Clear => "clear",
+        }
+    }
+}
+
+/// The lines that follow a transfer, the most important first.
+pub fn lines(ending: &Ending) -> Vec<String> {
+    let mut lines = vec![format!("carrack: {}", headline(ending))];
+    lines.extend(loss_line(ending));
+    lines.extend(hint_lines(ending));
+    lines.extend(protection_line(ending));
+    lines.extend(manifest_line(ending));
+    lines
+}
+
+/// Bytes in each second, 0 if no time went by.
+pub fn bytes_per_s(bytes: u64, elapsed: Duration) -> u64 {
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
+}
+
+/// `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|g| str::from_utf8(g).ok()).collect();
+    groups.join(",")
+}
+
+/// `1 file`, `2 files`.
+fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+fn headline(ending: &Ending) -> String {
+    let what = if ending.dry_run { listed(ending) } else { copied(ending) };
+    match ending.end {
+        End::Reached => what,
+        End::Failed => format!("ended early: {what}"),
+        End::Interrupted => format!("interrupted: {what}"),
+    }
+}
+
+fn listed(ending: &Ending) -> String {
+    let entries = count(ending.tally.listed, "entry", "entries");
+    format!("would copy {entries}, {}", size::show(ending.tally.listed_bytes))
+}
+
+fn copied(ending: &Ending) -> String {
+    let summary = &ending.summary;
+    if summary.entries_done() == 0 {
+        return "nothing was copied".into();
+    }
+    let rate = size::show(bytes_per_s(summary.bytes_done, ending.elapsed));
+    let (bytes, seconds) = (size::show(summary.bytes_done), ending.elapsed.as_secs_f64());
+    format!("copied {}, {bytes} in {seconds:.1} s ({rate}/s)", kinds(summary))
+}
+
+/// `3 files, 1 directory`; kinds that are not there are left out, but never files.
+fn kinds(summary: &Summary) -> String {
+    let mut kinds = vec![count(summary.files_done, "file", "files")];
+    if summary.directories_done > 0 {
+        kinds.push(count(summary.directories_done, "directory", "directories"));
+    }
+    if summary.symlinks_done > 0 {
+        kinds.push(count(summary.symlinks_done, "link", "links"));
+    }
+    kinds.join(", ")
+}
+
+fn loss_line(ending: &Ending) -> Option<String> {
+    let summary = &ending.summary;
+    let mut losses = Vec::new();
+    if summary.entries_failed > 0 {
+        losses.push(failed(ending));
+    }
+    if summary.entries_skipped > 0 {
+        losses.push(format!(
+            "{} left out (sockets, devices, pipes)",
+            count(summary.entries_skipped, "entry", "entries")
+        ));
+    }
+    if summary.objects_reread > 0 {
+        losses.push(format!(
+            "{} read again because the check failed",
+            count(summary.objects_reread, "object", "objects")
+        ));
+    }
+    (!losses.is_empty()).then(|| format!("carrack: {}", losses.join("; ")))
+}
+
+fn failed(ending: &Ending) -> String {
+    let failed = grouped(ending.summary.entries_failed);
+    let kinds: Vec<String> =
+        ending.tally.failed_by_kind.iter().map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+    let listed = match ending.tally.failed {
+        reported if reported > FAILURES_LISTED_MAX as u64 => {
+            format!(", the first {} listed above", grouped(FAILURES_LISTED_MAX as u64))
+        }
+        _ => String::new(),
+    };
+    match kinds.is_empty() {
+        true => format!("{failed} failed"),
+        false => format!("{failed} failed ({}{listed})", kinds.join(", ")),
+    }
+}
+
+/// One hint for each kind of failure that has one.
+fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
+    ending
+        .tally
+        .failed_by_kind
+        .iter()
+        .filter_map(|(kind, _)| kind.hint().map(|hint| format!("hint: {kind}: {hint}")))
+}
+
+/// Only where the data left the host.
+fn protection_line(ending: &Ending) -> Option<String> {
+    let connection = ending.tally.connection.filter(|_| ending.summary.entries_done() > 0)?;
+    let streams = count(u64::from(connection.streams), "connection", "connections");
+    let check = check_words(ending.checksum);
+    match Protection::of(connection) {
+        Protection::Local => None,
+        Protection::Ssh => Some(format!("carrack: data travelled through ssh, encrypted by it, {check}")),
+        Protection::Clear => Some(format!(
+            "carrack: data travelled in clear over {streams}, {check}; sealed levels are not there yet"
+        )),
+    }
+}
+
+fn check_words(checksum: Checksum) -> String {
+    match checksum {
+        Checksum::None => "not checked".into(),
+        checksum => format!("checked with {checksum}"),
+    }
+}
+
+fn manifest_line(ending: &Ending) -> Option<String> {
+    let manifest = ending.manifest?;
+    let is_partial = ending.exit != Exit::Complete;
+    let partial = if is_partial { "; only the files that are complete are in it" } else { "" };
+    let unusable = match manifest.uncheckable {
+        0 => String::new(),
+        n => format!(
+            "; warning: b3sum --check can't find {} by {}, which no line of text can hold",
+            count(n, "file", "files"),
+            if n == 1 { "its name" } else { "their names" }
+        ),
+    };
+    let is_worth_a_line = is_partial || manifest.uncheckable > 0;
+    is_worth_a_line.then(|| {
+        format!("carrack: manifest of {}{partial}{unusable}", count(manifest.lines, "file", "files"))
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use carrack_model::{EntryFailure, Event, FailureKind};
+
+    use super::*;
+    use crate::manifest::ManifestReport;
+    use crate::report::tally::Tally;
+
+    /// A transfer that reached its end after two seconds, over two connections.
+    pub fn ending(summary: Summary) -> Ending {
+        Ending {
+            exit: Exit::Complete,
+            end: End::Reached,
+            summary,
+            troubles: Vec::new(),
+            tally: Tally {
+                connection: Some(Connection { streams: 2, transport: "tcp" }),
+                ..Tally::default()
+            },
+            elapsed: Duration::from_secs(2),
+            dry_run: false,
+            checksum: Checksum::Xxh3,
+            manifest: None,
+        }
+    }
+
+    fn tree() -> Summary {
+        Summary {
+            files_done: 85_123,
+            directories_done: 1,
+            symlinks_done: 54,
+            bytes_done: 3 << 30,
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+        assert_eq!(bytes_per_s(10, Duration::ZERO), 0);
+    }
+
+    #[test]
+    fn a_success_over_the_network() {
+        assert_eq!(
+            lines(&ending(tree())),
+            [
+                "carrack: copied 85,123 files, 1 directory, 54 links, 3.0 GiB in 2.0 s (1.5 GiB/s)",
+                "carrack: data travelled in clear over 2 connections, checked with xxh3; \
+                 sealed levels are not there yet",
+            ]
+        );
+    }
+
+    #[test]
+    fn local_data_needs_no_words_and_ssh_protects() {
+        let mut ending = ending(tree());
+        ending.tally.connection = Some(Connection { streams: 0, transport: "local" });
+        assert_eq!(lines(&ending).len(), 1);
+        ending.tally.connection = Some(Connection { streams: 0, transport: "ssh pipe" });
+        ending.checksum = Checksum::None;
+        assert_eq!(lines(&ending)[1], "carrack: data travelled through ssh, encrypted by it, not checked");
+    }
+
+    #[test]
+    fn failures_are_counted_by_kind_with_a_hint_each() {
+        let mut ending = ending(Summary { entries_failed: 3, entries_skipped: 1, ..Summary::default() });
+        ending.exit = Exit::Nothing;
+        for kind in [FailureKind::Missing, FailureKind::Unreadable, FailureKind::Missing] {
+            let failure = EntryFailure { path: b"a"[..].into(), kind, detail: "x".into() };
+            ending.tally.add(&Event::Failed(failure));
+        }
+        assert_eq!(
+            lines(&ending),
+            [
+                "carrack: nothing was copied",
+                "carrack: 3 failed (missing 2, unreadable 1); 1 entry left out (sockets, devices, pipes)",
+                "hint: unreadable: run as a user who may read it, or leave it out",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_early_end_is_named_and_so_is_a_partial_manifest() {
+        let mut ending = ending(tree());
+        (ending.exit, ending.end) = (Exit::Interrupted, End::Interrupted);
+        ending.manifest = Some(ManifestReport { lines: 9, uncheckable: 1 });
+        let lines = lines(&ending);
+        assert!(lines[0].starts_with("carrack: interrupted: copied 85,123 files"), "{lines:?}");
+        assert_eq!(
+            lines[2],
+            "carrack: manifest of 9 files; only the files that are complete are in it; \
+             warning: b3sum --check can't find 1 file by its name, which no line of text can hold"
+        );
+    }
+
+    #[test]
+    fn a_dry_run_says_would() {
+        let mut ending = ending(Summary::default());
+        ending.dry_run = true;
+        (ending.tally.listed, ending.tally.listed_bytes) = (1, 2048);
+        assert_eq!(lines(&ending), ["carrack: would copy 1 entry, 2.0 KiB"]);
+    }
+}

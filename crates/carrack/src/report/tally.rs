@@ -1,0 +1,52 @@
+//! What the events of a transfer add up to, beside the engine's own counts.
+
+use carrack_model::{Event, FailureKind};
+
+/// How the data travelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Data connections; 0 if there are none of their own.
+    pub streams: u32,
+    /// The engine's word: `tcp`, `ssh pipe`, `local`.
+    pub transport: &'static str,
+}
+
+/// Sums of events; bounded, whatever comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// The last connection that was announced.
+    pub connection: Option<Connection>,
+    /// Entries that a dry run would copy.
+    pub listed: u64,
+    /// Bytes in them.
+    pub listed_bytes: u64,
+    /// Failures that were reported.
+    pub failed: u64,
+    /// Each kind of failure in order of appearance, with its count.
+    pub failed_by_kind: Vec<(FailureKind, u64)>,
+}
+
+impl Tally {
+    /// Counts one event.
+    pub fn add(&mut self, event: &Event) {
+        match event {
+            Event::Connected { streams, transport } => {
+                self.connection = Some(Connection { streams: *streams, transport });
+            }
+            Event::WouldCopy { size, .. } => {
+                self.listed += 1;
+                self.listed_bytes = self.listed_bytes.saturating_add(*size);
+            }
+            Event::Failed(failure) => self.add_failure(failure.kind),
+            Event::Progress(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
+        }
+    }
+
+    fn add_failure(&mut self, kind: FailureKind) {
+        self.failed += 1;
+        match self.failed_by_kind.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.failed_by_kind.push((kind, 1)),
+        }
+    }
+}

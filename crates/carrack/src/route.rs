@@ -1,0 +1,128 @@
+//! Which way the data goes: the sources and the destination of one transfer, and the far host if there is one.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use crate::location::{Host, Location, LocationError};
+use crate::trouble::Trouble;
+
+/// Which end is far away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// None: both ends in this process.
+    Neither,
+    /// The data comes from there.
+    Source(Host),
+    /// The data goes there.
+    Sink(Host),
+}
+
+/// The ways and the paths of one transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Which end is far away.
+    pub far: Far,
+    /// At the source, as typed.
+    pub sources: Vec<PathBuf>,
+    /// At the sink, as typed.
+    pub destination: PathBuf,
+}
+
+/// Why there is no way from the sources to the destination.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// A source or the destination names no place.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// Some sources are local, some remote, or on different hosts.
+    #[error("the sources are not all on the same host ({0} and {1})")]
+    ScatteredSources(String, String),
+    /// Both ends are remote.
+    #[error("both the sources ({0}) and the destination ({1}) are on remote hosts")]
+    ThirdParty(Host, Host),
+}
+
+impl RouteError {
+    /// What the user can do.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            RouteError::Location(error) => error.hint(),
+            RouteError::ScatteredSources(..) => "run carrack once for each host that has sources",
+            RouteError::ThirdParty(..) => {
+                "third-party transfers are not there yet: run carrack on one of the hosts"
+            }
+        }
+    }
+}
+
+impl From<RouteError> for Trouble {
+    fn from(error: RouteError) -> Trouble {
+        Trouble::new(error.to_string()).hint(error.hint())
+    }
+}
+
+impl Route {
+    /// Reads the arguments of a copy.
+    pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<Route, RouteError> {
+        let destination = Location::parse(destination)?;
+        let sources = sources.iter().map(|text| Location::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let far = match (common_host(&sources)?, destination.host) {
+            (None, None) => Far::Neither,
+            (Some(host), None) => Far::Source(host),
+            (None, Some(host)) => Far::Sink(host),
+            (Some(source), Some(sink)) => return Err(RouteError::ThirdParty(source, sink)),
+        };
+        let sources = sources.into_iter().map(|location| location.path).collect();
+        Ok(Route { far, sources, destination: destination.path })
+    }
+}
+
+/// The host that all sources are on; nothing if all are local.
+fn common_host(sources: &[Location]) -> Result<Option<Host>, RouteError> {
+    let first = sources.first().and_then(|location| location.host.as_ref());
+    match sources.iter().find(|location| location.host.as_ref() != first) {
+        None => Ok(first.cloned()),
+        Some(other) => Err(RouteError::ScatteredSources(place(first), place(other.host.as_ref()))),
+    }
+}
+
+fn place(host: Option<&Host>) -> String {
+    host.map_or_else(|| "this host".to_owned(), Host::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(sources: &[&str], destination: &str) -> Result<Route, RouteError> {
+        let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
+        Route::parse(&sources, OsStr::new(destination))
+    }
+
+    fn host(name: &str) -> Host {
+        Host { user: None, name: name.to_owned() }
+    }
+
+    #[test]
+    fn finds_the_far_end() {
+        assert_eq!(parse(&["a", "b"], "c").unwrap().far, Far::Neither);
+        assert_eq!(parse(&["h:a", "h:b/"], "c").unwrap().far, Far::Source(host("h")));
+        let route = parse(&["a/", "./h:b"], "h:").unwrap();
+        assert_eq!(route.far, Far::Sink(host("h")));
+        let paths: Vec<&OsStr> = route.sources.iter().map(|path| path.as_os_str()).collect();
+        assert_eq!(paths, ["a/", "./h:b"]);
+        assert_eq!(route.destination.as_os_str(), ".");
+    }
+
+    #[test]
+    fn refuses_what_one_session_cannot_do() {
+        assert_eq!(parse(&["g:a"], "h:b"), Err(RouteError::ThirdParty(host("g"), host("h"))));
+        assert_eq!(parse(&["h:a"], "h:b"), Err(RouteError::ThirdParty(host("h"), host("h"))));
+        for sources in [["h:a", "b"], ["b", "h:a"], ["h:a", "me@h:a"], ["g:a", "h:a"]] {
+            assert!(matches!(parse(&sources, "c"), Err(RouteError::ScatteredSources(..))));
+        }
+        let trouble = Trouble::from(parse(&["g:a", "b"], "c").unwrap_err());
+        assert!(trouble.message.contains("(g and this host)"), "{trouble}");
+        assert!(trouble.hint.is_some());
+    }
+}

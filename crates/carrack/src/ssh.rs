@@ -1,0 +1,317 @@
+//! The system's own ssh: how it is started, how its end is read, and that it never outlives the transfer.
+//!
+//! The far side runs `carrack session`; its stdin and stdout are the control channel, its stderr and ssh's own go
+//! where ours goes, so that questions and errors are seen. A program whose name is not `ssh` gets no options of ours:
+//! `PROGRAM [ARGUMENT...] [user@]host carrack session`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::location::Host;
+use crate::trouble::Trouble;
+use carrack_engine::Peer;
+
+/// What scp gives its ssh (scp.c): no forwarding, no terminal, nothing of the user's configuration that would put
+/// another command in the place of ours.
+const OPTIONS: [&str; 5] =
+    ["-x", "-T", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes", "-oRemoteCommand=none"];
+
+/// ssh's status for its own errors (ssh(1), EXIT STATUS).
+const STATUS_SSH_FAILED: i32 = 255;
+/// The shell's status for a command that can't be executed (POSIX, 2.8.2).
+const STATUS_NOT_EXECUTABLE: i32 = 126;
+/// The shell's status for a command that was not found.
+const STATUS_NOT_FOUND: i32 = 127;
+
+/// How often an ending ssh is looked at.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The program that goes to the far host, with its first arguments; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshCommand {
+    program: String,
+    arguments: Vec<String>,
+}
+
+impl FromStr for SshCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SshCommand, String> {
+        let mut words = shell_words::split(text).map_err(|error| error.to_string())?.into_iter();
+        let program = words.next().filter(|program| !program.is_empty()).ok_or("a command is needed")?;
+        Ok(SshCommand { program, arguments: words.collect() })
+    }
+}
+
+impl SshCommand {
+    /// Whether it understands OpenSSH's options, as far as its name tells.
+    fn is_openssh(&self) -> bool {
+        Path::new(&self.program).file_name().is_some_and(|name| name == "ssh")
+    }
+
+    /// Everything before the remote command.
+    fn arguments_to(&self, host: &Host, options: &[&str]) -> Vec<String> {
+        let mut arguments = self.arguments.clone();
+        if self.is_openssh() {
+            arguments.extend(options.iter().map(|&option| option.to_owned()));
+            arguments.push("--".into());
+        }
+        arguments.push(host.to_string());
+        arguments
+    }
+
+    fn session_arguments(&self, host: &Host, remote_carrack: &str) -> Vec<String> {
+        let mut arguments = self.arguments_to(host, &OPTIONS);
+        arguments.extend([quote(remote_carrack), "session".into()]);
+        arguments
+    }
+
+    /// The name to dial: what the user's ssh configuration makes of an alias, else what was typed.
+    fn dial_name(&self, host: &Host) -> String {
+        let configured = || {
+            let mut command = Command::new(&self.program);
+            command.args(self.arguments_to(host, &["-G"])).stdin(Stdio::null()).stderr(Stdio::null());
+            parse_host_name(&command.output().ok()?.stdout)
+        };
+        let configured = if self.is_openssh() { configured() } else { None };
+        configured.unwrap_or_else(|| host.name.clone())
+    }
+}
+
+/// The `hostname` line of `ssh -G`.
+fn parse_host_name(output: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(output).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("hostname "))?.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// One word for the far shell, but with a leading `~/` left for it to expand.
+fn quote(word: &str) -> String {
+    match word.strip_prefix("~/") {
+        Some(rest) if !rest.is_empty() => format!("~/{}", shell_words::quote(rest)),
+        _ => shell_words::quote(word).into_owned(),
+    }
+}
+
+/// The process that must not be left behind; shared with the thread that waits for signals.
+#[derive(Clone, Default)]
+pub struct Leash(Arc<Mutex<Option<Child>>>);
+
+impl Leash {
+    fn with<R>(&self, act: impl FnOnce(&mut Child) -> R) -> Option<R> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act)
+    }
+
+    fn tie(&self, child: Child) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+    }
+
+    /// Ends the process if it still runs.
+    pub fn kill(&self) {
+        self.with(|child| {
+            let is_running = matches!(child.try_wait(), Ok(None));
+            // It can only fail for a process that has ended.
+            let _ = if is_running { child.kill().and_then(|()| child.wait().map(drop)) } else { Ok(()) };
+        });
+    }
+
+    /// Waits up to `patience` for it to end by itself; then ends it. Its status if it ended by itself.
+    fn wait(&self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.with(Child::try_wait)? {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => thread::sleep(POLL),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.kill();
+        None
+    }
+}
+
+/// A running ssh.
+pub struct Remote<'a> {
+    command: &'a SshCommand,
+    host: &'a Host,
+    carrack: &'a str,
+    leash: Leash,
+}
+
+impl Drop for Remote<'_> {
+    fn drop(&mut self) {
+        self.leash.kill();
+    }
+}
+
+impl<'a> Remote<'a> {
+    /// Starts `carrack session` at `host`; `leash` holds the process from then on.
+    pub fn start(
+        command: &'a SshCommand,
+        host: &'a Host,
+        carrack: &'a str,
+        leash: Leash,
+    ) -> Result<(Remote<'a>, Peer), Trouble> {
+        let arguments = command.session_arguments(host, carrack);
+        let (child, input, output) =
+            spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
+        leash.tie(child);
+        let remote = Remote { command, host, carrack, leash };
+        Ok((remote, Peer { input, output, host: command.dial_name(host) }))
+    }
+
+    /// Waits for its end, after the engine has closed the pipes; what the status says if it is not 0.
+    pub fn stop(self, patience: Duration) -> Option<Trouble> {
+        let status = self.leash.wait(patience);
+        if status.is_some_and(|status| status.success()) {
+            return None;
+        }
+        Some(self.explain(status.and_then(|status| status.code())))
+    }
+
+    /// Why a far side that never said anything ended.
+    fn explain(&self, status: Option<i32>) -> Trouble {
+        let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
+        match status {
+            Some(STATUS_SSH_FAILED) => Trouble::new(format!("{program} could not connect to {host}"))
+                .hint(format!("try `{program} {host} true`; a local name with a colon is written ./NAME")),
+            Some(STATUS_NOT_FOUND) => Trouble::new(format!("{carrack} was not found on {host}"))
+                .hint("install carrack there, or say where it is with --remote-carrack PATH"),
+            Some(STATUS_NOT_EXECUTABLE) => Trouble::new(format!("{carrack} can't be executed on {host}"))
+                .hint("it may be built for another kind of machine, or lack its x bit"),
+            Some(status) => self.unspoken(&format!("ended with status {status}")),
+            None => self.unspoken("was ended by a signal"),
+        }
+    }
+
+    fn unspoken(&self, how: &str) -> Trouble {
+        let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
+        Trouble::new(format!("{carrack} on {host} {how} before it said anything"))
+            .hint(format!("try `{program} {host} {} --version`", quote(carrack)))
+    }
+}
+
+/// Without this the far side's silence has no reason that ssh could give.
+pub fn silent(host: &Host) -> Trouble {
+    Trouble::new(format!("the far side on {host} said nothing"))
+        .hint("something there, such as a shell's profile, may swallow or close the connection")
+}
+
+/// The process, what it says, and what it hears.
+fn spawn(program: &str, arguments: &[String]) -> io::Result<(Child, OwnedFd, OwnedFd)> {
+    let mut child =
+        Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    match (child.stdout.take(), child.stdin.take()) {
+        (Some(input), Some(output)) => Ok((child, input.into(), output.into())),
+        _ => Err(io::Error::other("it has no pipes")),
+    }
+}
+
+fn cannot_start(program: &str, error: &io::Error) -> Trouble {
+    Trouble::new(format!("can't start {program}: {error}"))
+        .hint("install OpenSSH's client, or name another command with --ssh")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn host() -> Host {
+        Host { user: Some("me".into()), name: "::1".into() }
+    }
+
+    fn shim(script: &str) -> SshCommand {
+        SshCommand { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "shim".into()] }
+    }
+
+    fn end_of(script: &str) -> Option<Trouble> {
+        let (command, host) = (shim(script), host());
+        let (remote, peer) = Remote::start(&command, &host, "carrack", Leash::default()).unwrap();
+        drop(peer);
+        remote.stop(Duration::from_secs(5))
+    }
+
+    #[test]
+    fn openssh_gets_options_and_a_shim_does_not() {
+        let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
+        let arguments = command.session_arguments(&host(), "/opt/my carrack");
+        assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
+        assert_eq!(arguments[4..9], OPTIONS);
+        assert_eq!(arguments[9..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
+
+        let command: SshCommand = "./shim -a".parse().unwrap();
+        assert_eq!(command.session_arguments(&host(), "carrack"), ["-a", "me@::1", "carrack", "session"]);
+    }
+
+    #[test]
+    fn refuses_no_command() {
+        for text in ["", "  ", "''", "ssh 'x"] {
+            assert!(text.parse::<SshCommand>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_far_shell_sees_one_word() {
+        assert_eq!(quote("carrack"), "carrack");
+        assert_eq!(quote("a b; rm -r /"), "'a b; rm -r /'");
+        assert_eq!(quote("~/bin/a b"), "~/'bin/a b'");
+        assert_eq!(quote("~you/x"), "'~you/x'");
+    }
+
+    #[test]
+    fn reads_the_configured_name() {
+        assert_eq!(parse_host_name(b"user me\nhostname 10.0.0.1\nport 22\n"), Some("10.0.0.1".into()));
+        assert_eq!(parse_host_name(b"nothing"), None);
+    }
+
+    #[test]
+    fn statuses_are_explained() {
+        assert_eq!(end_of("exit 0"), None);
+        for (script, words) in [
+            ("exit 255", "/bin/sh could not connect to me@::1"),
+            ("exit 127", "carrack was not found on me@::1"),
+            ("exit 126", "can't be executed"),
+            ("exit 2", "ended with status 2"),
+            ("kill -9 $$", "ended by a signal"),
+        ] {
+            let trouble = end_of(script).unwrap();
+            assert!(trouble.message.contains(words) && trouble.hint.is_some(), "{trouble}");
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
+        let trouble = Remote::start(&command, &host, "carrack", Leash::default()).err().unwrap();
+        assert!(trouble.message.starts_with("can't start /nonexistent/ssh: "), "{trouble}");
+    }
+
+    #[test]
+    fn pipes_carry_bytes_and_the_words_arrive() {
+        let (command, host) = (shim("cat; echo \"$@\""), host());
+        let (remote, peer) = Remote::start(&command, &host, "carrack", Leash::default()).unwrap();
+        std::fs::File::from(peer.output).write_all(b"hello ").unwrap();
+        let mut said = String::new();
+        std::fs::File::from(peer.input).read_to_string(&mut said).unwrap();
+        assert_eq!((said.as_str(), peer.host.as_str()), ("hello me@::1 carrack session\n", "::1"));
+        assert_eq!(remote.stop(Duration::from_secs(5)), None);
+    }
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
+        let (remote, _peer) = Remote::start(&command, &host, "carrack", leash.clone()).unwrap();
+        let started = Instant::now();
+        assert!(remote.stop(Duration::from_millis(50)).is_some());
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(leash.with(|child| child.try_wait().unwrap().is_some()).unwrap());
+    }
+}

@@ -1,0 +1,53 @@
+//! What went wrong with a command as a whole, in words, and what to do about it.
+
+use std::fmt;
+use std::io::{self, Write};
+
+/// A message for the user and, where there is one, a hint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What happened; one line, no full stop.
+    pub message: String,
+    /// What the user can do.
+    pub hint: Option<String>,
+}
+
+impl Trouble {
+    /// Trouble without a hint.
+    pub fn new(message: impl Into<String>) -> Trouble {
+        Trouble { message: message.into(), hint: None }
+    }
+
+    /// The same with a hint.
+    pub fn hint(self, hint: impl Into<String>) -> Trouble {
+        Trouble { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl Trouble {
+    /// Tells it on stderr; nobody can be told if that fails.
+    pub fn tell(&self) {
+        let _ = writeln!(io::stderr(), "{self}");
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "carrack: error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_with_the_hint() {
+        assert_eq!(Trouble::new("no").to_string(), "carrack: error: no");
+        assert_eq!(Trouble::new("no").hint("yes").to_string(), "carrack: error: no\nhint: yes");
+    }
+}
