@@ -37,6 +37,11 @@ impl Abort {
         self.shared.is_set.load(Ordering::Acquire)
     }
 
+    /// A descriptor of its own for whoever waits elsewhere.
+    pub(crate) fn readiness_owned(&self) -> io::Result<OwnedFd> {
+        self.shared.event.try_clone()
+    }
+
     /// Readable once somebody asked.
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()

@@ -1,5 +1,7 @@
 //! Whole transfers between two ends in this process: what arrives is what was there.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::fs;

@@ -35,6 +35,8 @@ pub struct Link {
     output: OwnedFd,
     reader: FrameReader,
     queue: VecDeque<FrameWriter>,
+    /// Readable when waiting shall end.
+    interrupt: Option<OwnedFd>,
 }
 
 impl Link {
@@ -43,7 +45,19 @@ impl Link {
         for fd in [&input, &output] {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
-        Ok(Link { input, output, reader: FrameReader::new(slot_bytes), queue: VecDeque::new() })
+        Ok(Link {
+            input,
+            output,
+            reader: FrameReader::new(slot_bytes),
+            queue: VecDeque::new(),
+            interrupt: None,
+        })
+    }
+
+    /// The calls with a deadline also end, with `ErrorKind::Interrupted`, when `fd` becomes readable; nothing for
+    /// only at their deadline.
+    pub fn interrupt_on(&mut self, fd: Option<OwnedFd>) {
+        self.interrupt = fd;
     }
 
     /// From now on, objects may have `slot_bytes` at most. Only between two frames.
@@ -102,7 +116,7 @@ impl Link {
     /// Writes everything that is queued, until `deadline` at most.
     pub fn flush_by(&mut self, deadline: Instant) -> io::Result<()> {
         while !self.flush()? {
-            wait_for(self.output.as_fd(), PollFlags::OUT, deadline)?;
+            self.wait_for(self.output.as_fd(), PollFlags::OUT, deadline)?;
         }
         Ok(())
     }
@@ -118,7 +132,7 @@ impl Link {
                 LinkInput::Control(body) => return Ok(Some(body)),
                 LinkInput::Closed => return Ok(None),
                 LinkInput::Object(_) => return Err(TransportError::NoCredit),
-                LinkInput::Pending => wait_for(self.input.as_fd(), PollFlags::IN, deadline)?,
+                LinkInput::Pending => self.wait_for(self.input.as_fd(), PollFlags::IN, deadline)?,
             }
         }
     }
@@ -128,7 +142,9 @@ impl Link {
         while !bytes.is_empty() {
             match rustix::io::write(&self.output, bytes) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(rustix::io::Errno::AGAIN) => wait_for(self.output.as_fd(), PollFlags::OUT, deadline)?,
+                Err(rustix::io::Errno::AGAIN) => {
+                    self.wait_for(self.output.as_fd(), PollFlags::OUT, deadline)?
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -143,24 +159,30 @@ impl Link {
             match rustix::io::read(&self.input, &mut buffer[got..]) {
                 Ok(0) => break,
                 Ok(count) => got += count,
-                Err(rustix::io::Errno::AGAIN) => wait_for(self.input.as_fd(), PollFlags::IN, deadline)?,
+                Err(rustix::io::Errno::AGAIN) => {
+                    self.wait_for(self.input.as_fd(), PollFlags::IN, deadline)?
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(got)
     }
-}
 
-fn wait_for(fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<()> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(ErrorKind::TimedOut.into());
-    }
-    let timeout = to_timespec(left);
-    match poll(&mut [PollFd::from_borrowed_fd(fd, events)], Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
+    fn wait_for(&self, fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let mut fds = vec![PollFd::from_borrowed_fd(fd, events)];
+        fds.extend(self.interrupt.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        match poll(&mut fds, Some(&to_timespec(left))) {
+            Ok(_) if fds.get(1).is_some_and(|interrupt| !interrupt.revents().is_empty()) => {
+                Err(ErrorKind::Interrupted.into())
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The first words of a session, one after the other, with deadlines.
 
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
@@ -24,7 +25,16 @@ const SHOWN_BYTES: usize = 200;
 /// Sends a message now.
 pub(super) fn say(link: &mut Link, message: Control) -> Result<(), SessionError> {
     link.queue_control(message.to_body());
-    link.flush_by(Instant::now() + ANSWER_TIMEOUT).map_err(|_| SessionError::PeerGone)
+    link.flush_by(Instant::now() + ANSWER_TIMEOUT).map_err(|error| broken(&error, SessionError::PeerGone))
+}
+
+/// What a failure of the control channel means.
+fn broken(error: &io::Error, otherwise: SessionError) -> SessionError {
+    match error.kind() {
+        ErrorKind::Interrupted => SessionError::Interrupted,
+        ErrorKind::TimedOut => SessionError::PeerStalled(ANSWER_TIMEOUT.as_secs()),
+        _ => otherwise,
+    }
 }
 
 /// The next message; the other end's refusal is an error.
@@ -32,10 +42,8 @@ pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Res
     let body = match link.receive_control_by(pool, deadline) {
         Ok(Some(body)) => body,
         Ok(None) => return Err(SessionError::PeerGone),
-        Err(TransportError::Io(error)) if error.kind() == std::io::ErrorKind::TimedOut => {
-            return Err(SessionError::PeerStalled(ANSWER_TIMEOUT.as_secs()));
-        }
-        Err(TransportError::Io(_) | TransportError::Truncated) => return Err(SessionError::PeerGone),
+        Err(TransportError::Io(error)) => return Err(broken(&error, SessionError::PeerGone)),
+        Err(TransportError::Truncated) => return Err(SessionError::PeerGone),
         Err(error) => return Err(error.into()),
     };
     match Control::from_body(&body)? {
@@ -48,14 +56,15 @@ pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Res
 /// Sends this build's versions.
 pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
     link.write_raw_by(&Preamble::OURS.encode(), Instant::now() + ANSWER_TIMEOUT)
-        .map_err(|_| SessionError::PeerSilent)
+        .map_err(|error| broken(&error, SessionError::PeerSilent))
 }
 
 /// Reads the other end's versions; `greeting_allowed` skips what a login shell prints before.
 pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Result<(), SessionError> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut heard = vec![0; PREAMBLE_BYTES];
-    let got = link.read_raw_by(&mut heard, deadline).map_err(|_| SessionError::PeerSilent)?;
+    let got =
+        link.read_raw_by(&mut heard, deadline).map_err(|error| broken(&error, SessionError::PeerSilent))?;
     heard.truncate(got);
     if got == 0 {
         return Err(SessionError::PeerSilent);
@@ -68,7 +77,12 @@ pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Resul
         }
         let mut byte = [0];
         let more = greeting_allowed && heard.len() < GREETING_BYTES_MAX;
-        if !more || link.read_raw_by(&mut byte, deadline).map_err(|_| SessionError::PeerSilent)? == 0 {
+        if !more
+            || link
+                .read_raw_by(&mut byte, deadline)
+                .map_err(|error| broken(&error, SessionError::PeerSilent))?
+                == 0
+        {
             heard.truncate(SHOWN_BYTES);
             return Err(SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii())));
         }

@@ -174,7 +174,9 @@ fn call(
     let mut link = Link::new(peer.input, peer.output, spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
     let caller = Caller { transfer, role, host: &peer.host, key: new_key()?, pool, observer, abort };
+    link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     let stand = caller.establish(&mut link);
+    link.interrupt_on(None);
     let stand = stand.map_err(|error| if abort.is_set() { SessionError::Interrupted } else { error });
     match stand {
         Ok(stand) => Ok(stand.run(link, spec.clone(), settings, caller.pool, Some(observer), abort)),
@@ -344,12 +346,14 @@ fn answer(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ended, Sessi
     let slot_bytes = TransferSpec::default().slot_bytes;
     let mut link = Link::new(input, output, slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
+    link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
     receive_preamble(&mut link, false)?;
     let answered = Answerer::greet(&mut link).and_then(|answerer| {
         let stand = answerer.establish(&mut link)?;
         Ok((answerer, stand))
     });
+    link.interrupt_on(None);
     match answered {
         Ok((answerer, stand)) => {
             link.set_slot_bytes(answerer.spec.slot_bytes);

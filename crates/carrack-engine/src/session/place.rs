@@ -173,7 +173,7 @@ mod tests {
             (directory("d", true), at(Nothing, false), (NewDestination, tree(""))),
             (directory("d", false), at(Nothing, true), (NewDestination, tree("d"))),
         ] {
-            let placed = place(&[source.clone()], 1, &destination).unwrap();
+            let placed = place(std::slice::from_ref(&source), 1, &destination).unwrap();
             assert_eq!(placed, (expected.0, vec![expected.1]), "{source:?} to {destination:?}");
         }
     }

@@ -57,7 +57,7 @@ pub(crate) fn resolve(typed: &[PathBuf], recursive: bool, sink: &SinkFacts) -> R
         .map_err(|error| SessionError::refused(error.to_string(), error.hint()))?;
     let mut roots = Vec::new();
     for (source, placement) in found.iter().zip(placements) {
-        match source.into_root(placement, root, sink) {
+        match source.scan_root(placement, root, sink) {
             Ok(scan_root) => roots.push(scan_root),
             Err(failure) => failures.push(failure),
         }
@@ -100,7 +100,7 @@ impl SourceFacts {
 }
 
 impl Found {
-    fn into_root(
+    fn scan_root(
         &self,
         placement: Placement,
         place: PlaceRoot,

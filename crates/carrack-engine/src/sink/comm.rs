@@ -91,7 +91,7 @@ impl<'a> SinkComm<'a> {
     fn read_mail(&mut self, link: &mut Link) {
         for letter in self.sink.mail.drain() {
             match letter {
-                Letter::Say(message) => link.queue_control(message.to_body()),
+                Letter::Say(body) => link.queue_control(body),
                 Letter::Park(endpoint) => self.parked.push(endpoint),
                 Letter::Finished => {
                     link.queue_control(Control::Finished(self.sink.counters.snapshot()).to_body());

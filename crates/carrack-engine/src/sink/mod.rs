@@ -56,8 +56,8 @@ pub(crate) struct SinkStart<'a> {
 
 /// What other threads want of the comm thread.
 enum Letter {
-    /// Queue this message.
-    Say(Control),
+    /// Queue this control message.
+    Say(Vec<u8>),
     /// Wait for data on this endpoint.
     Park(Box<dyn ReceiveEndpoint>),
     /// Everything is in its place: say so and end.
@@ -218,7 +218,7 @@ impl Sink<'_> {
 
     /// Not for the comm thread. A session that is ending needs no more messages.
     fn say(&self, message: Control) {
-        let _ = self.mail.post(Letter::Say(message));
+        let _ = self.mail.post(Letter::Say(message.to_body()));
     }
 }
 

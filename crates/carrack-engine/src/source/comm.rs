@@ -74,7 +74,7 @@ impl<'a> SourceComm<'a> {
     fn read_mail(&mut self, link: &mut Link) -> Result<(), SessionError> {
         for letter in self.source.mail.drain() {
             match letter {
-                Letter::Say(message) => link.queue_control(message.to_body()),
+                Letter::Say(body) => link.queue_control(body),
                 Letter::Drive(endpoint) => self.drive(endpoint)?,
             }
         }

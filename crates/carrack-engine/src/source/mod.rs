@@ -60,8 +60,8 @@ pub(crate) struct SourceStart<'a> {
 
 /// What other threads want of the comm thread.
 enum Letter {
-    /// Queue this message.
-    Say(carrack_wire::message::Control),
+    /// Queue this control message.
+    Say(Vec<u8>),
     /// Go on sending on this endpoint.
     Drive(Box<dyn SendEndpoint>),
 }
@@ -221,7 +221,7 @@ impl Source<'_> {
 
     /// Not for the comm thread. A session that is ending needs no more messages.
     fn say(&self, message: carrack_wire::message::Control) {
-        let _ = self.mail.post(Letter::Say(message));
+        let _ = self.mail.post(Letter::Say(message.to_body()));
     }
 }
 

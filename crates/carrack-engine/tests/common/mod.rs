@@ -1,5 +1,5 @@
 //! Trees to copy, and ways to copy and compare them.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
