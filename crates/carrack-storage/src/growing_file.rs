@@ -43,7 +43,14 @@ impl GrowingFile {
         let (file, temporary) = scratch
             .create(name, |free| openat(&directory, free, create_flags(), WORKING_MODE))
             .map_err(|errno| SinkError::naming("creating", errno))?;
-        Ok(GrowingFile { directory, file, name: name.into(), temporary, size, is_committed: AtomicBool::new(false) })
+        Ok(GrowingFile {
+            directory,
+            file,
+            name: name.into(),
+            temporary,
+            size,
+            is_committed: AtomicBool::new(false),
+        })
     }
 
     /// Writes all of `buffer` at `offset`.

@@ -1,12 +1,14 @@
 //! From the scan to the target queues: sections become bundles and large files. Runs on the scan's threads, which
 //! wait here while the queues are full; so the scan is never far ahead of the transfer.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
-use carrack_model::{Event, Notice, Section};
+use carrack_model::{Directory, Event, Notice, Section, TargetId};
 use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{Found, Identity, Scan, ScanRoot, StorageTarget};
 
@@ -27,26 +29,32 @@ pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
 
 struct Feeder<'a> {
     source: &'a Source<'a>,
-    /// One for each root: a bundle lies on one target.
-    bundlers: Vec<Mutex<Bundler>>,
+    /// One for each target: a bundle lies on one.
+    bundlers: Mutex<HashMap<TargetId, Bundler>>,
 }
 
 impl<'a> Feeder<'a> {
     fn new(source: &'a Source<'a>) -> Feeder<'a> {
-        let bundler = |target: &StorageTarget| {
-            Mutex::new(Bundler::new(BundleLimits {
-                object_bytes: object_bytes(target, source.spec.slot_bytes),
-                slot_bytes: source.spec.slot_bytes as usize,
-                entries_max: BUNDLE_ENTRIES_MAX,
-            }))
-        };
-        Feeder { source, bundlers: source.targets.iter().map(bundler).collect() }
+        Feeder { source, bundlers: Mutex::default() }
+    }
+
+    fn bundlers(&self) -> MutexGuard<'_, HashMap<TargetId, Bundler>> {
+        self.bundlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new_bundler(&self, target: TargetId) -> Bundler {
+        let slot_bytes = self.source.spec.slot_bytes;
+        Bundler::new(BundleLimits {
+            object_bytes: self.source.targets.object_bytes(target, slot_bytes),
+            slot_bytes: slot_bytes as usize,
+            entries_max: BUNDLE_ENTRIES_MAX,
+        })
     }
 
     fn found(&self, found: Found) -> ControlFlow<()> {
         let source = self.source;
         match found {
-            Found::Section(section) => return self.section(section),
+            Found::Section(section, target) => return self.section(section, target),
             Found::Failed(failure) => source.fail(failure),
             Found::Skipped { path, reason } => {
                 source.counters.entries_skipped.fetch_add(1, Relaxed);
@@ -56,7 +64,7 @@ impl<'a> Feeder<'a> {
         ControlFlow::Continue(())
     }
 
-    fn section(&self, section: Section) -> ControlFlow<()> {
+    fn section(&self, section: Section, target: TargetId) -> ControlFlow<()> {
         self.count(&section);
         if self.source.spec.dry_run {
             self.would_copy(&section);
@@ -66,10 +74,23 @@ impl<'a> Feeder<'a> {
                 ControlFlow::Continue(())
             };
         }
-        let root_index = section.directory.root_index as usize;
+        self.learn(target, &section.directory);
         let mut work = Vec::new();
-        self.bundlers[root_index].lock().unwrap_or_else(PoisonError::into_inner).add(section, &mut work);
-        work.into_iter().try_for_each(|work| self.queue(root_index, work))
+        self.bundlers().entry(target).or_insert_with(|| self.new_bundler(target)).add(section, &mut work);
+        work.into_iter().try_for_each(|work| self.queue(target, work))
+    }
+
+    /// Looks at a target when the scan first comes across it.
+    fn learn(&self, id: TargetId, directory: &Directory) {
+        let source = self.source;
+        if source.targets.get(id).is_some() {
+            return;
+        }
+        // A directory that can't be opened (any more) fails where its files are read.
+        let Ok(held) = source.open_directory(directory) else { return };
+        let Ok(target) = StorageTarget::of(held.as_fd()) else { return };
+        source.targets.add(target);
+        source.queue.with(|queue| queue.add_target(&target));
     }
 
     fn count(&self, section: &Section) {
@@ -92,7 +113,7 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    fn queue(&self, root_index: usize, work: Work) -> ControlFlow<()> {
+    fn queue(&self, target: TargetId, work: Work) -> ControlFlow<()> {
         let source = self.source;
         let job = match work {
             Work::Bundle(bundle) => Job::Bundle(bundle, 0),
@@ -107,16 +128,18 @@ impl<'a> Feeder<'a> {
             return ControlFlow::Break(());
         }
         source.pending.fetch_add(1, AcqRel);
-        source.queue.release(|queue| queue.push(source.targets[root_index].id, job));
+        source.queue.release(|queue| queue.push(target, job));
         ControlFlow::Continue(())
     }
 
     fn finish(self) {
-        for (root_index, bundler) in self.bundlers.iter().enumerate() {
-            let rest = bundler.lock().unwrap_or_else(PoisonError::into_inner).finish();
-            if let Some(bundle) = rest
-                && self.queue(root_index, Work::Bundle(bundle)).is_break()
-            {
+        let rests: Vec<_> = self
+            .bundlers()
+            .iter_mut()
+            .filter_map(|(target, bundler)| Some((*target, bundler.finish()?)))
+            .collect();
+        for (target, bundle) in rests {
+            if self.queue(target, Work::Bundle(bundle)).is_break() {
                 return;
             }
         }
@@ -129,9 +152,4 @@ impl<'a> Feeder<'a> {
 fn one(count: &mut usize) -> Option<()> {
     *count = count.checked_sub(1)?;
     Some(())
-}
-
-/// Objects on `target`: what it prefers, but never more than a slot; both are powers of two.
-pub(super) fn object_bytes(target: &StorageTarget, slot_bytes: u32) -> u64 {
-    u64::from(target.object_bytes.min(slot_bytes))
 }

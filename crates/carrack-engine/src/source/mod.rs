@@ -3,6 +3,7 @@
 //! | room | what happens there | threads |
 //! | --- | --- | --- |
 //! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues | scan |
+//! | [`targets`] | the devices and mounts that the scan has come across | scan, I/O |
 //! | [`queue`] | the target queues and what waits in them | all |
 //! | [`reader`] | takes work, leases a slot, reads, makes the check, posts the object | I/O |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
@@ -15,6 +16,7 @@ mod large_file;
 mod outbox;
 mod queue;
 mod reader;
+mod targets;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -39,6 +41,7 @@ use crate::settings::Settings;
 use large_file::LargeFile;
 use outbox::Outbox;
 use queue::{Queue, Sent};
+use targets::Targets;
 
 /// What a source needs to begin: the session stands, the roots are open.
 pub(crate) struct SourceStart<'a> {
@@ -71,7 +74,7 @@ struct Source<'a> {
     spec: TransferSpec,
     settings: &'a Settings,
     roots: Vec<ScanRoot>,
-    targets: Vec<StorageTarget>,
+    targets: Targets,
     pool: SlotPool,
     queue: Monitor<Queue>,
     /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
@@ -113,10 +116,11 @@ fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
         .map(|root| StorageTarget::of(root.root.as_ref().as_fd()))
         .collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(SessionError::local("looking at the source's storage"))?;
-    let depth = targets.iter().map(|target| target.depth).max().unwrap_or(1);
-    let io_threads = start.settings.io_thread_count(depth);
+    let queue = Queue::new(&targets);
+    let targets = Targets::new(&targets);
+    let io_threads = start.settings.io_thread_count(targets.depth());
     let source = Source {
-        queue: Monitor::new(Queue::new(&targets)),
+        queue: Monitor::new(queue),
         room: Monitor::new(QUEUE_ITEMS_MAX),
         outbox: Outbox::new(start.endpoints, start.credits),
         mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
@@ -147,8 +151,8 @@ impl Source<'_> {
         abort: &Abort,
         both: &mut BothEnds,
     ) -> Result<(), SessionError> {
-        let depth = self.targets.iter().map(|target| target.depth).max().unwrap_or(1);
-        let io_threads = if self.spec.dry_run { 0 } else { self.settings.io_thread_count(depth) };
+        let io_threads =
+            if self.spec.dry_run { 0 } else { self.settings.io_thread_count(self.targets.depth()) };
         thread::scope(|scope| {
             let _watch = self.fault.watch(self);
             scope.spawn(|| {

@@ -26,8 +26,18 @@ pub(super) enum Job {
 
 /// An object on its way, by what has to be done if it arrives damaged.
 pub(super) enum Sent {
-    Bundle(Bundle, u32),
+    Bundle(TargetId, Bundle, u32),
     Object(Arc<LargeFile>, ObjectExtent, u32),
+}
+
+impl Sent {
+    /// The target that it was read from.
+    pub(super) fn target(&self) -> TargetId {
+        match self {
+            Sent::Bundle(target, ..) => *target,
+            Sent::Object(file, ..) => file.target,
+        }
+    }
 }
 
 /// The target queues of a source.
@@ -49,6 +59,11 @@ impl Queue {
             items.set_depth(target.id, target.depth);
         }
         Queue { items }
+    }
+
+    /// A target that the scan came across.
+    pub(super) fn add_target(&mut self, target: &StorageTarget) {
+        self.items.set_depth(target.id, target.depth);
     }
 
     /// Puts work behind what waits. What comes from the scan has waited for room before; what comes from other work

@@ -20,7 +20,7 @@ use carrack_wire::{FrameHeader, FrameKind, TableWriter};
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Departure;
 use super::queue::{Job, Sent};
-use super::{Letter, Source, feeder};
+use super::{Letter, Source};
 use crate::check::{bundle_check, object_check};
 use crate::counters::Stage;
 use crate::error::SessionError;
@@ -126,7 +126,7 @@ impl Reader<'_> {
             table_len: table_len as u32,
             check: bundle_check(source.spec.checksum, &slot.bytes()[..body_len], table_len),
         };
-        self.post(header, slot, Sent::Bundle(bundle, attempts))
+        self.post(header, slot, Sent::Bundle(target, bundle, attempts))
     }
 
     /// Reads the bundle's files into the slot, their table behind them; returns the bytes of both.
@@ -191,8 +191,7 @@ impl Reader<'_> {
         let mut writer = TableWriter::new(&mut table);
         writer.section(&directory.sink, None);
         writer.regular(&entry.name, size, &entry.metadata, None);
-        let root_target = &source.targets[directory.root_index as usize];
-        let object_bytes = feeder::object_bytes(root_target, source.spec.slot_bytes);
+        let object_bytes = source.targets.object_bytes(target, source.spec.slot_bytes);
 
         // Ids reach the sink in rising order: taken and said under one lock, which the comm thread never takes.
         let mut next_id = source.next_file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -331,7 +330,7 @@ impl BundleFilling<'_> {
 }
 
 impl Source<'_> {
-    fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
+    pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
         let root = &self.roots[directory.root_index as usize].root;
         root.open_directory(&directory.source).map_err(SourceError::of_directory)
     }
@@ -421,14 +420,12 @@ impl Source<'_> {
                 let target = file.target;
                 self.queue.release(|queue| queue.push(target, Job::Object(file, extent, attempts + 1)));
             }
-            Sent::Bundle(bundle, attempts) if attempts + 1 < OBJECT_ATTEMPTS_MAX => {
-                let root = bundle.sections.first().map_or(0, |section| section.directory.root_index);
-                let target = self.targets[root as usize].id;
+            Sent::Bundle(target, bundle, attempts) if attempts + 1 < OBJECT_ATTEMPTS_MAX => {
                 self.queue.release(|queue| queue.push(target, Job::Bundle(bundle, attempts + 1)));
             }
             // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
             given_up => {
-                let target = self.targets[0].id;
+                let target = given_up.target();
                 self.queue.release(|queue| queue.push(target, Job::GiveUp(given_up)));
             }
         }
@@ -441,7 +438,7 @@ impl Source<'_> {
                 let (is_first, step) = file.lost_one(Doom::Reported);
                 self.lost(&file, is_first, FailureKind::Corrupt, detail, step);
             }
-            Sent::Bundle(bundle, _) => {
+            Sent::Bundle(_, bundle, _) => {
                 for section in &bundle.sections {
                     for entry in &section.entries {
                         let path = self.path(&section.directory, entry);

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, Metadata, PathProblem, RelPath};
+use carrack_model::{Directory, Metadata, PathProblem, RelPath, TargetId};
 use rustix::fs::{SeekFrom, seek, tell};
 
 use super::name_list::NameList;
@@ -48,6 +48,11 @@ impl Level {
             is_listed: false,
             children: NameList::default(),
         }
+    }
+
+    /// The device that it lies on.
+    pub fn target(&self) -> TargetId {
+        TargetId(self.identity.dev)
     }
 
     /// Whether nothing of it is left to do.

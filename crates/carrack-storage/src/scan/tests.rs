@@ -46,7 +46,7 @@ fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
 fn seen(found: &[Found], base: &[u8]) -> Seen {
     let mut seen = Seen::new();
     for found in found {
-        let Found::Section(section) = found else { panic!("{found:?}") };
+        let Found::Section(section, _) = found else { panic!("{found:?}") };
         assert!(section.entries.len() <= SCAN_BATCH_ENTRIES_MAX);
         let directory = section.directory.sink.as_bytes();
         match section.metadata {
@@ -176,7 +176,7 @@ fn special_files_are_skipped_with_a_reason() {
     for found in collect(&scan(vec![tree(dir.path(), b"")], 1)) {
         match found {
             Found::Skipped { path, reason } => skipped.push((path, reason)),
-            Found::Section(section) => assert_eq!(section.entries.len(), 1),
+            Found::Section(section, _) => assert_eq!(section.entries.len(), 1),
             Found::Failed(failure) => panic!("{failure}"),
         }
     }
@@ -210,7 +210,7 @@ fn single_names_keep_their_place_and_may_be_followed() {
     ];
     let found = collect(&scan(roots, 1));
     let section = |index: usize| match &found[index] {
-        Found::Section(section) => section.clone(),
+        Found::Section(section, _) => section.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!(section(0).entries[0].source_name, None);
@@ -220,7 +220,7 @@ fn single_names_keep_their_place_and_may_be_followed() {
     assert_eq!(section(1).entries[0].name_at_source(), b"link");
     assert_eq!(&*section(1).entries[0].name, b"other");
     assert_eq!(section(2).entries[0].kind, EntryKind::Symlink { target: (*b"file").into() });
-    assert!(found[..3].iter().all(|f| matches!(f, Found::Section(s) if s.metadata.is_none())));
+    assert!(found[..3].iter().all(|f| matches!(f, Found::Section(s, _) if s.metadata.is_none())));
     let kind = |index: usize| match &found[index] {
         Found::Failed(failure) => failure.kind,
         other => panic!("{other:?}"),
@@ -271,7 +271,7 @@ fn a_directory_that_vanishes_is_missing() {
     scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
         match found {
             // The root's section comes before its subdirectories are opened.
-            Found::Section(_) => fs::remove_dir(dir.path().join("gone")).unwrap(),
+            Found::Section(..) => fs::remove_dir(dir.path().join("gone")).unwrap(),
             Found::Failed(failure) => failures.lock().unwrap().push(failure.kind),
             Found::Skipped { .. } => {}
         }
@@ -339,7 +339,7 @@ fn a_deep_tree_takes_a_bounded_number_of_descriptors() {
     plant_chain(dir.path(), 400, 4);
     let (open_most, sections) = (AtomicUsize::new(0), AtomicUsize::new(0));
     scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
-        assert!(matches!(found, Found::Section(_)), "{found:?}");
+        assert!(matches!(found, Found::Section(..)), "{found:?}");
         if sections.fetch_add(1, Ordering::SeqCst) % 10 == 0 {
             open_most.fetch_max(open_beneath_count(dir.path()), Ordering::SeqCst);
         }
