@@ -6,11 +6,15 @@
 //! | [`targets`] | the devices and mounts that the scan has come across | scan, I/O |
 //! | [`queue`] | the target queues and what waits in them | all |
 //! | [`reader`] | takes work, leases a slot, reads, makes the check, posts the object | I/O |
+//! | [`bundle_filling`] | reads many small files into one slot (M7) | I/O |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
+//! | [`endings`] | what comes next for a file whose objects were answered | I/O, comm |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
 
+mod bundle_filling;
 mod comm;
+mod endings;
 mod feeder;
 mod large_file;
 mod outbox;

@@ -1,0 +1,113 @@
+//! A slot that is being filled with a bundle (M7): the contents of many small files, then their entry table.
+//!
+//! Runs on the I/O thread that leased the slot. What can't be read is reported and left out of the table.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::AcqRel;
+
+use carrack_model::limits::FILE_ATTEMPTS_MAX;
+use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
+use carrack_plan::Bundle;
+use carrack_storage::{Expected, SmallFile, SourceError, read_small};
+use carrack_wire::TableWriter;
+
+use super::Source;
+use super::queue::Job;
+
+/// Reads the bundle's files into `slot`, their table behind them; `table` is scratch. Returns the bytes of both.
+pub(super) fn fill(
+    source: &Source<'_>,
+    target: TargetId,
+    bundle: &Bundle,
+    slot: &mut [u8],
+    table: &mut Vec<u8>,
+) -> (usize, usize) {
+    table.clear();
+    let mut filling = BundleFilling { source, target, slot, used: 0, table_room: bundle.table_bytes };
+    for section in &bundle.sections {
+        filling.section(section, table);
+    }
+    let used = filling.used;
+    slot[used..used + table.len()].copy_from_slice(table);
+    (used, table.len())
+}
+
+struct BundleFilling<'a> {
+    source: &'a Source<'a>,
+    target: TargetId,
+    slot: &'a mut [u8],
+    /// Bytes of content so far.
+    used: usize,
+    /// Bytes at the slot's end that the table may need.
+    table_room: usize,
+}
+
+impl BundleFilling<'_> {
+    fn section(&mut self, section: &Section, table: &mut Vec<u8>) {
+        let directory = &section.directory;
+        TableWriter::new(table).section(&directory.sink, section.metadata.as_ref());
+        let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
+        let held = if has_files { Some(self.source.open_directory(directory)) } else { None };
+        for entry in &section.entries {
+            match (&entry.kind, &held) {
+                (EntryKind::Symlink { target }, _) => {
+                    TableWriter::new(table).symlink(&entry.name, target, &entry.metadata);
+                }
+                (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
+                (EntryKind::Regular { .. }, Some(Err(error))) => {
+                    self.source.fail_path(self.source.path(directory, entry), error.kind(), error);
+                }
+                // `held` is there whenever the section has files.
+                (EntryKind::Regular { .. }, None) => {}
+            }
+        }
+    }
+
+    fn file(&mut self, directory: &Arc<Directory>, held: &OwnedFd, entry: &Entry, table: &mut Vec<u8>) {
+        match self.read(directory, held, entry) {
+            Ok(Some(file)) => {
+                let content = &self.slot[self.used..self.used + file.size];
+                let digest = (self.source.spec.checksum == Checksum::Blake3).then(|| blake3::hash(content));
+                let digest = digest.as_ref().map(blake3::Hash::as_bytes);
+                TableWriter::new(table).regular(&entry.name, file.size as u64, &file.metadata, digest);
+                self.used += file.size;
+            }
+            Ok(None) => self.postpone(directory, entry),
+            Err(error) => self.source.fail_path(self.source.path(directory, entry), error.kind(), error),
+        }
+    }
+
+    /// Reads one file behind the others, twice if it changed; nothing if it no longer fits.
+    fn read(
+        &mut self,
+        directory: &Directory,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Result<Option<SmallFile>, SourceError> {
+        let follow = self.source.follows(directory.root_index);
+        let end = self.slot.len() - self.table_room;
+        let room = &mut self.slot[self.used..end];
+        let mut expected = Expected::from(entry);
+        for _ in 1..FILE_ATTEMPTS_MAX {
+            match read_small(held.as_fd(), entry.name_at_source(), follow, expected, room) {
+                Err(SourceError::Changed { size, mtime }) => expected = Expected { size, mtime },
+                answer => return answer.map(Some),
+            }
+            if expected.size >= room.len() as u64 {
+                return Ok(None);
+            }
+        }
+        read_small(held.as_fd(), entry.name_at_source(), follow, expected, room).map(Some)
+    }
+
+    /// The file has grown beyond what is left of the slot: it travels by itself.
+    fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
+        let source = self.source;
+        source.pending.fetch_add(1, AcqRel);
+        // One permit more than planned: waiting for one here could wait for oneself.
+        source.permits.with(|permits| *permits -= 1);
+        let job = Job::Open { directory: Arc::clone(directory), entry: entry.clone(), attempts: 1 };
+        source.queue.release(|queue| queue.push(self.target, job));
+    }
+}
