@@ -254,7 +254,9 @@ mod tests {
                 }
             }
             for _ in 0..3 {
-                finished.recv_timeout(Duration::from_secs(20)).expect("a thread sleeps beside what it waits for");
+                finished
+                    .recv_timeout(Duration::from_secs(20))
+                    .expect("a thread sleeps beside what it waits for");
             }
         }
     }

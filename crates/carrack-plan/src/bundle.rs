@@ -250,8 +250,12 @@ mod tests {
         let work = bundle_all(LIMITS, vec![given.clone()]);
         assert_eq!(work.len(), 3);
         let header = Section { entries: vec![], ..given };
-        let expected =
-            Bundle { sections: vec![header], content_bytes: 0, table_bytes: SECTION_FIXED_BYTES + 1, entry_count: 0 };
+        let expected = Bundle {
+            sections: vec![header],
+            content_bytes: 0,
+            table_bytes: SECTION_FIXED_BYTES + 1,
+            entry_count: 0,
+        };
         assert_eq!(bundles(&work), [&expected]);
     }
 

@@ -7,15 +7,17 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
     Abort, Observer, Outcome, Peer, Role, Settings, Transfer, copy_local, copy_with_peer, serve,
 };
-use carrack_model::{Event, TransferSpec};
+use carrack_model::{EntryFailure, Event, FailureKind, TransferSpec};
 
 /// Keeps all events.
 #[derive(Default)]
@@ -30,6 +32,20 @@ impl Observer for Recorder {
 impl Recorder {
     pub fn events(&self) -> Vec<Event> {
         self.0.lock().unwrap().clone()
+    }
+
+    /// Kinds and last names of what failed, in order.
+    pub fn failed(&self) -> Vec<(FailureKind, String)> {
+        let failed = |event: &Event| match event {
+            Event::Failed(EntryFailure { path, kind, .. }) => {
+                let path = String::from_utf8_lossy(path);
+                Some((*kind, path.rsplit('/').next().unwrap().to_string()))
+            }
+            _ => None,
+        };
+        let mut failed: Vec<_> = self.events().iter().filter_map(failed).collect();
+        failed.sort_by(|a, b| (a.0 as u8, &a.1).cmp(&(b.0 as u8, &b.1)));
+        failed
     }
 
     pub fn failures(&self) -> Vec<String> {
@@ -190,4 +206,26 @@ pub fn assert_clean(root: &Path) {
     let left: Vec<_> =
         snapshot(root).into_keys().filter(|path| path.to_string_lossy().contains("carrack-")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Runs `work` on a thread of its own: a hang fails the test instead of blocking it.
+pub fn within<R: Send + 'static>(seconds: u64, work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, waiting) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    match waiting.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs: nothing after {seconds} s"),
+        Err(RecvTimeoutError::Disconnected) => resume_unwind(thread.join().err().unwrap()),
+    }
+}
+
+/// Waits until `condition` holds, a few seconds at most.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
