@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_wire::auth::{
@@ -245,8 +246,14 @@ pub fn dial(
     Err(problem)
 }
 
+/// All streams at once: on a long path one after the other would cost two round trips each.
 fn dial_all(address: SocketAddr, key: &SessionKey, stream_count: u16) -> Result<Vec<TcpStream>, DialError> {
-    (0..stream_count).map(|stream| dial_one(address, key, stream)).collect()
+    thread::scope(|scope| {
+        let dial = |stream| scope.spawn(move || dial_one(address, key, stream));
+        let dialling: Vec<_> = (0..stream_count).map(dial).collect();
+        let failed = || DialError::Unreachable(address, ErrorKind::Other.into());
+        dialling.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
+    })
 }
 
 fn dial_one(address: SocketAddr, key: &SessionKey, number: u16) -> Result<TcpStream, DialError> {
@@ -296,7 +303,6 @@ pub fn local_addresses() -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     fn key() -> SessionKey {
         SessionKey::new([3; 32])

@@ -1,6 +1,9 @@
 //! Trees to copy, and ways to copy and compare them.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod gate;
+pub mod scripted;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
