@@ -49,7 +49,7 @@ check-scripts: ## Check the shell and Python scripts
 	@scripts/setup lint
 	@scripts/check-scripts
 
-fuzz-smoke: ## Fuzz every decoder for some seconds (needs nightly Rust and cargo-fuzz)
+fuzz-smoke: ## Fuzz every decoder for some seconds
 	@scripts/fuzz-smoke
 
 demo: ## Copy a Linux tree and large files through ssh, there and back, and verify
@@ -62,10 +62,11 @@ bench: build ## Compare with other movers; rewrites bench/RESULTS.md
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
 	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
+	install -D -m 644 docs/carrack.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrack.1
 
 uninstall: ## Remove what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/carrack
+	rm -f $(DESTDIR)$(PREFIX)/bin/carrack $(DESTDIR)$(PREFIX)/share/man/man1/carrack.1
 
 clean: ## Remove everything built
 	$(CARGO) clean
-	rm -rf fuzz/target
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

@@ -78,10 +78,15 @@ impl BothEnds {
             directories_done: self.sink.directories_done,
             symlinks_done: self.sink.symlinks_done,
             bytes_done: self.sink.bytes_done,
-            entries_failed: self.source.entries_failed + self.sink.entries_failed,
+            entries_failed: self.entries_failed(),
             entries_skipped: self.source.entries_skipped,
             objects_reread: self.source.objects_reread,
         }
+    }
+
+    /// Saturating, as everywhere here: half of the numbers are a peer's.
+    fn entries_failed(&self) -> u64 {
+        self.source.entries_failed.saturating_add(self.sink.entries_failed)
     }
 
     /// The progress now; what limits is judged by the time since `before`.
@@ -92,7 +97,7 @@ impl BothEnds {
             scan_done: self.source.scan_done,
             entries_done: self.summary().entries_done(),
             bytes_done: self.sink.bytes_done,
-            entries_failed: self.source.entries_failed + self.sink.entries_failed,
+            entries_failed: self.entries_failed(),
             limiter: self.limiter(before),
         }
     }
@@ -100,12 +105,14 @@ impl BothEnds {
     /// The stage at which the source's threads spent most of their time; if that is the sending, the sink's threads
     /// tell whether they waited for the network or were busy writing.
     fn limiter(&self, before: &BothEnds) -> Limiter {
+        let since = |now: u64, then: u64| now.saturating_sub(then);
         let (now, then) = (&self.source, &before.source);
-        let idle = now.idle_ns - then.idle_ns;
-        let reading = now.storage_ns - then.storage_ns;
-        let sending = now.network_ns - then.network_ns + now.blocked_ns - then.blocked_ns;
-        let writing = self.sink.storage_ns.saturating_sub(before.sink.storage_ns);
-        let receiving = self.sink.network_ns.saturating_sub(before.sink.network_ns);
+        let idle = since(now.idle_ns, then.idle_ns);
+        let reading = since(now.storage_ns, then.storage_ns);
+        let sending =
+            since(now.network_ns, then.network_ns).saturating_add(since(now.blocked_ns, then.blocked_ns));
+        let writing = since(self.sink.storage_ns, before.sink.storage_ns);
+        let receiving = since(self.sink.network_ns, before.sink.network_ns);
         match idle.max(reading).max(sending) {
             0 => Limiter::Unknown,
             most if most == idle && !now.scan_done => Limiter::Scan,

@@ -91,7 +91,9 @@ impl SessionError {
             SessionError::NoSpace { .. } => {
                 Some("make room at the destination and run the same command again".into())
             }
-            SessionError::PeerGone | SessionError::PeerStalled(_) => {
+            SessionError::PeerGone
+            | SessionError::PeerStalled(_)
+            | SessionError::Transport(TransportError::Io(_) | TransportError::Truncated) => {
                 Some("run the same command again; files that are complete stay".into())
             }
             _ => None,

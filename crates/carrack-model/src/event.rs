@@ -122,6 +122,6 @@ pub struct Summary {
 impl Summary {
     /// Entries complete at the destination.
     pub fn entries_done(&self) -> u64 {
-        self.files_done + self.directories_done + self.symlinks_done
+        self.files_done.saturating_add(self.directories_done).saturating_add(self.symlinks_done)
     }
 }

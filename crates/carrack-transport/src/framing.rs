@@ -137,7 +137,9 @@ impl FrameReader {
         }
         self.header_got += count;
         if self.header_got == HEADER_BYTES {
-            let header = FrameHeader::decode(&self.header, self.slot_bytes)?;
+            // During the handshake the pool's slots may be smaller than those that will be agreed.
+            let slot_bytes = self.slot_bytes.min(u32::try_from(slots.slot_bytes()).unwrap_or(u32::MAX));
+            let header = FrameHeader::decode(&self.header, slot_bytes)?;
             let body = match header.kind {
                 FrameKind::Control => Body::Control(vec![0; header.body_len as usize]),
                 // A credit stands for a free slot, so there is one unless the peer took more than it was given.

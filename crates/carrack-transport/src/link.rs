@@ -60,6 +60,15 @@ impl Link {
         self.interrupt = fd;
     }
 
+    /// Whether that has happened.
+    pub fn is_interrupted(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.interrupt.as_ref().is_some_and(|fd| {
+            let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+            poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+        })
+    }
+
     /// From now on, objects may have `slot_bytes` at most. Only between two frames.
     pub fn set_slot_bytes(&mut self, slot_bytes: u32) {
         self.reader = FrameReader::new(slot_bytes);

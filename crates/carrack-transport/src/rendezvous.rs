@@ -102,9 +102,15 @@ impl Listener {
         self.streams.iter().all(Option::is_some)
     }
 
-    /// Serves whoever connects until every stream stands, `also` is readable, or `deadline` is reached.
-    pub fn serve(&mut self, also: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
-        while !self.is_complete() && Instant::now() < deadline {
+    /// Serves whoever connects until every stream stands, `also` is readable, or `deadline` is reached, and while
+    /// `go_on`, which is asked about once a second, says so.
+    pub fn serve(
+        &mut self,
+        also: BorrowedFd<'_>,
+        deadline: Instant,
+        go_on: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        while !self.is_complete() && Instant::now() < deadline && go_on() {
             if self.wait(also, deadline)? {
                 return Ok(());
             }
@@ -230,14 +236,16 @@ fn bind_within(range: RangeInclusive<u16>) -> io::Result<TcpListener> {
     Err(last)
 }
 
-/// Dials `stream_count` streams to the first of `addresses` that answers with the right proof.
+/// Dials `stream_count` streams to the first of `addresses` that answers with the right proof; goes on to the next
+/// one only while `go_on` says so.
 pub fn dial(
     addresses: &[SocketAddr],
     key: &SessionKey,
     stream_count: u16,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<TcpStream>, DialError> {
     let mut problem = DialError::NoAddress;
-    for &address in addresses {
+    for &address in addresses.iter().take_while(|_| go_on()) {
         match dial_all(address, key, stream_count) {
             Ok(streams) => return Ok(streams),
             Err(error) => problem = error,
@@ -315,7 +323,7 @@ mod tests {
     fn serve(mut listener: Listener) -> thread::JoinHandle<Vec<TcpStream>> {
         thread::spawn(move || {
             let (never, _keep) = rustix::pipe::pipe().unwrap();
-            listener.serve(never.as_fd(), Instant::now() + Duration::from_secs(20)).unwrap();
+            listener.serve(never.as_fd(), Instant::now() + Duration::from_secs(20), &|| true).unwrap();
             listener.into_streams()
         })
     }
@@ -331,10 +339,10 @@ mod tests {
             let _ = stranger.write_all(&[i; 500]);
         }
         assert!(matches!(
-            dial(&[loopback(port)], &SessionKey::new([4; 32]), 1),
+            dial(&[loopback(port)], &SessionKey::new([4; 32]), 1, &|| true),
             Err(DialError::Unreachable(..) | DialError::Stranger(..))
         ));
-        let dialled = dial(&[loopback(port)], &key(), 3).unwrap();
+        let dialled = dial(&[loopback(port)], &key(), 3, &|| true).unwrap();
         assert_eq!((dialled.len(), serving.join().unwrap().len()), (3, 3));
         drop(silent);
         assert!(TcpStream::connect(loopback(port)).is_err(), "the port is closed once the streams stand");
@@ -351,7 +359,10 @@ mod tests {
             stream.read_exact(&mut answer).unwrap();
             stream.write_all(&[0; 32]).unwrap();
         });
-        assert!(matches!(dial(&[address], &key(), 1), Err(DialError::Stranger(_, AuthError::WrongProof))));
+        assert!(matches!(
+            dial(&[address], &key(), 1, &|| true),
+            Err(DialError::Stranger(_, AuthError::WrongProof))
+        ));
         answering.join().unwrap();
     }
 
@@ -375,7 +386,7 @@ mod tests {
         let port = listener.port().unwrap();
         let serving = serve(listener);
         let address = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-        assert_eq!(dial(&[address], &key(), 2).unwrap().len(), 2);
+        assert_eq!(dial(&[address], &key(), 2, &|| true).unwrap().len(), 2);
         assert_eq!(serving.join().unwrap().len(), 2);
     }
 }

@@ -403,6 +403,9 @@ pub struct Finish {
     /// The source's counters at the end.
     #[prost(message, optional, tag = "1")]
     pub counters: Option<Counters>,
+    /// Objects and bundles sent in all, each reading counted.
+    #[prost(uint64, tag = "2")]
+    pub objects_sent: u64,
 }
 
 /// Nothing but a sign of life.

@@ -38,6 +38,9 @@ impl TryFrom<&Spec> for TransferSpec {
         if message.streams == 0 || message.streams > STREAMS_MAX as u32 {
             return Err(MessageError::OutOfRange("the number of streams"));
         }
+        if message.report_digests && message.checksum != 2 {
+            return Err(MessageError::OutOfRange("digests without BLAKE3"));
+        }
         Ok(TransferSpec {
             recursive: message.recursive,
             dry_run: message.dry_run,
@@ -82,6 +85,7 @@ mod tests {
             Spec { streams: 1000, ..good.clone() },
             Spec { checksum: 3, ..good.clone() },
             Spec { dial_from: 3, ..good.clone() },
+            Spec { report_digests: true, ..good.clone() },
         ] {
             assert!(TransferSpec::try_from(&bad).is_err(), "{bad:?}");
         }

@@ -197,6 +197,7 @@ impl<'a> TableReader<'a> {
         match raw.kind {
             KIND_SECTION => {
                 self.in_section = true;
+                Extras::read(extras)?;
                 let metadata = (raw.flags & FLAG_METADATA != 0).then_some(metadata);
                 Ok(TableRecord::Section { path: RelPath::new(name)?, metadata })
             }
@@ -392,6 +393,9 @@ mod tests {
     #[test]
     fn skips_attributes_it_does_not_know_unless_critical() {
         for (tag, fine) in [(50, true), (200, false)] {
+            let mut table = Vec::new();
+            TableWriter::new(&mut table).record(KIND_SECTION, 0, b"d", &metadata(), 0, &[(tag, b"x")]);
+            assert_eq!(TableReader::new(&table).all(|r| r.is_ok()), fine);
             let mut table = Vec::new();
             let mut writer = TableWriter::new(&mut table);
             writer.section(&RelPath::root(), None);

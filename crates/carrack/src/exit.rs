@@ -33,7 +33,7 @@ impl Exit {
     /// The codes in words, for the help and the manual page.
     const MEANINGS: [(Exit, &'static str); 5] = [
         (Exit::Complete, "everything is copied"),
-        (Exit::Partial, "some entries failed, or the transfer ended early after something was copied"),
+        (Exit::Partial, "some entries failed, or it ended early after copying something"),
         (Exit::Usage, "the command line makes no sense; nothing was tried"),
         (Exit::Nothing, "nothing was copied"),
         (Exit::Interrupted, "interrupted by a signal"),

@@ -1,27 +1,40 @@
 //! Signals: the first asks the transfer to end cleanly, the second ends the process.
 //!
-//! Owns one thread, which does nothing but wait for signals, and after the first one more, which waits for the
-//! connection's last moment. A signal that was ignored when carrack started (`nohup`,
+//! Owns one thread, which does nothing but wait for signals. A signal that was ignored when carrack started (`nohup`,
 //! a background job of a script) stays ignored.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
+use carrack_engine::Abort;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
-use carrack_engine::Abort;
 
-/// How long after the first signal the two ends may still talk.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Whether a signal came; known before the thread that acts on it had its turn. Ctrl-C reaches ssh too, and on a busy
+/// machine the connection's end is noticed before the reason for it.
+#[derive(Clone, Debug, Default)]
+pub struct Signalled(Arc<AtomicBool>);
 
-/// Watches from now on. `cut` ends the connection to the far side: some time after the first signal, in case an end
-/// waits for the other in vain, and before a second signal ends the process.
-pub fn watch(abort: Abort, cut: impl Fn() + Clone + Send + 'static) -> io::Result<()> {
+impl Signalled {
+    /// Whether one came until now.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Watches from now on. `cut` ends the connection to the far side before a second signal ends the process.
+pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signalled> {
     let ignored = ignored_signals();
     let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_in(ignored, signal));
+    let signalled = Signalled::default();
+    for signal in watched.clone() {
+        flag::register(signal, signalled.0.clone())?;
+    }
     let mut signals = Signals::new(watched)?;
     let wait = move || {
         for _ in signals.forever() {
@@ -30,19 +43,10 @@ pub fn watch(abort: Abort, cut: impl Fn() + Clone + Send + 'static) -> io::Resul
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
             abort.interrupt();
-            let cut = cut.clone();
-            // Without that thread a second signal still does it.
-            let _ = spawn("patience", move || {
-                thread::sleep(PATIENCE);
-                cut();
-            });
         }
     };
-    spawn("signals", wait)
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(work).map(drop)
+    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(signalled)
 }
 
 /// The kernel's set of ignored signals, none if it can't be read.

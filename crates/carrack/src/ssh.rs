@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carrack_engine::Peer;
+
 use crate::location::Host;
 use crate::trouble::Trouble;
-use carrack_engine::Peer;
 
 /// What scp gives its ssh (scp.c): no forwarding, no terminal, nothing of the user's configuration that would put
 /// another command in the place of ours.

@@ -22,9 +22,7 @@ impl Trouble {
     pub fn hint(self, hint: impl Into<String>) -> Trouble {
         Trouble { hint: Some(hint.into()), ..self }
     }
-}
 
-impl Trouble {
     /// Tells it on stderr; nobody can be told if that fails.
     pub fn tell(&self) {
         let _ = writeln!(io::stderr(), "{self}");

@@ -76,12 +76,14 @@ fn candidates(host: Option<&str>, listening: &Listening) -> Vec<SocketAddr> {
 
 /// Dials without a word to the other end.
 pub(crate) fn dial_only(
+    link: &Link,
     host: Option<&str>,
     listening: &Listening,
     key: &SessionKey,
     stream_count: u16,
 ) -> Result<Vec<TcpStream>, String> {
-    dial(&candidates(host, listening), key, stream_count).map_err(|error| error.to_string())
+    let go_on = || !link.is_interrupted();
+    dial(&candidates(host, listening), key, stream_count, &go_on).map_err(|error| error.to_string())
 }
 
 /// Tells the other end how dialling went.
@@ -101,7 +103,7 @@ pub(crate) fn dial_and_tell(
     key: &SessionKey,
     stream_count: u16,
 ) -> Result<Result<Vec<TcpStream>, String>, SessionError> {
-    let dialled = dial_only(host, listening, key, stream_count);
+    let dialled = dial_only(link, host, listening, key, stream_count);
     tell(link, &dialled)?;
     Ok(dialled)
 }
@@ -140,7 +142,7 @@ pub(crate) fn serve(
 ) -> Result<Served, SessionError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let waiting = SessionError::local("waiting for data connections");
-    listener.serve(link.input(), deadline).map_err(waiting)?;
+    listener.serve(link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
     match expect(link, pool, deadline)? {
         Control::Dialled(told) if told.streams == 0 => Ok(Served::Failed(told.problem)),
         Control::Dialled(_) => {
@@ -149,7 +151,7 @@ pub(crate) fn serve(
                 rustix::pipe::pipe().map_err(|e| SessionError::local("making a pipe")(e.into()))?;
             let soon = Instant::now() + SETTLE_TIMEOUT;
             let waiting = SessionError::local("waiting for data connections");
-            listener.serve(never.as_fd(), soon).map_err(waiting)?;
+            listener.serve(never.as_fd(), soon, &|| !link.is_interrupted()).map_err(waiting)?;
             if !listener.is_complete() {
                 return Err(SessionError::Protocol(
                     "the peer counts data connections that are not there".into(),

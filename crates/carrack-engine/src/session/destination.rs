@@ -41,6 +41,10 @@ impl Destination {
         Ok(Destination { path: path.to_path_buf(), facts, ancestors })
     }
 
+    pub(super) fn facts(&self) -> &DestinationFacts {
+        &self.facts
+    }
+
     /// What the source has to know.
     pub(crate) fn to_message(&self, credits: u32) -> SinkState {
         SinkState {
@@ -54,6 +58,18 @@ impl Destination {
             host: host_identity(),
             ancestors: self.ancestors.iter().flat_map(|identity| [identity.dev, identity.ino]).collect(),
             credits,
+        }
+    }
+
+    /// Whether a source that keeps to the rules of [`super::place`] could have decided so: one that lies must not get
+    /// the destination's parent to write to.
+    pub(crate) fn allows(&self, root: PlaceRoot) -> bool {
+        let may_be_a_file = !self.facts.wants_directory && !self.facts.name.is_empty();
+        match (self.facts.standing, root) {
+            (Standing::Directory, root) => root == PlaceRoot::Destination,
+            (Standing::Nothing, PlaceRoot::NewDestination) => true,
+            (Standing::Nothing | Standing::Other, PlaceRoot::Parent) => may_be_a_file,
+            _ => false,
         }
     }
 

@@ -16,6 +16,9 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the other end may take to start: people type passwords and look for their tokens meanwhile.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// How long an end that found the connection broken looks for the other end's reason, which is there already.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// What a login shell may print before carrack does.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 
@@ -50,6 +53,25 @@ pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Res
         Control::Refuse(message) => Err(SessionError::from_refusal(message)),
         Control::Abort(message) => Err(SessionError::from_abort(message)),
         message => Ok(message),
+    }
+}
+
+/// A connection that breaks is mostly the consequence of something that the other end has said before.
+pub(super) fn explained(link: &mut Link, pool: &SlotPool, error: SessionError) -> SessionError {
+    if !matches!(error, SessionError::PeerGone) {
+        return error;
+    }
+    let deadline = Instant::now() + LAST_WORDS;
+    loop {
+        match expect(link, pool, deadline) {
+            Ok(_) => {}
+            Err(
+                told @ (SessionError::Refused { .. }
+                | SessionError::PeerAborted { .. }
+                | SessionError::Interrupted),
+            ) => return told,
+            Err(_) => return error,
+        }
     }
 }
 

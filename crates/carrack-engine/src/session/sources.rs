@@ -16,6 +16,9 @@ use super::place::{PlaceRoot, Placement, SourceFacts, place};
 use super::typed::{ends_with_slash, last_name};
 use crate::error::SessionError;
 
+/// Sources that are named when none of them can be copied.
+const REASONS_MAX: usize = 20;
+
 /// What is copied, and where to.
 pub(crate) struct Sources {
     pub(crate) roots: Vec<ScanRoot>,
@@ -69,10 +72,15 @@ pub(crate) fn resolve(typed: &[PathBuf], recursive: bool, sink: &SinkFacts) -> R
     Ok(Sources { roots, place: root, failures, notices, destination })
 }
 
+/// All reasons, as there will be no session that could report them one by one.
 fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
-    let first = failures.first();
-    let message = first.map_or("nothing to copy".to_string(), ToString::to_string);
-    SessionError::refused(message, first.and_then(|failure| failure.kind.hint()).unwrap_or(""))
+    let mut lines: Vec<String> = failures.iter().take(REASONS_MAX).map(ToString::to_string).collect();
+    if failures.len() > REASONS_MAX {
+        lines.push(format!("… and {} more", failures.len() - REASONS_MAX));
+    }
+    let message = if lines.is_empty() { "nothing to copy".to_string() } else { lines.join("; ") };
+    let hint = failures.iter().find_map(|failure| failure.kind.hint());
+    SessionError::refused(message, hint.unwrap_or(""))
 }
 
 fn look(path: &Path, recursive: bool) -> Result<Found, EntryFailure> {
@@ -124,6 +132,9 @@ impl Found {
                 if is_same_place && sink_name == self.facts.name && place != PlaceRoot::NewDestination {
                     return into_itself("source and destination are the same file");
                 }
+                if !self.follow && place != PlaceRoot::NewDestination && self.points_to(&sink_name, sink) {
+                    return into_itself("the destination is the file that the link points to");
+                }
                 let what = RootKind::Name {
                     name: self.facts.name.clone().into(),
                     sink_directory: RelPath::root(),
@@ -133,6 +144,14 @@ impl Found {
                 Ok(ScanRoot { root: Arc::new(root), what })
             }
         }
+    }
+
+    /// Whether this is a link to what has `sink_name` at the destination: copied as a link it would take its place,
+    /// and point to itself.
+    fn points_to(&self, sink_name: &[u8], sink: &SinkFacts) -> bool {
+        let Ok(target) = fs::canonicalize(&self.path) else { return false };
+        let Ok(holder) = Root::open(parent(&target)) else { return false };
+        last_name(&target) == Some(sink_name) && sink.ancestors_here.first() == Some(&holder.identity())
     }
 
     /// Whether the tree would be written over itself: `cp -r /data/a /data`.

@@ -2,9 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, FileId};
+use carrack_model::{Event, FileId, escape};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint};
 use carrack_wire::message::{Control, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
@@ -103,6 +104,13 @@ impl<'a> SinkComm<'a> {
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
         let file = Arc::new(SinkFile::announced(message.id, &message.table)?);
+        let confinement = &self.sink.confinement;
+        if !confinement.allows_section(&file.directory, None)
+            || !confinement.allows_entry(&file.directory, &file.entry.name)
+        {
+            let name = escape(&file.entry.name);
+            return Err(SessionError::Protocol(format!("'{name}' was not asked for")));
+        }
         let id = FileId(message.id);
         let mut files = self.sink.files();
         files.ledger.announce(id, file.entry.size(), Some(file))?;
@@ -118,8 +126,12 @@ impl<'a> SinkComm<'a> {
         self.sink.inbox.release(|inbox| inbox.push_end(task));
     }
 
-    fn finish(&mut self) -> Result<(), SessionError> {
+    /// The source is done. It counts what it sent: nothing may still be on its way.
+    fn finish(&mut self, objects_sent: u64) -> Result<(), SessionError> {
         let files = self.sink.files();
+        if objects_sent != self.sink.answered.load(Relaxed) {
+            return Err(SessionError::Protocol("the source ended before its objects were answered".into()));
+        }
         if self.finish_seen || files.ledger.open_count() > 0 || !files.early.is_empty() {
             return Err(SessionError::Protocol("the source ended with files still open".into()));
         }
@@ -157,7 +169,7 @@ impl CommSide for SinkComm<'_> {
             }
             Control::Finish(finish) => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
-                self.finish()?;
+                self.finish(finish.objects_sent)?;
             }
             Control::Counters(counters) => self.both.source = counters,
             Control::Abort(message) => return Err(SessionError::from_abort(message)),

@@ -16,7 +16,7 @@ mod writer;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -35,6 +35,7 @@ use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
 use crate::mailbox::Mailbox;
 use crate::report::{Observer, to_message};
+use crate::session::Confinement;
 use crate::settings::Settings;
 use inbox::Inbox;
 use sink_file::SinkFile;
@@ -48,6 +49,8 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) settings: &'a Settings,
     /// Everything is written beneath it. Nothing in a dry run.
     pub(crate) root: Option<Arc<Root>>,
+    /// Names that the source may use there.
+    pub(crate) confinement: Confinement,
     /// Its slots back the credits that the source was given.
     pub(crate) pool: SlotPool,
     /// The one who watches, if the user started this end.
@@ -81,12 +84,15 @@ struct Answers {
 struct Sink<'a> {
     spec: TransferSpec,
     root: Option<Arc<Root>>,
+    confinement: Confinement,
     target: Option<StorageTarget>,
     scratch: ScratchNames,
     pool: SlotPool,
     inbox: Monitor<Inbox>,
     files: Mutex<Files>,
     answers: Mutex<Answers>,
+    /// Objects answered in all.
+    answered: AtomicU64,
     /// Answers that are sent at once rather than a moment later.
     answers_at_once: usize,
     directories: Mutex<Option<DirectorySpool>>,
@@ -121,6 +127,8 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
                 fault: Fault::default(),
                 spec: start.spec,
                 root: start.root,
+                confinement: start.confinement,
+                answered: AtomicU64::new(0),
                 pool: start.pool,
                 observer: start.observer,
                 target,
@@ -185,6 +193,7 @@ impl Sink<'_> {
 
     /// The first answer wakes the comm thread, which waits a moment for more; enough of them wake it again.
     fn answer(&self, note: impl FnOnce(&mut Answers)) {
+        self.answered.fetch_add(1, Relaxed);
         let mut answers = self.answers();
         note(&mut answers);
         let count = answers.written.len() + answers.corrupt.len();

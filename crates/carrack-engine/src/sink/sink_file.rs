@@ -26,6 +26,9 @@ impl SinkFile {
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
             return Err(SessionError::Protocol("an open-file message is about one file".into()));
         };
+        if entry.size() == 0 {
+            return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
+        }
         let directory = section.directory.sink.clone();
         let digest = Mutex::new(FileDigest::new(entry.size()));
         Ok(SinkFile { id, directory, entry, growing: OnceLock::new(), digest })

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{Checksum, EntryFailure, Metadata, RelPath};
+use carrack_model::{Checksum, EntryFailure, Metadata, RelPath, escape};
 use carrack_storage::{Root, SinkError, place_small, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord};
@@ -76,6 +76,9 @@ impl Unpacker {
         path: RelPath,
         metadata: Option<Metadata>,
     ) -> Result<(), SessionError> {
+        if !sink.confinement.allows_section(&path, metadata.as_ref()) {
+            return Err(SessionError::Protocol(format!("'{path}' was not asked for")));
+        }
         let is_held = |held: &Held| held.path == path && held.directory.is_ok();
         if !self.held.as_ref().is_some_and(is_held) {
             self.held = None;
@@ -96,6 +99,9 @@ impl Unpacker {
     fn entry(&self, sink: &Sink<'_>, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SessionError> {
         // The table reader gives no entry before a section.
         let Some(held) = &self.held else { return Ok(()) };
+        if !sink.confinement.allows_entry(&held.path, entry.name) {
+            return Err(SessionError::Protocol(format!("'{}' was not asked for", escape(entry.name))));
+        }
         let fail = |error: &SinkError| sink.fail(failure(sink, &held.path, entry.name, error));
         match &held.directory {
             Ok(directory) => match place(sink, directory, entry, content) {

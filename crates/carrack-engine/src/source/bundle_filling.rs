@@ -89,25 +89,24 @@ impl BundleFilling<'_> {
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
-        for _ in 1..FILE_ATTEMPTS_MAX {
+        let mut attempts = 0;
+        // An earlier file of the bundle may have grown into the room that was planned for this one.
+        while expected.size < room.len() as u64 {
+            attempts += 1;
             match read_small(held.as_fd(), entry.name_at_source(), follow, expected, room) {
-                Err(SourceError::Changed { size, mtime }) => expected = Expected { size, mtime },
+                Err(SourceError::Changed { size, mtime }) if attempts < FILE_ATTEMPTS_MAX => {
+                    expected = Expected { size, mtime };
+                }
                 answer => return answer.map(Some),
             }
-            if expected.size >= room.len() as u64 {
-                return Ok(None);
-            }
         }
-        read_small(held.as_fd(), entry.name_at_source(), follow, expected, room).map(Some)
+        Ok(None)
     }
 
-    /// The file has grown beyond what is left of the slot: it travels by itself.
+    /// The file no longer fits into what is left of the slot: it travels by itself.
     fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
-        let source = self.source;
-        source.pending.fetch_add(1, AcqRel);
-        // One permit more than planned: waiting for one here could wait for oneself.
-        source.permits.with(|permits| *permits -= 1);
+        self.source.pending.fetch_add(1, AcqRel);
         let job = Job::Open { directory: Arc::clone(directory), entry: entry.clone(), attempts: 1 };
-        source.queue.release(|queue| queue.push(self.target, job));
+        self.source.open_when_permitted(self.target, job);
     }
 }

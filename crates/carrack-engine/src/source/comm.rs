@@ -124,7 +124,11 @@ impl<'a> SourceComm<'a> {
                 None => return Err(SessionError::Protocol(format!("object {id} was never sent"))),
             }
         }
-        done.corrupt.into_iter().for_each(|id| self.source.reread(ObjectId(id)));
+        for id in done.corrupt {
+            if !self.source.reread(ObjectId(id)) {
+                return Err(SessionError::Protocol(format!("object {id} was never sent")));
+            }
+        }
         self.source.outbox.credit(credits as u64);
         self.pump()
     }
@@ -170,7 +174,8 @@ impl CommSide for SourceComm<'_> {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link)?;
             let counters = Some(self.source.counters.snapshot());
-            link.queue_control(Control::Finish(Finish { counters }).to_body());
+            let objects_sent = self.source.objects_sent();
+            link.queue_control(Control::Finish(Finish { counters, objects_sent }).to_body());
             self.finish_sent = true;
         }
         Ok(self.counters_due)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX};
-use carrack_model::{Directory, Entry, FailureKind, ObjectId};
+use carrack_model::{Directory, Entry, FailureKind, ObjectId, TargetId};
 use carrack_storage::SourceError;
 use carrack_wire::message::{Control, FileRef};
 
@@ -94,13 +94,34 @@ impl Source<'_> {
 
     /// A large file has come to its end, whatever that was.
     pub(super) fn large_file_ended(&self) {
-        self.permits.release(|permits| *permits += 1);
+        self.return_permit();
         self.one_less_pending();
     }
 
+    /// A large file may be opened in place of one that is not open any more; those that wait here go first.
+    pub(super) fn return_permit(&self) {
+        let mut postponed = self.postponed();
+        match postponed.pop_front() {
+            Some((target, job)) => self.queue.release(|queue| queue.push(target, job)),
+            None => self.permits.release(|permits| *permits += 1),
+        }
+    }
+
+    /// Queues the opening of a file that turned out to be large, now or when another has come to its end. An I/O
+    /// thread must not wait for that itself: it may be needed for the other's end.
+    pub(super) fn open_when_permitted(&self, target: TargetId, job: Job) {
+        let mut postponed = self.postponed();
+        match self.permits.try_take(|permits| (*permits > 0).then(|| *permits -= 1)) {
+            Some(()) => self.queue.release(|queue| queue.push(target, job)),
+            None => postponed.push_back((target, job)),
+        }
+    }
+
     /// The sink could not use an object as it arrived: it is read again, or given up.
-    pub(super) fn reread(&self, object: ObjectId) {
-        let Some(sent) = self.sent().remove(&object) else { return };
+    ///
+    /// False if there was no such object.
+    pub(super) fn reread(&self, object: ObjectId) -> bool {
+        let Some(sent) = self.sent().remove(&object) else { return false };
         self.counters.objects_reread.fetch_add(1, Relaxed);
         match sent {
             Sent::Object(file, extent, attempts) if attempts + 1 < OBJECT_ATTEMPTS_MAX => {
@@ -116,6 +137,7 @@ impl Source<'_> {
                 self.queue.release(|queue| queue.push(target, Job::GiveUp(given_up)));
             }
         }
+        true
     }
 
     pub(super) fn give_up(&self, sent: Sent) {

@@ -118,7 +118,7 @@ impl<'a> Feeder<'a> {
         let job = match work {
             Work::Bundle(bundle) => Job::Bundle(bundle, 0),
             Work::Large { directory, entry } => {
-                if source.permits.take(|permits| (*permits > 0).then(|| *permits -= 1)).is_err() {
+                if source.permits.take(one).is_err() {
                     return ControlFlow::Break(());
                 }
                 Job::Open { directory, entry, attempts: 0 }

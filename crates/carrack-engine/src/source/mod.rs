@@ -22,7 +22,7 @@ mod queue;
 mod reader;
 mod targets;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ use std::thread;
 
 use carrack_machine::{Monitor, SlotPool};
 use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ITEMS_MAX};
-use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TransferSpec};
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TargetId, TransferSpec};
 use carrack_storage::{Identity, RootKind, ScanRoot, StorageTarget};
 use carrack_transport::{Link, SendEndpoint};
 
@@ -44,7 +44,7 @@ use crate::report::{Observer, to_message};
 use crate::settings::Settings;
 use large_file::LargeFile;
 use outbox::Outbox;
-use queue::{Queue, Sent};
+use queue::{Job, Queue, Sent};
 use targets::Targets;
 
 /// What a source needs to begin: the session stands, the roots are open.
@@ -90,8 +90,10 @@ struct Source<'a> {
     sent: Mutex<HashMap<ObjectId, Sent>>,
     /// Large files between their announcement and their end.
     files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
-    /// How many more large files may be opened; below zero while small ones turned out to be large.
-    permits: Monitor<isize>,
+    /// How many more large files may be opened.
+    permits: Monitor<usize>,
+    /// Small files that turned out to be large and wait for a permit.
+    postponed: Mutex<VecDeque<(TargetId, Job)>>,
     /// Bundles and large files that were found and are not at their end.
     pending: AtomicUsize,
     next_object: AtomicU64,
@@ -131,7 +133,8 @@ fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
         sent: Mutex::default(),
         files: Mutex::default(),
         // Enough to keep every thread at a file of its own, few enough that storage sees runs of one file.
-        permits: Monitor::new((2 * io_threads).min(OPEN_FILES_MAX / 2) as isize),
+        permits: Monitor::new((2 * io_threads).min(OPEN_FILES_MAX)),
+        postponed: Mutex::default(),
         pending: AtomicUsize::new(0),
         next_object: AtomicU64::new(1),
         next_file: Mutex::new(FileId(1)),
@@ -186,8 +189,17 @@ impl Source<'_> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn postponed(&self) -> MutexGuard<'_, VecDeque<(TargetId, Job)>> {
+        self.postponed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn next_object(&self) -> ObjectId {
         ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Objects and bundles posted so far.
+    fn objects_sent(&self) -> u64 {
+        self.next_object.load(Ordering::Relaxed) - 1
     }
 
     /// Whether the link named on the command line is followed for entries of this root.

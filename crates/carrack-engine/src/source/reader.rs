@@ -154,7 +154,7 @@ impl Reader<'_> {
         let table_bytes = carrack_plan::section_table_bytes(&section.directory)
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
-        self.source.permits.release(|permits| *permits += 1);
+        self.source.return_permit();
         self.source.queue.release(|queue| queue.push(target, Job::Bundle(bundle, 1)));
     }
 

@@ -5,18 +5,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use carrack_engine::{
+    Abort, Observer, Outcome, Peer, Role, SessionError, Transfer, copy_local, copy_with_peer,
+};
+
 pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
 use crate::location::Host;
 use crate::manifest::Manifest;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
-use crate::signals;
+use crate::signals::{self, Signalled};
 use crate::ssh::{self, Leash, Remote};
 use crate::trouble::Trouble;
-use carrack_engine::{
-    Abort, Observer, Outcome, Peer, Role, SessionError, Transfer, copy_local, copy_with_peer,
-};
 
 /// How long ssh may take to end after the session has: the far side may still be removing temporary names.
 const SSH_PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +45,7 @@ struct Job<'a> {
     far: Far,
     transfer: Transfer,
     abort: Abort,
+    signalled: Signalled,
     leash: Leash,
 }
 
@@ -58,9 +60,9 @@ impl<'a> Job<'a> {
             sources: route.sources,
             destination: route.destination,
         };
-        let (abort, leash) = watch_signals()
+        let (abort, signalled, leash) = watch_signals()
             .map_err(|error| (Trouble::new(format!("signals can't be watched: {error}")), Exit::Nothing))?;
-        Ok(Job { args, far: route.far, transfer, abort, leash })
+        Ok(Job { args, far: route.far, transfer, abort, signalled, leash })
     }
 
     fn reporter(&self) -> Result<Reporter, (Trouble, Exit)> {
@@ -96,17 +98,21 @@ impl<'a> Job<'a> {
         observer: &dyn Observer,
     ) -> report::Conclusion {
         let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.abort);
-        let patience = if self.abort.is_set() { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
+        let patience = if self.is_told_to_end() { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
         let ended = remote.stop(patience);
         self.conclude(outcome, Some(ended.unwrap_or_else(|| ssh::silent(host))))
     }
 
-    /// `silence` explains why a peer that never spoke did not. Ctrl-C reaches ssh too, so that after a signal the
-    /// connection's end is no error of its own.
+    fn is_told_to_end(&self) -> bool {
+        self.signalled.is_set() || self.abort.is_set()
+    }
+
+    /// `silence` explains why a peer that never spoke did not. After a signal the connection's end is no error of its
+    /// own.
     fn conclude(&self, outcome: Outcome, silence: Option<Trouble>) -> report::Conclusion {
         let (end, trouble) = match outcome.result {
             Ok(()) => (End::Reached, None),
-            Err(error) if error.is_interrupted() || self.abort.is_set() => (End::Interrupted, None),
+            Err(error) if error.is_interrupted() || self.is_told_to_end() => (End::Interrupted, None),
             Err(error) => (End::Failed, Some(explain(&error, silence))),
         };
         report::Conclusion { end, summary: outcome.summary, trouble }
@@ -120,14 +126,14 @@ fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
     })
 }
 
-fn watch_signals() -> io::Result<(Abort, Leash)> {
+fn watch_signals() -> io::Result<(Abort, Signalled, Leash)> {
     let (abort, leash) = (Abort::new()?, Leash::default());
     let cut = {
         let leash = leash.clone();
         move || leash.kill()
     };
-    signals::watch(abort.clone(), cut)?;
-    Ok((abort, leash))
+    let signalled = signals::watch(abort.clone(), cut)?;
+    Ok((abort, signalled, leash))
 }
 
 fn explain(error: &SessionError, silence: Option<Trouble>) -> Trouble {

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use carrack_engine::Settings;
 use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{Checksum, DialFrom, SourceIo, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
@@ -15,26 +16,25 @@ use crate::ports::PortRange;
 use crate::size;
 use crate::ssh::SshCommand;
 use crate::trouble::Trouble;
-use carrack_engine::Settings;
 
 const DATA: &str = "What is copied, and how it is checked";
 const TALK: &str = "What is told";
 const CONNECTION: &str = "The far host";
 const TUNING: &str = "Tuning";
 
-/// Copy files and directories, here or to or from another host
+/// Copy files and directories on this host, or to or from another one
 ///
-/// One end may be on another host, `[user@]host:path`: carrack goes there with the system's ssh and starts itself on the
-/// far side; data then flows over several connections of its own, or through ssh where none can be made. Paths without a leading
-/// slash are relative to the far home directory; `[user@][address]:path` takes an IPv6 address. A local name with a
-/// colon is written `./a:b`.
+/// One end may be on another host, `[user@]host:path`: carrack logs in there with the system's ssh and starts itself on
+/// the far side. The data then flows over several connections of its own, or through ssh where none can be made. Remote
+/// paths without a leading slash start at the home directory there; `[user@][address]:path` takes an IPv6 address. A
+/// local name with a colon is written `./a:b`.
 ///
 /// Permission bits, modification times (to the nanosecond) and symbolic links are always kept. Sockets, devices and
 /// pipes are left out. A file at the destination is replaced only when its new content is complete and checked.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help(), override_usage = "carrack cp [OPTIONS] SOURCE... DESTINATION")]
 pub struct CpArgs {
-    /// SOURCE... DESTINATION: what to copy, all local or all on the same host; and last where to
+    /// The sources, all local or all on the same host, and last the destination
     // One argument, not two: clap would refuse options between the two.
     #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<OsString>,
@@ -47,7 +47,7 @@ pub struct CpArgs {
     #[arg(short = 'n', long, help_heading = DATA)]
     pub dry_run: bool,
 
-    /// The check of the data between read and write [default: xxh3, or blake3 with --manifest]
+    /// How the data is checked between read and write [default: xxh3, or blake3 with --manifest]
     #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
     checksum: Option<ChecksumName>,
 
@@ -59,7 +59,7 @@ pub struct CpArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = DATA)]
     pub manifest: Option<PathBuf>,
 
-    /// Tell only of failures
+    /// Tell of failures only
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
     pub quiet: bool,
 
@@ -71,17 +71,17 @@ pub struct CpArgs {
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
-    /// The command that goes to the far host, with arguments if need be
+    /// The command that logs in to the far host, with arguments if need be
     ///
-    /// A program named `ssh` gets OpenSSH's options from carrack, any other only `[user@]host` and the command.
+    /// A program named `ssh` gets some of OpenSSH's options from carrack, any other only `[user@]host` and what to run.
     #[arg(long, value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
     pub ssh: SshCommand,
 
-    /// carrack on the far host
+    /// Name or path of carrack on the far host
     #[arg(long, value_name = "PATH", default_value = "carrack", help_heading = CONNECTION)]
     pub remote_carrack: String,
 
-    /// TCP ports where the end that does not dial may listen [default: any]
+    /// TCP ports on which the end that does not dial may listen [default: any]
     #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
     ports: Option<PortRange>,
 
@@ -95,14 +95,16 @@ pub struct CpArgs {
     streams: u16,
 
     /// Memory for data in flight at each end; at least 4 objects
+    ///
+    /// Sizes: k, M, G are powers of 1,000; KiB, MiB, GiB powers of 1,024.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse, help_heading = TUNING)]
     buffer: u64,
 
-    /// Largest piece that is read, sent and written at once: a power of two, 128KiB to 64MiB
+    /// Largest piece that is read, sent and written at once (an object): a power of two, 128KiB to 64MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
     object_size: u32,
 
-    /// Threads that read or write at each end, up to 256; 0: by the kind of storage
+    /// Threads that read or write at each end, up to 256; 0 chooses by the kind of storage
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
     io_threads: u16,
@@ -225,25 +227,25 @@ impl CpArgs {
 
 fn after_long_help() -> String {
     const EXAMPLES: &str = "\
-Sizes: k, M, G are powers of 1,000; KiB, MiB, GiB powers of 1,024.
-
 What the copy is called:
-  carrack cp -r tree host:data      data is a directory there: becomes host:data/tree
-                                    data is not there: becomes host:data
+  carrack cp -r tree host:data      data is a directory: host:data/tree
+                                    there is no data: host:data
   carrack cp -r tree/ host:data     the contents of tree go into data
-  carrack cp file host:data         data is a directory: becomes host:data/file
-                                    else: becomes host:data, in the place of what was there
+  carrack cp file host:data         data is a directory: host:data/file
+                                    else: host:data, replaced
   carrack cp file host:data/        goes into data
-  carrack cp a b c host:data        several sources: go into data
+  carrack cp a b c host:data        several sources go into data
   carrack cp link host:             the file that the link leads to
   carrack cp -r link host:          the link itself
-Where something goes into data, data is made if it is not there (the directory above it is not).
+Where something goes into data, data is made if there is none;
+the directory above it has to be there.
 
 More examples:
   carrack cp -r me@dtn1:/data/run7 /archive
-  carrack cp -r --manifest run7.b3 run7 dtn2:/archive     (there: b3sum --check run7.b3)
-  carrack cp --ports 50000-50100 --connect-from sink big.h5 [2001:db8::7]:/scratch/
   carrack cp -rn tree host:         what would be copied?
+  carrack cp -r --manifest run7.b3 dtn1:/data/run7 .
+                                    then: b3sum --check run7.b3
+  carrack cp --ports 50000-50100 --connect-from sink big [2001:db8::7]:
 
 ";
     debug_assert_eq!(SLOT_BYTES_DEFAULT, 1 << 20, "the default of --object-size says 1MiB");
@@ -332,6 +334,7 @@ mod tests {
     #[test]
     fn the_help_names_the_limits_that_hold() {
         let help = Cp::command().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         let object = format!("{} to {}", SLOT_BYTES_MIN >> 10, SLOT_BYTES_MAX >> 20);
         assert_eq!(object, "128 to 64");
         for words in ["128KiB to 64MiB", "1 to 64", "up to 256", "CARRACK_SSH", "tree/ host:data", "130"] {

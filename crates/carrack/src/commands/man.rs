@@ -6,20 +6,20 @@ use std::io::{self, Write};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Prints it to stdout.
 pub fn run() -> Exit {
-    match page().and_then(|page| io::stdout().write_all(&page)) {
+    match page().and_then(|page| io::stdout().write_all(page.as_bytes())) {
         Ok(()) => Exit::Complete,
         Err(_) => Exit::Nothing,
     }
 }
 
-fn page() -> io::Result<Vec<u8>> {
+fn page() -> io::Result<String> {
     let mut command = Cli::command();
     command.build();
     let mut page = Vec::new();
@@ -30,14 +30,20 @@ fn page() -> io::Result<Vec<u8>> {
         render_cp(cp, &mut page)?;
     }
     literal("EXIT STATUS", exit::help().trim_start_matches(exit::HELP_HEADING), &mut page)?;
-    whole.render_version_section(&mut page)?;
-    Ok(page)
+    see_also(&mut page)?;
+    Ok(embolden(&String::from_utf8_lossy(&page)))
 }
 
 fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let help = cp.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let man = Man::new(cp.clone().bin_name("carrack cp"));
     man.render_synopsis_section(page)?;
+    Roff::new()
+        .control("br", [])
+        .text([bold("carrack completions"), roman(" SHELL")])
+        .control("br", [])
+        .text([bold("carrack"), roman(" --help | --version")])
+        .to_writer(page)?;
     man.render_description_section(page)?;
     man.render_options_section(page)?;
     literal("EXAMPLES", help.split(exit::HELP_HEADING).next().unwrap_or_default(), page)
@@ -53,17 +59,61 @@ fn literal(heading: &str, text: &str, page: &mut Vec<u8>) -> io::Result<()> {
     roff.control("fi", []).to_writer(page)
 }
 
+fn see_also(page: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([bold("ssh"), roman("(1), "), bold("ssh_config"), roman("(5), "), bold("b3sum"), roman("(1)")]);
+    roff.to_writer(page)
+}
+
+/// What the help has between backquotes, in bold; roff would make opening quotation marks of them.
+fn embolden(page: &str) -> String {
+    let mut parts = page.split('`');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for (index, part) in parts.enumerate() {
+        text.push_str(if index % 2 == 0 { r"\fB" } else { r"\fR" });
+        text.push_str(part);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn what_is_quoted_gets_bold() {
+        assert_eq!(embolden("a `b` c `d`"), r"a \fBb\fR c \fBd\fR");
+    }
+
+    /// Readers of the repository and of packages have it without building anything.
+    #[test]
+    fn the_copy_in_docs_is_this_page() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/carrack.1");
+        let copy = std::fs::read_to_string(path).unwrap_or_default();
+        let renew = "docs/carrack.1 is stale: cargo run --release -- man >docs/carrack.1";
+        // Not assert_eq: two whole pages would hide the words.
+        assert!(copy == page().unwrap(), "{renew}");
+    }
+
+    #[test]
+    fn lines_that_stay_as_they_are_fit_a_terminal() {
+        const INDENTED_MAX: usize = 80 - 7;
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("cp").unwrap().get_after_long_help().unwrap().to_string();
+        for line in help.lines() {
+            assert!(line.len() <= INDENTED_MAX, "{line}");
+        }
+    }
+
+    #[test]
     fn the_page_holds_options_examples_and_codes() {
-        let page = String::from_utf8(page().unwrap()).unwrap();
+        let page = page().unwrap();
         for words in
             [".TH carrack 1", "carrack cp", "\\-\\-remote\\-carrack", "EXAMPLES", "EXIT STATUS", "130"]
         {
             assert!(page.contains(words), "{words}:\n{page}");
         }
+        assert!(!page.contains('`'), "{page}");
     }
 }

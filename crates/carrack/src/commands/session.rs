@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 
+use carrack_engine::{Abort, Outcome, serve};
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
 use crate::exit::{End, Exit};
 use crate::signals;
 use crate::trouble::Trouble;
-use carrack_engine::{Abort, Outcome, serve};
 
 /// Far from the numbers that anything expects to be a standard stream.
 const FIRST_FD: i32 = 10;

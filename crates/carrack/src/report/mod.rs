@@ -13,12 +13,12 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use carrack_engine::{Abort, Observer};
 use carrack_model::{Checksum, Event, Summary};
 
 use crate::exit::{End, Exit};
 use crate::manifest::{Manifest, ManifestReport};
 use crate::trouble::Trouble;
-use carrack_engine::{Abort, Observer};
 pub use json::JsonView;
 pub use list::ListView;
 pub use progress::Bar;

@@ -1,0 +1,200 @@
+//! The end that the user started: it says hello, and decides what happens when no data connection can be made.
+
+use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use carrack_machine::SlotPool;
+use carrack_model::{DialFrom, Event, Notice};
+use carrack_transport::{Link, Listener};
+use carrack_wire::auth::SessionKey;
+use carrack_wire::message::{Control, Hello, Listening, Spec};
+
+use super::connect::{self, FirstDialer, Served, first_dialer, listen};
+use super::destination::Destination;
+use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
+use super::{Ended, Part, Standing, new_key, new_pool, refuse};
+use crate::abort::Abort;
+use crate::error::SessionError;
+use crate::report::Observer;
+use crate::settings::{Peer, Role, Settings, Transfer};
+
+pub(super) fn run(
+    transfer: &Transfer,
+    role: Role,
+    peer: Peer,
+    observer: &dyn Observer,
+    abort: &Abort,
+) -> Result<Ended, SessionError> {
+    let (spec, settings) = (&transfer.spec, &transfer.settings);
+    let pool = new_pool(spec, settings)?;
+    let mut link = Link::new(peer.input, peer.output, spec.slot_bytes)
+        .map_err(SessionError::local("setting up the control channel"))?;
+    let caller = Caller { transfer, role, host: &peer.host, key: new_key()?, pool, observer, abort };
+    link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
+    let stand = caller.establish(&mut link).map_err(|error| explained(&mut link, &caller.pool, error));
+    link.interrupt_on(None);
+    let stand = stand.map_err(|error| if abort.is_set() { SessionError::Interrupted } else { error });
+    match stand {
+        Ok(stand) => Ok(stand.run(link, spec.clone(), settings, caller.pool, Some(observer), abort)),
+        Err(error) => {
+            refuse(&mut link, &error);
+            Err(error)
+        }
+    }
+}
+
+struct Caller<'a> {
+    transfer: &'a Transfer,
+    role: Role,
+    host: &'a str,
+    key: SessionKey,
+    pool: SlotPool,
+    observer: &'a dyn Observer,
+    abort: &'a Abort,
+}
+
+impl Caller<'_> {
+    fn establish(&self, link: &mut Link) -> Result<Standing, SessionError> {
+        let (spec, settings) = (&self.transfer.spec, &self.transfer.settings);
+        let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other && !spec.dry_run;
+        let listener = if other_dials { self.listen() } else { None };
+        let destination = match self.role {
+            Role::Sink => Some(Destination::look(&self.transfer.destination)?),
+            Role::Source => None,
+        };
+        let hello =
+            self.hello(listener.as_ref().map(|(_, listening)| listening.clone()), destination.as_ref());
+        // Whoever does not listen may still have printed why.
+        let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
+        receive_preamble(link, true)?;
+        said?;
+        if self.abort.is_set() {
+            return Err(SessionError::Interrupted);
+        }
+        let Control::Welcome(welcome) = expect(link, &self.pool, Instant::now() + ANSWER_TIMEOUT)? else {
+            return Err(SessionError::Protocol("no welcome".into()));
+        };
+        let part = match destination {
+            Some(destination) => Part::sink(&destination, welcome.place, spec, Some(&self.transfer.sources))?,
+            None => {
+                let part = Part::source(&self.transfer.sources, spec, welcome.sink, Some(self.observer))?;
+                say(link, Control::Place(part.place_message()))?;
+                part
+            }
+        };
+        let streams =
+            if spec.dry_run { Vec::new() } else { self.connect(link, listener, welcome.listening)? };
+        warn_unlocked(&self.pool, self.observer, settings);
+        Ok(Standing { part, streams })
+    }
+
+    fn hello(&self, listening: Option<Listening>, destination: Option<&Destination>) -> Hello {
+        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        let transfer = self.transfer;
+        let mut hello = Hello {
+            software: env!("CARGO_PKG_VERSION").into(),
+            session_key: self.key.as_bytes().to_vec(),
+            spec: Some(Spec::from(&transfer.spec)),
+            settings: Some(transfer.settings.to_message()),
+            listening,
+            ..Hello::default()
+        };
+        match destination {
+            Some(destination) => {
+                hello.sources = transfer.sources.iter().map(bytes).collect();
+                hello.sink = Some(destination.to_message(self.pool.slot_count() as u32));
+            }
+            None => hello.destination = Some(bytes(&transfer.destination)),
+        }
+        hello
+    }
+
+    /// A port for the other end to dial; without one the data has other ways.
+    fn listen(&self) -> Option<(Listener, Listening)> {
+        let transfer = self.transfer;
+        match listen(&transfer.settings, &self.key, transfer.spec.streams, &[]) {
+            Ok(listening) => Some(listening),
+            Err(error) => {
+                let text = format!("no port to listen on: {error}");
+                self.observer.event(&Event::Notice(Notice::Warning(text)));
+                None
+            }
+        }
+    }
+
+    fn connect(
+        &self,
+        link: &mut Link,
+        listener: Option<(Listener, Listening)>,
+        listening: Option<Listening>,
+    ) -> Result<Vec<TcpStream>, SessionError> {
+        let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
+            FirstDialer::Initiator => self.dial(link, &listening.unwrap_or_default())?,
+            FirstDialer::Other => self.served(connect::serve_or_wait(link, &self.pool, listener)?)?,
+        };
+        let (streams, problem) = match outcome {
+            Ok(streams) => (streams, None),
+            Err(problem) => (Vec::new(), Some(problem)),
+        };
+        let transport = if streams.is_empty() { "ssh pipe" } else { "tcp" };
+        self.observer.event(&Event::Connected { streams: streams.len() as u32, transport });
+        if let Some(problem) = problem {
+            self.warn_slow(&problem);
+        }
+        Ok(streams)
+    }
+
+    fn dial(
+        &self,
+        link: &mut Link,
+        listening: &Listening,
+    ) -> Result<Result<Vec<TcpStream>, String>, SessionError> {
+        let spec = &self.transfer.spec;
+        let may_be_dialled = spec.dial_from == DialFrom::Either;
+        let dialled = connect::dial_only(link, Some(self.host), listening, &self.key, spec.streams);
+        match dialled {
+            Err(problem) if may_be_dialled => {
+                let Some((listener, listening)) = self.listen() else {
+                    connect::tell(link, &Err(problem.clone()))?;
+                    return Ok(Err(problem));
+                };
+                say(link, Control::Dial(listening))?;
+                let served = self.served(connect::serve(link, &self.pool, listener)?)?;
+                Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
+            }
+            dialled => {
+                connect::tell(link, &dialled)?;
+                Ok(dialled)
+            }
+        }
+    }
+
+    fn served(&self, served: Served) -> Result<Result<Vec<TcpStream>, String>, SessionError> {
+        match served {
+            Served::Streams(streams) => Ok(Ok(streams)),
+            Served::Failed(problem) => Ok(Err(problem)),
+            Served::DialMe(_) => Err(SessionError::Protocol("asked to dial, twice".into())),
+        }
+    }
+
+    fn warn_slow(&self, problem: &str) {
+        let text = format!(
+            "no data connection could be made ({problem}); the data travels through the ssh pipe instead: \
+             one stream, encrypted by ssh on one core, typically 0.3 to 0.8 GB/s. \
+             Open a port range and name it with --ports, or choose who dials with --connect-from"
+        );
+        self.observer.event(&Event::Notice(Notice::Warning(text)));
+    }
+}
+
+fn warn_unlocked(pool: &SlotPool, observer: &dyn Observer, settings: &Settings) {
+    if !pool.is_locked() {
+        let text = format!(
+            "the buffer of {} bytes is not locked in memory: raise RLIMIT_MEMLOCK (ulimit -l) to keep it from swap",
+            settings.pool_bytes
+        );
+        observer.event(&Event::Notice(Notice::Text(text)));
+    }
+}

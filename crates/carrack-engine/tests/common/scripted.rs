@@ -1,0 +1,368 @@
+//! A peer that the test plays over the control channel, which carries the objects too; it keeps to the protocol as far
+//! as the test wants. What it is up against is a real end, called or calling.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use carrack_engine::{Abort, Outcome, Peer, Role, Settings, Transfer, copy_with_peer, serve};
+use carrack_model::{FileId, Metadata, ObjectId, RelPath, TransferSpec};
+use carrack_wire::message::{
+    self, Control, Dialled, Hello, OpenFile, Place, Refuse, SinkState, Spec, Welcome,
+};
+use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter};
+
+use super::{Recorder, channel};
+
+/// What came from the other end.
+#[derive(Debug)]
+pub enum Heard {
+    Control(Control),
+    Object(FrameHeader, Vec<u8>),
+    Closed,
+}
+
+/// The test's end.
+pub struct Scripted {
+    input: File,
+    output: File,
+    /// Objects and bundles sent so far; a `Finish` counts them.
+    objects_sent: u64,
+}
+
+impl Scripted {
+    pub fn new((input, output): (OwnedFd, OwnedFd)) -> Scripted {
+        Scripted { input: input.into(), output: output.into(), objects_sent: 0 }
+    }
+
+    /// Bytes as they are; false if the other end has left.
+    pub fn raw(&mut self, bytes: &[u8]) -> bool {
+        self.output.write_all(bytes).is_ok()
+    }
+
+    pub fn say(&mut self, mut message: Control) {
+        if let Control::Finish(finish) = &mut message {
+            finish.objects_sent = self.objects_sent;
+        }
+        self.say_body(&message.to_body());
+    }
+
+    /// A control frame with any body.
+    pub fn say_body(&mut self, body: &[u8]) {
+        self.frame(&(FrameHeader::control(body.len() as u32), body.to_vec()));
+    }
+
+    pub fn frame(&mut self, (header, body): &(FrameHeader, Vec<u8>)) {
+        self.objects_sent += u64::from(header.kind != carrack_wire::FrameKind::Control);
+        self.raw(&[&header.encode()[..], body].concat());
+    }
+
+    pub fn preambles(&mut self) {
+        self.raw(&Preamble::OURS.encode());
+        self.input.read_exact(&mut [0; PREAMBLE_BYTES]).unwrap();
+    }
+
+    /// The next thing but heartbeats and counters.
+    pub fn hear(&mut self) -> Heard {
+        loop {
+            match self.hear_any() {
+                Heard::Control(Control::Heartbeat(_) | Control::Counters(_)) => {}
+                heard => return heard,
+            }
+        }
+    }
+
+    fn hear_any(&mut self) -> Heard {
+        let mut raw = [0; HEADER_BYTES];
+        if self.input.read_exact(&mut raw).is_err() {
+            return Heard::Closed;
+        }
+        let header = FrameHeader::decode(&raw, 64 << 20).unwrap();
+        let mut body = vec![0; header.body_len as usize];
+        if self.input.read_exact(&mut body).is_err() {
+            return Heard::Closed;
+        }
+        match header.kind {
+            FrameKind::Control => Heard::Control(Control::from_body(&body).unwrap()),
+            FrameKind::Object | FrameKind::Bundle => Heard::Object(header, body),
+        }
+    }
+
+    /// The next message, which is no object.
+    pub fn message(&mut self) -> Control {
+        match self.hear() {
+            Heard::Control(message) => message,
+            other => panic!("{other:?} instead of a message"),
+        }
+    }
+
+    /// The next object, whatever is said before.
+    pub fn object(&mut self) -> (FrameHeader, Vec<u8>) {
+        loop {
+            match self.hear() {
+                Heard::Object(header, body) => return (header, body),
+                Heard::Control(_) => {}
+                Heard::Closed => panic!("closed instead of an object"),
+            }
+        }
+    }
+
+    /// Messages until the other end closes.
+    pub fn rest(&mut self) -> Vec<Control> {
+        let mut said = Vec::new();
+        loop {
+            match self.hear() {
+                Heard::Control(message) => said.push(message),
+                Heard::Object(..) => {}
+                Heard::Closed => return said,
+            }
+        }
+    }
+
+    /// Everything until the other end closes, as it is.
+    pub fn raw_rest(&mut self) -> Vec<u8> {
+        let mut heard = Vec::new();
+        let _ = self.input.read_to_end(&mut heard);
+        heard
+    }
+
+    // The handshake, in four parts.
+
+    pub fn hello(spec: &TransferSpec) -> Hello {
+        Hello {
+            software: "a test".into(),
+            session_key: vec![7; 32],
+            spec: Some(Spec::from(spec)),
+            settings: Some(message::Settings { pool_bytes: 1 << 20, ..Default::default() }),
+            ..Hello::default()
+        }
+    }
+
+    pub fn sink_state(credits: u32) -> SinkState {
+        let host = b"another".to_vec();
+        SinkState { destination: 1, name: b"dst".to_vec(), host, credits, ..Default::default() }
+    }
+
+    /// Plays the calling source; returns the sink's credits.
+    fn call_sink(&mut self, spec: &TransferSpec, destination: &Path, place: u32) -> u32 {
+        self.preambles();
+        let destination = Some(destination.as_os_str().as_bytes().to_vec());
+        self.say(Control::Hello(Hello { destination, ..Scripted::hello(spec) }));
+        let Control::Welcome(welcome) = self.message() else { panic!("no welcome") };
+        self.say(Control::Place(Place { root: place }));
+        self.dialled_nothing(spec);
+        welcome.sink.unwrap().credits
+    }
+
+    /// Plays the called source.
+    fn answer_sink(&mut self, spec: &TransferSpec, place: u32) -> u32 {
+        self.preambles();
+        let Control::Hello(hello) = self.message() else { panic!("no hello") };
+        self.say(Control::Welcome(Welcome { place: Some(Place { root: place }), ..Welcome::default() }));
+        self.dialled_nothing_back(spec);
+        hello.sink.unwrap().credits
+    }
+
+    /// Plays the calling sink.
+    fn call_source(&mut self, spec: &TransferSpec, sources: &[&Path], credits: u32) {
+        self.preambles();
+        let sources = sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+        let sink = Some(Scripted::sink_state(credits));
+        self.say(Control::Hello(Hello { sources, sink, ..Scripted::hello(spec) }));
+        let Control::Welcome(_) = self.message() else { panic!("no welcome") };
+        self.dialled_nothing(spec);
+    }
+
+    /// Plays the called sink.
+    fn answer_source(&mut self, spec: &TransferSpec, credits: u32) {
+        self.preambles();
+        let Control::Hello(_) = self.message() else { panic!("no hello") };
+        self.say(Control::Welcome(Welcome {
+            sink: Some(Scripted::sink_state(credits)),
+            ..Welcome::default()
+        }));
+        let Control::Place(_) = self.message() else { panic!("no place") };
+        self.dialled_nothing_back(spec);
+    }
+
+    fn dialled_nothing(&mut self, spec: &TransferSpec) {
+        if !spec.dry_run {
+            self.say(Control::Dialled(Dialled { streams: 0, problem: "a test".into() }));
+        }
+    }
+
+    /// An end that refuses the handshake says so instead of dialling.
+    fn dialled_nothing_back(&mut self, spec: &TransferSpec) {
+        if !spec.dry_run
+            && let Heard::Control(Control::Dial(_)) = self.hear()
+        {
+            self.dialled_nothing(spec);
+        }
+    }
+}
+
+/// Which real end the test is up against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// [`serve`], which the test calls.
+    Called,
+    /// [`copy_with_peer`], which calls the test.
+    Caller,
+}
+
+pub const VICTIMS: [Victim; 2] = [Victim::Called, Victim::Caller];
+
+/// A session of a real end with the test.
+pub struct Session {
+    pub peer: Scripted,
+    pub recorder: Arc<Recorder>,
+    /// Of the real sink.
+    pub credits: u32,
+    victim: JoinHandle<Outcome>,
+}
+
+impl Session {
+    /// With a real end that has not said anything yet.
+    pub fn begin(victim: Victim, transfer: Transfer, role: Role) -> Session {
+        let (here, there) = channel();
+        let recorder = Arc::new(Recorder::default());
+        let observer = Arc::clone(&recorder);
+        let victim = thread::spawn(move || {
+            let abort = Abort::new().unwrap();
+            let peer = Peer { input: there.0, output: there.1, host: "127.0.0.1".into() };
+            match victim {
+                Victim::Called => serve(peer.input, peer.output, &abort),
+                Victim::Caller => copy_with_peer(&transfer, role, peer, &*observer, &abort),
+            }
+        });
+        Session { peer: Scripted::new(here), recorder, credits: 0, victim }
+    }
+
+    /// With a real sink, as far as the first object.
+    pub fn with_sink(victim: Victim, spec: &TransferSpec, destination: &Path, place: u32) -> Session {
+        // The contents of a directory: they may have any name.
+        Session::with_sink_that_asked(victim, Path::new("/nothing/"), spec, destination, place)
+    }
+
+    /// With a real sink that, if it is the caller, asked for `source`.
+    pub fn with_sink_that_asked(
+        victim: Victim,
+        source: &Path,
+        spec: &TransferSpec,
+        destination: &Path,
+        place: u32,
+    ) -> Session {
+        let transfer = transfer(spec, &[source], destination);
+        let mut session = Session::begin(victim, transfer, Role::Sink);
+        session.credits = match victim {
+            Victim::Called => session.peer.call_sink(spec, destination, place),
+            Victim::Caller => session.peer.answer_sink(spec, place),
+        };
+        session
+    }
+
+    /// With a real source, as far as the first object.
+    pub fn with_source(victim: Victim, spec: &TransferSpec, sources: &[&Path], credits: u32) -> Session {
+        let transfer = transfer(spec, sources, Path::new("/nowhere"));
+        let mut session = Session::begin(victim, transfer, Role::Source);
+        match victim {
+            Victim::Called => session.peer.call_source(spec, sources, credits),
+            Victim::Caller => session.peer.answer_source(spec, credits),
+        }
+        session
+    }
+
+    /// Listens until the real end has left; returns also what it said at last.
+    pub fn end(mut self) -> (Outcome, Vec<Control>) {
+        let said = self.peer.rest();
+        drop(self.peer);
+        (self.victim.join().expect("the real end panicked"), said)
+    }
+
+    /// Leaves.
+    pub fn hang_up(self) -> Outcome {
+        drop(self.peer);
+        self.victim.join().expect("the real end panicked")
+    }
+}
+
+fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> Transfer {
+    Transfer {
+        spec: spec.clone(),
+        settings: Settings { pool_bytes: 1 << 20, ..Settings::default() },
+        sources: sources.iter().map(|path| path.to_path_buf()).collect(),
+        destination: destination.to_path_buf(),
+    }
+}
+
+/// Whether an end gave the reason why it left.
+pub fn reason(said: &[Control]) -> Option<&Refuse> {
+    said.iter().find_map(|message| match message {
+        Control::Abort(reason) | Control::Refuse(reason) => Some(reason),
+        _ => None,
+    })
+}
+
+// What a source says. All checks are zeros, as a session without checksum has them.
+
+pub const METADATA: Metadata =
+    Metadata { mode: 0o644, mtime: carrack_model::Timestamp { seconds: 1_000_000_000, nanoseconds: 0 } };
+
+/// A table of regular files in one directory.
+pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut writer = TableWriter::new(&mut table);
+    writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, None));
+    table
+}
+
+/// A table of one symbolic link.
+pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut writer = TableWriter::new(&mut table);
+    writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+    writer.symlink(name.as_bytes(), target.as_bytes(), &METADATA);
+    table
+}
+
+/// A table whose directory is any bytes.
+pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
+    let stand_in = "x".repeat(directory.len());
+    let mut table = table(&stand_in, files);
+    let at = table.windows(directory.len()).position(|window| window == stand_in.as_bytes()).unwrap();
+    table[at..at + directory.len()].copy_from_slice(directory);
+    table
+}
+
+pub fn bundle(object: u64, content: &[u8], table: &[u8]) -> (FrameHeader, Vec<u8>) {
+    let body = [content, table].concat();
+    let header = FrameHeader {
+        kind: FrameKind::Bundle,
+        body_len: body.len() as u32,
+        object: ObjectId(object),
+        table_len: table.len() as u32,
+        ..FrameHeader::control(0)
+    };
+    (header, body)
+}
+
+pub fn object(object: u64, file: u64, offset: u64, body: &[u8]) -> (FrameHeader, Vec<u8>) {
+    let header = FrameHeader {
+        kind: FrameKind::Object,
+        body_len: body.len() as u32,
+        object: ObjectId(object),
+        file: FileId(file),
+        offset,
+        ..FrameHeader::control(0)
+    };
+    (header, body.to_vec())
+}
+
+pub fn open(id: u64, table: Vec<u8>) -> Control {
+    Control::OpenFile(OpenFile { id, table })
+}

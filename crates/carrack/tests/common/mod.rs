@@ -1,0 +1,67 @@
+//! What the test programs of the command share: trees and their census, processes that can't hang, a private sshd.
+
+#![allow(dead_code)] // Each test program uses its part.
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+pub mod process;
+pub mod sshd;
+pub mod tree;
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The command under test.
+pub const CARRACK: &str = env!("CARGO_BIN_EXE_carrack");
+
+/// Says why a test does nothing, past the harness, which keeps the words of tests that pass.
+pub fn say_skipped(reason: &str) {
+    let _ = writeln!(io::stderr(), "skipped: {}", reason.trim_end());
+}
+
+/// The same; a failure where everything that can be installed has to be there (`CI=true`).
+#[track_caller]
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{reason}");
+    say_skipped(reason);
+}
+
+/// Two directories that stand for two hosts; dropped, they are removed.
+pub struct Places {
+    root: tempfile::TempDir,
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        // What nobody may write to can't be emptied.
+        let _ = Command::new("chmod").args(["-R", "u+w"]).arg(self.root.path()).status();
+    }
+}
+
+impl Places {
+    pub fn new() -> Places {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["near", "far"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        Places { root }
+    }
+
+    pub fn near(&self, path: &str) -> PathBuf {
+        self.root.path().join("near").join(path)
+    }
+
+    pub fn far(&self, path: &str) -> PathBuf {
+        self.root.path().join("far").join(path)
+    }
+
+    /// A program beside the two.
+    pub fn script(&self, name: &str, script: &str) -> String {
+        let path = self.root.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.into_os_string().into_string().unwrap()
+    }
+}

@@ -1,0 +1,104 @@
+//! Processes whose end is awaited for a while only, and what they said.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// Many times what anything here takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks until there is something to see.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Some(seen) => return seen,
+            None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            None => panic!("in vain: {what}"),
+        }
+    }
+}
+
+/// A process; dropped, it is killed. It speaks to files, so that nobody who inherits its pipes can hold up its end.
+pub struct Running {
+    child: Child,
+    stdout: File,
+    stderr: File,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It can only fail for a process that has ended.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Running {
+        let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        command.stdin(Stdio::null());
+        command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
+        Running { child: command.spawn().unwrap(), stdout, stderr }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// To it and what it started, as a terminal does; it has to lead its group.
+    pub fn signal_group(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    #[track_caller]
+    pub fn end(mut self) -> Output {
+        let status = wait_for("its end", || self.child.try_wait().unwrap());
+        self.output(status)
+    }
+
+    fn output(&mut self, status: ExitStatus) -> Output {
+        Output { status, stdout: contents(&mut self.stdout), stderr: contents(&mut self.stderr) }
+    }
+}
+
+/// The offset is the process's too, which writes no more.
+fn contents(file: &mut File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Runs it to its end.
+#[track_caller]
+pub fn run(command: &mut Command) -> Output {
+    Running::start(command).end()
+}
+
+/// What it said to people.
+pub fn talk(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[track_caller]
+pub fn assert_exit(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}", talk(output));
+}
+
+#[track_caller]
+pub fn assert_says(output: &Output, words: &[&str]) {
+    for words in words {
+        assert!(talk(output).contains(words), "{words:?} is not in:\n{}", talk(output));
+    }
+}
+
+/// The events of `--json`; each line has to be one.
+pub fn json(output: &Output) -> Vec<serde_json::Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

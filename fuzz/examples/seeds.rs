@@ -1,0 +1,323 @@
+//! Writes the seeds: real encoded examples for every target, to `seeds/TARGET/` of this directory.
+//!
+//!     cargo run --manifest-path fuzz/Cargo.toml --example seeds
+//!
+//! Run it again when the format changes, and commit what it wrote.
+
+use std::fs;
+use std::path::Path;
+
+use carrack_engine::Role;
+use carrack_fuzz::far_end::Ground;
+use carrack_journal::{FileDigest, subtrees};
+use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
+use carrack_wire::auth::{Challenge, Response, SessionKey};
+use carrack_wire::message::*;
+use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
+
+fn main() {
+    write("frame_header", "control", &[&[20], &FrameHeader::control(9).encode()]);
+    write("frame_header", "object", &[&[20], &object_header(1, 1, 0, 4096).encode()]);
+    write("frame_header", "bundle", &[&[20], &bundle_header(2, 4096, 100, [0; 32]).encode()]);
+
+    let (content, table) = (b"abc", table(b"a/b", 3));
+    write("entry_table", "three_records", &[&[3, 0], content, &table]);
+    write("entry_table", "digests", &[&[3, 0], content, &digest_table(content)]);
+    write("entry_table", "open_file", &[&[0, 0], &open_table(b"large", 4096)]);
+
+    for (name, message) in messages() {
+        write("control_message", name, &[&message.to_body()]);
+    }
+
+    write("preamble", "ours", &[&Preamble::OURS.encode()]);
+    write("preamble", "greeting", &[b"Welcome!\r\n", &Preamble { version_min: 1, version_max: 3 }.encode()]);
+    write("preamble", "future", &[&Preamble { version_min: 2, version_max: 9 }.encode()]);
+
+    auth();
+
+    // Two files open; objects in both orders, one rejected and sent again; commit, give up, abandon.
+    write(
+        "ledger",
+        "honest",
+        &[&[4], &[0, 1, 10, 0, 1, 1, 5, 5, 1, 1, 0, 5, 4, 1, 0, 5, 1, 1, 0, 5, 6, 1, 0, 0]],
+    );
+    write(
+        "ledger",
+        "given_up",
+        &[&[4], &[0, 1, 9, 0, 5, 1, 0, 0, 1, 1, 0, 9, 7, 1, 0, 0, 0, 2, 0, 0, 6, 2, 0, 0]],
+    );
+    write(
+        "ledger",
+        "lies",
+        &[&[1], &[0, 2, 9, 0, 0, 1, 9, 0, 1, 2, 8, 2, 3, 2, 0, 2, 6, 2, 0, 0, 1, 2, 0, 1]],
+    );
+
+    let halves = [0, 0, 40, 0, 8, 2, 8, 2, 2, 0, 8, 2];
+    write("file_digest", "halves", &[&halves]);
+    write("file_digest", "with_tail", &[&[0, 100, 20, 4, 0, 0, 0, 4, 2]]);
+    let huge = [u64::MAX, 0, 1 << 63, 1 << 63, (1 << 63) - 1].map(u64::to_le_bytes).concat();
+    write("file_digest", "huge", &[&[1], &huge]);
+
+    sessions();
+}
+
+fn write(target: &str, name: &str, parts: &[&[u8]]) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    fs::create_dir_all(&directory).expect("the directory of seeds");
+    fs::write(directory.join(name), parts.concat()).expect("a seed");
+}
+
+/// A session that keeps to the rules: it must come to its end, if not at once: the pauses are short for a busy machine.
+fn write_session(role: Role, checksum: Checksum, name: &str, parts: &[&[u8]]) {
+    let (target, first) = if role == Role::Sink { ("sink_session", 1) } else { ("source_session", 0) };
+    write(target, name, parts);
+    let ground = Ground::new();
+    let said = &parts.concat()[first..];
+    let reaches_end = || {
+        let result = ground.run(role, checksum, said).result;
+        ground.tidy();
+        result.inspect_err(|error| eprintln!("{target}/{name}: {error}")).is_ok()
+    };
+    assert!((0..5).any(|_| reaches_end()), "{target}/{name} never came to its end");
+}
+
+fn metadata(mode: u32) -> Metadata {
+    Metadata { mode, mtime: Timestamp { seconds: 1_700_000_000, nanoseconds: 5 } }
+}
+
+fn path(path: &[u8]) -> RelPath {
+    RelPath::new(path).expect("a path")
+}
+
+/// A directory with a file of `size` bytes and a link.
+fn table(directory: &[u8], size: u64) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut writer = TableWriter::new(&mut table);
+    writer.section(&path(directory), Some(&metadata(0o755)));
+    writer.regular(b"f", size, &metadata(0o644), None);
+    writer.symlink(b"l", b"../f", &metadata(0o777));
+    table
+}
+
+/// Two directories, a file with its digest in each.
+fn digest_table(content: &[u8]) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut writer = TableWriter::new(&mut table);
+    for (directory, content) in [(&b"a"[..], content), (b"b", b"")] {
+        writer.section(&path(directory), None);
+        let digest = blake3::hash(content);
+        writer.regular(b"f", content.len() as u64, &metadata(0o600), Some(digest.as_bytes()));
+    }
+    table
+}
+
+fn open_table(name: &[u8], size: u64) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut writer = TableWriter::new(&mut table);
+    writer.section(&path(b"d"), None);
+    writer.regular(name, size, &metadata(0o640), None);
+    table
+}
+
+fn object_header(object: u64, file: u64, offset: u64, body_len: u32) -> FrameHeader {
+    FrameHeader {
+        kind: FrameKind::Object,
+        body_len,
+        object: ObjectId(object),
+        file: FileId(file),
+        offset,
+        table_len: 0,
+        check: [0; 32],
+    }
+}
+
+fn bundle_header(object: u64, body_len: usize, table_len: usize, check: [u8; 32]) -> FrameHeader {
+    FrameHeader {
+        kind: FrameKind::Bundle,
+        body_len: body_len as u32,
+        object: ObjectId(object),
+        file: FileId(0),
+        offset: 0,
+        table_len: table_len as u32,
+        check,
+    }
+}
+
+fn sink_state() -> SinkState {
+    SinkState {
+        destination: 1,
+        name: b"dst".to_vec(),
+        ancestors: vec![1, 2, 3, 4],
+        credits: 8,
+        ..SinkState::default()
+    }
+}
+
+fn listening() -> Listening {
+    Listening { port: 50_000, addresses: vec!["192.0.2.1".into(), "2001:db8::1".into()] }
+}
+
+fn counters() -> Counters {
+    Counters { entries_found: 3, bytes_found: 1 << 40, scan_done: true, ..Counters::default() }
+}
+
+/// One of each.
+fn messages() -> Vec<(&'static str, Control)> {
+    let file = FileRef { id: 1 };
+    let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0 };
+    let hello = Hello {
+        software: "0.1.0".into(),
+        session_key: vec![7; 32],
+        spec: Some(Spec::from(&TransferSpec { recursive: true, ..TransferSpec::default() })),
+        destination: Some(b"/data".to_vec()),
+        sources: vec![b"a".to_vec(), b"b/".to_vec()],
+        sink: Some(sink_state()),
+        listening: Some(listening()),
+        settings: Some(Settings {
+            pool_bytes: 1 << 28,
+            io_threads: 4,
+            port_first: 50_000,
+            port_last: 50_010,
+            source_io: 2,
+        }),
+    };
+    vec![
+        ("hello", Control::Hello(hello)),
+        ("welcome", Control::Welcome(welcome())),
+        ("refuse", Control::Refuse(refuse.clone())),
+        ("place", Control::Place(Place { root: 1 })),
+        ("dial", Control::Dial(listening())),
+        ("dialled", Control::Dialled(Dialled { streams: 0, problem: "refused".into() })),
+        ("open_file", Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30) })),
+        ("commit_file", Control::CommitFile(file)),
+        ("abandon_file", Control::AbandonFile(file)),
+        ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
+        ("file_done", Control::FileDone(file)),
+        ("file_failed", Control::FileFailed(file)),
+        ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
+        ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec() })),
+        ("counters", Control::Counters(counters())),
+        ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
+        ("would_copy", Control::WouldCopy(WouldCopy { path: b"f".to_vec(), size: 3 })),
+        ("finish", Control::Finish(Finish { counters: Some(counters()) })),
+        ("finished", Control::Finished(counters())),
+        ("abort", Control::Abort(refuse)),
+        ("heartbeat", Control::Heartbeat(Heartbeat {})),
+    ]
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        software: "0.1.0".into(),
+        sink: Some(sink_state()),
+        place: Some(Place { root: 0 }),
+        listening: Some(listening()),
+    }
+}
+
+fn auth() {
+    let (key, challenge) = (SessionKey::new([7; 32]), Challenge { nonce: [1; 32] });
+    let other = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], 5);
+    for (name, place, change) in
+        [("changed_nonce", 3, 1), ("changed_reserved", 36, 255), ("changed_proof", 71, 128)]
+    {
+        let parts: [&[u8]; 5] =
+            [key.as_bytes(), &[2; 32], &challenge.encode(), &other.encode(), &[place, change]];
+        write("auth", name, &parts);
+    }
+}
+
+fn control(message: Control) -> Vec<u8> {
+    let body = message.to_body();
+    [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
+}
+
+fn xxh3(body: &[u8]) -> [u8; 32] {
+    let mut value = [0; 32];
+    value[..16].copy_from_slice(&xxhash_rust::xxh3::xxh3_128(body).to_le_bytes());
+    value
+}
+
+fn bundle(object: u64, content: &[u8], table: &[u8], check: [u8; 32]) -> Vec<u8> {
+    let body = [content, table].concat();
+    [&bundle_header(object, body.len(), table.len(), check).encode()[..], &body].concat()
+}
+
+fn object(object: u64, file: u64, offset: u64, body: &[u8], check: [u8; 32]) -> Vec<u8> {
+    let header = FrameHeader { check, ..object_header(object, file, offset, body.len() as u32) };
+    [&header.encode()[..], body].concat()
+}
+
+fn sessions() {
+    let preamble = &Preamble::OURS.encode()[..];
+    let body = [5; 2000];
+    let large = object(1, 1, 0, &body, [0; 32]);
+    let small = bundle(2, b"abc", &table(b"a/b", 3), [0; 32]);
+    let ping = control(Control::Heartbeat(Heartbeat {}));
+    let refusal = control(Control::Refuse(Refuse { message: "no".into(), ..Refuse::default() }));
+
+    write("link_frames", "frames", &[&[1, 2], &ping, &large, &ping, &small]);
+    write(
+        "link_frames",
+        "no_credit",
+        &[&[3, 4], &large, &large, &large, &large, &large, &large, &small, &small],
+    );
+    write("link_frames", "cut", &[&[5, 6], &large, &small[..90]]);
+
+    write("first_words", "refusal", &[preamble, &refusal]);
+    write("first_words", "no_hello", &[preamble, &ping]);
+    write("first_words", "object", &[preamble, &large]);
+    // Longer than the slots that are there before the agreement.
+    write("first_words", "object_beyond_the_slot", &[preamble, &object(1, 1, 0, &[0; 5000], [0; 32])]);
+
+    // A source that keeps to the rules, once with each checksum.
+    let open = control(Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", body.len() as u64) }));
+    let start = [
+        &b"Welcome!\n"[..],
+        preamble,
+        &control(Control::Welcome(Welcome { sink: None, ..welcome() })),
+        &control(Control::Dialled(Dialled { streams: 0, problem: "a firewall".into() })),
+    ]
+    .concat();
+    let finish = control(Control::Finish(Finish { counters: None }));
+    let end = [&control(Control::CommitFile(FileRef { id: 1 }))[..], &finish].concat();
+    write_session(Role::Sink, Checksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
+
+    let (content, digests) = (b"abc", digest_table(b"abc"));
+    let checked = bundle(2, content, &table(b"", 3), xxh3(&[&content[..], &table(b"", 3)].concat()));
+    write_session(
+        Role::Sink,
+        Checksum::Xxh3,
+        "xxh3",
+        &[&[2], &start, &open, &object(1, 1, 0, &body, xxh3(&body)), &checked, &end],
+    );
+
+    let whole = subtrees(0, &body, body.len() as u64).expect("a whole file").next().expect("its root");
+    let mut digest = FileDigest::new(body.len() as u64);
+    digest.add(whole).expect("the whole file");
+    let check = digest.finish().expect("the whole file");
+    let checked = bundle(2, content, &digests, *blake3::hash(&digests).as_bytes());
+    write_session(
+        Role::Sink,
+        Checksum::Blake3,
+        "blake3",
+        &[&[3], &start, &open, &object(1, 1, 0, &body, check), &checked, &end],
+    );
+
+    let abandon = control(Control::AbandonFile(FileRef { id: 1 }));
+    write_session(Role::Sink, Checksum::None, "abandoned", &[&[0], &start, &open, &abandon, &small, &finish]);
+
+    // A sink that keeps to the rules as far as can be said beforehand: one bundle, three objects of one file.
+    let dialled = control(Control::Dialled(Dialled::default()));
+    let start =
+        [preamble, &control(Control::Welcome(Welcome { place: None, ..welcome() })), &dialled].concat();
+    let done = |id| control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![] }));
+    let corrupt = control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1] }));
+    let all: Vec<u8> = (1..=4).flat_map(done).collect();
+    let ended =
+        [control(Control::FileDone(FileRef { id: 1 })), control(Control::Finished(counters()))].concat();
+    write_session(Role::Source, Checksum::None, "answers", &[&start, &all, &ended]);
+    write("source_session", "corrupt", &[&start, &corrupt, &ended]);
+    write("source_session", "refused", &[preamble, &refusal]);
+    write("source_session", "greeting", &[b"Last login: never\r\n", &start]);
+}
