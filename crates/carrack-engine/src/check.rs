@@ -8,7 +8,7 @@
 
 use carrack_journal::{DigestError, Subtree, subtrees};
 use carrack_model::{ByteRange, Checksum};
-use xxhash_rust::xxh3::xxh3_128;
+use twox_hash::XxHash3_128;
 
 /// The check of a bundle's body; `table_len` bytes at its end are the table.
 pub(crate) fn bundle_check(checksum: Checksum, body: &[u8], table_len: usize) -> [u8; 32] {
@@ -60,7 +60,7 @@ fn combine(subtrees: &[Subtree]) -> [u8; 32] {
 
 fn xxh3(body: &[u8]) -> [u8; 32] {
     let mut value = [0; 32];
-    value[..16].copy_from_slice(&xxh3_128(body).to_le_bytes());
+    value[..16].copy_from_slice(&XxHash3_128::oneshot(body).to_le_bytes());
     value
 }
 
@@ -78,6 +78,14 @@ mod tests {
             body[123_456] ^= 4;
             assert_ne!(object_check(checksum, range, &body, file_size).unwrap().value, before);
         }
+    }
+
+    #[test]
+    fn the_checks_of_the_format_document() {
+        // XXH3-128 of "abc" with seed 0, low half first: 0x06b05ab6733a618578af5f94892f3950.
+        let check = bundle_check(Checksum::Xxh3, b"abc", 0);
+        assert_eq!(check[..16], 0x06b0_5ab6_733a_6185_78af_5f94_892f_3950_u128.to_le_bytes());
+        assert_eq!(check[16..], [0; 16]);
     }
 
     #[test]

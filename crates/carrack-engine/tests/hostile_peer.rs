@@ -386,8 +386,8 @@ fn files_out_of_order_are_refused() {
 
 #[test]
 fn more_open_files_than_allowed_are_refused() {
-    attack_sink("65 files", |source| {
-        for id in 1..=65 {
+    attack_sink("one file too many", |source| {
+        for id in 1..=carrack_model::limits::OPEN_FILES_MAX as u64 + 1 {
             source.peer.say(open(id, table("", &[(format!("f{id}").as_bytes(), 3)])));
         }
     });

@@ -15,9 +15,10 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// Long enough that a peer that keeps up is never given back to the comm thread between two objects, short enough
-    /// that an I/O thread soon goes on reading ahead when the network stalls.
-    pub const BRIEF_MS: u64 = 20;
+    /// Long enough that a thread stays with a stream that pauses (20 ms were too short where both ends share two cores:
+    /// streams went to the comm thread and objects left their core's cache), short enough that it soon sees that the
+    /// session has ended.
+    pub const BRIEF_MS: u64 = 100;
 }
 
 /// An object on its way out. The body is the first `header.body_len` bytes of the slot.

@@ -10,9 +10,9 @@ use carrack_transport::{Incoming, Link, Patience, SendEndpoint, SendState};
 use carrack_wire::message::{Control, Finish, ObjectsDone};
 use rustix::event::PollFlags;
 
+use super::Source;
 use super::large_file::{Doom, LargeFile, Step};
 use super::queue::{Job, Sent};
-use super::{Letter, Source};
 use crate::comm::CommSide;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -26,7 +26,7 @@ const LINK_OBJECTS_MAX: usize = 4;
 
 pub(super) struct SourceComm<'a> {
     source: &'a Source<'a>,
-    /// Endpoints whose peer does not keep up.
+    /// Endpoints on which objects leave that had to wait for credits.
     driven: Vec<Box<dyn SendEndpoint>>,
     both: BothEnds,
     before: BothEnds,
@@ -71,21 +71,17 @@ impl<'a> SourceComm<'a> {
         self.before = self.both;
     }
 
-    fn read_mail(&mut self, link: &mut Link) -> Result<(), SessionError> {
-        for letter in self.source.mail.drain() {
-            match letter {
-                Letter::Say(body) => link.queue_control(body),
-                Letter::Drive(endpoint) => self.drive(endpoint)?,
-            }
-        }
-        Ok(())
+    fn read_mail(&self, link: &mut Link) {
+        self.source.mail.drain().into_iter().for_each(|body| link.queue_control(body));
     }
 
     /// Sends on `endpoint`, and whatever else is ready for it, without waiting.
     fn drive(&mut self, endpoint: Box<dyn SendEndpoint>) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
         while endpoint.advance(Patience::None)? == SendState::Idle {
-            let Some((mut next, outgoing)) = self.source.outbox.next_for(endpoint) else { return Ok(()) };
+            let Some((mut next, outgoing)) = self.source.outbox.next_for_comm(endpoint) else {
+                return Ok(());
+            };
             let refused = next.post(outgoing).is_err();
             debug_assert!(!refused);
             endpoint = next;
@@ -94,12 +90,14 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    /// Sends what waited for credits.
-    fn pump(&mut self) -> Result<(), SessionError> {
-        while let Some((mut endpoint, outgoing)) = self.source.outbox.departure() {
+    /// Sends what waited for credits, if no I/O thread waits to do so.
+    fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
+        let mut departure = self.source.outbox.credit(credits);
+        while let Some((mut endpoint, outgoing)) = departure {
             let refused = endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;
+            departure = self.source.outbox.departure_for_comm();
         }
         Ok(())
     }
@@ -129,8 +127,7 @@ impl<'a> SourceComm<'a> {
                 return Err(SessionError::Protocol(format!("object {id} was never sent")));
             }
         }
-        self.source.outbox.credit(credits as u64);
-        self.pump()
+        self.pump(credits as u64)
     }
 
     /// What comes next may take a system call or wait for the mailbox: an I/O thread does it.
@@ -167,16 +164,17 @@ impl<'a> SourceComm<'a> {
 
 impl CommSide for SourceComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
-        self.read_mail(link)?;
+        self.read_mail(link);
         self.feed_link(link);
         self.exchange_counters(link, now);
         if self.is_done() && !self.finish_sent {
             // What the threads reported before their last item ended is in the mailbox already.
-            self.read_mail(link)?;
+            self.read_mail(link);
             let counters = Some(self.source.counters.snapshot());
             let objects_sent = self.source.objects_sent();
             link.queue_control(Control::Finish(Finish { counters, objects_sent }).to_body());
             self.finish_sent = true;
+            self.source.outbox.finish();
         }
         Ok(self.counters_due)
     }

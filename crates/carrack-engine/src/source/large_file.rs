@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{Directory, Entry, FileId, TargetId};
+use carrack_plan::{FileCursor, ObjectExtent};
 use carrack_storage::SourceFile;
 
 /// What comes next for a file.
@@ -76,13 +77,15 @@ impl LargeFile {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_doomed(&self) -> bool {
-        self.progress().doom.is_some()
-    }
-
-    /// An object was cut.
-    pub(super) fn cut_one(&self) {
-        self.progress().in_flight += 1;
+    /// Cuts the next object; nothing if there is none, or none is wanted any more.
+    pub(super) fn cut(&self, cursor: &mut FileCursor) -> Option<ObjectExtent> {
+        let mut progress = self.progress();
+        if progress.doom.is_some() {
+            return None;
+        }
+        let extent = cursor.next()?;
+        progress.in_flight += 1;
+        Some(extent)
     }
 
     /// The cursor is gone: it was exhausted, or the file is doomed.

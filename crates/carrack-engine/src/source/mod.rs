@@ -24,7 +24,7 @@ mod targets;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -65,13 +65,9 @@ pub(crate) struct SourceStart<'a> {
     pub(crate) observer: Option<&'a dyn Observer>,
 }
 
-/// What other threads want of the comm thread.
-enum Letter {
-    /// Queue this control message.
-    Say(Vec<u8>),
-    /// Go on sending on this endpoint.
-    Drive(Box<dyn SendEndpoint>),
-}
+/// Objects that are read ahead from memory: reading faster than the sink takes wins nothing there and costs the
+/// caches (a pool of 256 MiB filled from tmpfs made the transfer a fifth slower). From disks as many as there are slots.
+const READY_MAX_MEMORY: usize = 4;
 
 /// Everything that the threads of a source share.
 struct Source<'a> {
@@ -85,7 +81,8 @@ struct Source<'a> {
     /// behind the scan.
     room: Monitor<usize>,
     outbox: Outbox,
-    mail: Mailbox<Letter>,
+    /// Control messages for the comm thread to queue.
+    mail: Mailbox<Vec<u8>>,
     /// Objects on their way, by id: what to do when the sink answers.
     sent: Mutex<HashMap<ObjectId, Sent>>,
     /// Large files between their announcement and their end.
@@ -101,6 +98,7 @@ struct Source<'a> {
     counters: Counters,
     observer: Option<&'a dyn Observer>,
     fault: Fault,
+    is_stopped: AtomicBool,
 }
 
 /// Moves everything beneath the roots to the sink; returns both ends' counters.
@@ -124,22 +122,22 @@ fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
     let targets = targets.map_err(SessionError::local("looking at the source's storage"))?;
     let queue = Queue::new(&targets);
     let targets = Targets::new(&targets);
-    let io_threads = start.settings.io_thread_count(targets.depth());
+    let ready_max = if targets.are_memory() { READY_MAX_MEMORY } else { start.pool.slot_count() };
     let source = Source {
         queue: Monitor::new(queue),
         room: Monitor::new(QUEUE_ITEMS_MAX),
-        outbox: Outbox::new(start.endpoints, start.credits),
+        outbox: Outbox::new(start.endpoints, start.credits, ready_max),
         mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
         sent: Mutex::default(),
         files: Mutex::default(),
-        // Enough to keep every thread at a file of its own, few enough that storage sees runs of one file.
-        permits: Monitor::new((2 * io_threads).min(OPEN_FILES_MAX)),
+        permits: Monitor::new(OPEN_FILES_MAX),
         postponed: Mutex::default(),
         pending: AtomicUsize::new(0),
         next_object: AtomicU64::new(1),
         next_file: Mutex::new(FileId(1)),
         counters: Counters::default(),
         fault: Fault::default(),
+        is_stopped: AtomicBool::new(false),
         spec: start.spec,
         settings: start.settings,
         roots: start.roots,
@@ -207,6 +205,11 @@ impl Source<'_> {
         matches!(self.roots[root_index as usize].what, RootKind::Name { follow: true, .. })
     }
 
+    /// The session is over: whoever waits for the peer need not any more.
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
     fn raise(&self, error: SessionError) {
         self.fault.raise(error, self);
     }
@@ -241,14 +244,16 @@ impl Source<'_> {
 
     /// Not for the comm thread. A session that is ending needs no more messages.
     fn say(&self, message: carrack_wire::message::Control) {
-        let _ = self.mail.post(Letter::Say(message.to_body()));
+        let _ = self.mail.post(message.to_body());
     }
 }
 
 impl Stop for Source<'_> {
     fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
         self.queue.close();
         self.room.close();
+        self.outbox.close();
         self.pool.close();
         self.permits.close();
         self.mail.close();

@@ -14,7 +14,7 @@ pub(super) enum Job {
     Bundle(Bundle, u32),
     /// Open this large file, announce it, and queue its cursor.
     Open { directory: Arc<Directory>, entry: Entry, attempts: u32 },
-    /// Read the next object of a file.
+    /// Read some of a file's objects, one after the other.
     Cursor(Arc<LargeFile>, FileCursor),
     /// Read this object (again); the number of times it was read before.
     Object(Arc<LargeFile>, ObjectExtent, u32),
@@ -72,14 +72,18 @@ impl Queue {
         self.items.put_back(target, job);
     }
 
-    /// The next thing to do. Of a cursor one object is cut, and the rest goes behind the others: objects of different
-    /// files travel interleaved (L1).
+    /// The next thing to do.
+    ///
+    /// A cursor goes to one thread for a while: neighbours in a file then follow each other on one stream, and no two
+    /// threads of the sink write to one file. Only when nothing else waits do several threads share a file: one
+    /// object is cut, and the cursor stays here.
     pub(super) fn take(&mut self) -> Option<(TargetId, Job)> {
         let (target, job) = self.items.take()?;
         let Job::Cursor(file, mut cursor) = job else { return Some((target, job)) };
-        let extent = if file.is_doomed() { None } else { cursor.next() };
-        let Some(extent) = extent else { return Some((target, Job::Cursor(file, cursor))) };
-        file.cut_one();
+        if !self.items.is_empty() {
+            return Some((target, Job::Cursor(file, cursor)));
+        }
+        let Some(extent) = file.cut(&mut cursor) else { return Some((target, Job::Cursor(file, cursor))) };
         let rest = cursor.peek_target().unwrap_or(target);
         self.items.put_back(rest, Job::Cursor(Arc::clone(&file), cursor));
         Some((target, Job::Object(file, extent, 0)))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_model::TargetId;
-use carrack_storage::StorageTarget;
+use carrack_storage::{Medium, StorageTarget};
 
 /// Grows while the scan runs; a host has few devices.
 pub(super) struct Targets {
@@ -31,6 +31,11 @@ impl Targets {
     /// The most I/O threads that any of them can use.
     pub(super) fn depth(&self) -> u32 {
         self.known().values().map(|target| target.depth).max().unwrap_or(1)
+    }
+
+    /// Whether all that are known are memory: reading them has no latency to hide.
+    pub(super) fn are_memory(&self) -> bool {
+        self.known().values().all(|target| target.medium == Medium::Memory)
     }
 
     /// Bytes of the objects that are cut on a target: what it prefers, but never more than a slot; both are powers
