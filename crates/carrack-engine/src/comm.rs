@@ -67,7 +67,11 @@ impl Comm<'_> {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        let error = self.fault.take().unwrap_or(error);
+        // A cut link is a consequence of what another thread may have seen first; anything else explains itself.
+        let error = match error {
+            SessionError::PeerGone => self.fault.take().unwrap_or(error),
+            error => error,
+        };
         let error = self.explained(error);
         if !matches!(error, SessionError::PeerGone | SessionError::PeerAborted { .. }) {
             self.link.queue_control(Control::Abort(error.to_message()).to_body());

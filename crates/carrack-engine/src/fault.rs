@@ -1,7 +1,6 @@
 //! The first error of a session, and how every thread of it learns of it.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::error::SessionError;
@@ -12,25 +11,39 @@ pub(crate) trait Stop: Sync {
     fn stop(&self);
 }
 
-/// Holds the first error; later ones are consequences.
+/// Holds the first error for whoever ends the session; later ones are consequences, also after it was taken.
 #[derive(Default)]
 pub(crate) struct Fault {
-    first: Mutex<Option<SessionError>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_raised: bool,
+    error: Option<SessionError>,
 }
 
 impl Fault {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps `error` if it is the first, and ends all waiting.
     pub(crate) fn raise(&self, error: SessionError, stop: &dyn Stop) {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        let mut state = self.state();
+        if !state.is_raised {
+            *state = State { is_raised: true, error: Some(error) };
+        }
+        drop(state);
         stop.stop();
     }
 
     pub(crate) fn is_raised(&self) -> bool {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.state().is_raised
     }
 
     pub(crate) fn take(&self) -> Option<SessionError> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.state().error.take()
     }
 
     /// Raises [`SessionError::Internal`] if the thread that holds it panics: nobody waits for a dead thread.
@@ -49,5 +62,25 @@ impl Drop for PanicWatch<'_> {
         if thread::panicking() {
             self.fault.raise(SessionError::Internal, self.stop);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl Stop for Nobody {
+        fn stop(&self) {}
+    }
+
+    #[test]
+    fn the_first_error_stays_the_first_when_taken() {
+        let fault = Fault::default();
+        fault.raise(SessionError::Interrupted, &Nobody);
+        assert!(fault.take().is_some_and(|error| error.is_interrupted()));
+        fault.raise(SessionError::PeerGone, &Nobody);
+        assert!(fault.take().is_none() && fault.is_raised());
     }
 }
