@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use carrack_model::{Event, FileId, ObjectId};
-use carrack_transport::{Incoming, Link, Patience, SendEndpoint, SendState};
+use carrack_transport::{Incoming, Link, Patience, SendState};
 use carrack_wire::message::{Control, Finish, ObjectsDone};
 use rustix::event::PollFlags;
 
 use super::Source;
 use super::large_file::{Doom, LargeFile, Step};
+use super::outbox::Numbered;
 use super::queue::{Job, Sent};
 use crate::comm::CommSide;
 use crate::counters::BothEnds;
@@ -27,7 +28,7 @@ const LINK_OBJECTS_MAX: usize = 4;
 pub(super) struct SourceComm<'a> {
     source: &'a Source<'a>,
     /// Endpoints on which objects leave that had to wait for credits.
-    driven: Vec<Box<dyn SendEndpoint>>,
+    driven: Vec<Numbered>,
     both: BothEnds,
     before: BothEnds,
     counters_due: Instant,
@@ -76,13 +77,13 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Sends on `endpoint`, and whatever else is ready for it, without waiting.
-    fn drive(&mut self, endpoint: Box<dyn SendEndpoint>) -> Result<(), SessionError> {
+    fn drive(&mut self, endpoint: Numbered) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
-        while endpoint.advance(Patience::None)? == SendState::Idle {
+        while endpoint.endpoint.advance(Patience::None)? == SendState::Idle {
             let Some((mut next, outgoing)) = self.source.outbox.next_for_comm(endpoint) else {
                 return Ok(());
             };
-            let refused = next.post(outgoing).is_err();
+            let refused = next.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             endpoint = next;
         }
@@ -94,7 +95,7 @@ impl<'a> SourceComm<'a> {
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
         let mut departure = self.source.outbox.credit(credits);
         while let Some((mut endpoint, outgoing)) = departure {
-            let refused = endpoint.post(outgoing).is_err();
+            let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;
             departure = self.source.outbox.departure_for_comm();
@@ -207,7 +208,7 @@ impl CommSide for SourceComm<'_> {
     }
 
     fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        self.driven.iter().map(|endpoint| (endpoint.readiness(), PollFlags::OUT)).collect()
+        self.driven.iter().map(|endpoint| (endpoint.endpoint.readiness(), PollFlags::OUT)).collect()
     }
 
     fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {

@@ -10,8 +10,19 @@ use std::collections::VecDeque;
 use carrack_machine::{Closed, Monitor};
 use carrack_transport::{Outgoing, SendEndpoint};
 
+/// An endpoint, and which of the session's it is.
+pub(super) struct Numbered {
+    number: usize,
+    pub(super) endpoint: Box<dyn SendEndpoint>,
+}
+
 /// An endpoint together with the object that it shall send.
-pub(super) type Departure = (Box<dyn SendEndpoint>, Outgoing);
+pub(super) type Departure = (Numbered, Outgoing);
+
+/// The endpoint that a thread drove last. It drives the same one again if that is free: what one thread reads then
+/// arrives on one stream, and is written by one thread.
+#[derive(Default)]
+pub(super) struct Home(Option<usize>);
 
 pub(super) struct Outbox {
     state: Monitor<State>,
@@ -23,7 +34,7 @@ struct State {
     ready: VecDeque<Outgoing>,
     /// Objects that may be ready before whoever brings more has to wait.
     ready_max: usize,
-    idle: Vec<Box<dyn SendEndpoint>>,
+    idle: Vec<Numbered>,
     /// Free slots that the sink has promised.
     credits: u64,
     /// No object follows.
@@ -34,7 +45,9 @@ impl Outbox {
     pub(super) fn new(endpoints: Vec<Box<dyn SendEndpoint>>, credits: u32, ready_max: usize) -> Outbox {
         let uses_link = endpoints.is_empty();
         let credits = credits.into();
-        let state = State { ready: VecDeque::new(), ready_max, idle: endpoints, credits, is_finished: false };
+        let numbered = |(number, endpoint)| Numbered { number, endpoint };
+        let idle = endpoints.into_iter().enumerate().map(numbered).collect();
+        let state = State { ready: VecDeque::new(), ready_max, idle, credits, is_finished: false };
         Outbox { state: Monitor::new(state), uses_link }
     }
 
@@ -43,35 +56,36 @@ impl Outbox {
     pub(super) fn bring(
         &self,
         outgoing: Outgoing,
+        home: &mut Home,
         wake_comm: impl FnOnce(),
     ) -> Result<Option<Departure>, Closed> {
         let outcome = self.state.with(|state| {
             state.ready.push_back(outgoing);
-            state.drive_or_go_on()
+            state.drive_or_go_on(home)
         });
         if self.uses_link {
             wake_comm();
         }
         match outcome {
             Some(outcome) => Ok(outcome),
-            None => self.state.take(State::drive_or_go_on),
+            None => self.state.take(|state| state.drive_or_go_on(home)),
         }
     }
 
     /// The driver's endpoint is free again: the next object for it, or the endpoint stays here.
-    pub(super) fn next_for(&self, endpoint: Box<dyn SendEndpoint>) -> Option<Departure> {
+    pub(super) fn next_for(&self, endpoint: Numbered) -> Option<Departure> {
         self.state.release(|state| {
             state.put_back(endpoint);
-            state.departure()
+            state.departure(&mut Home::default())
         })
     }
 
     /// The comm thread's endpoint is free again: I/O threads that wait for one go first.
-    pub(super) fn next_for_comm(&self, endpoint: Box<dyn SendEndpoint>) -> Option<Departure> {
+    pub(super) fn next_for_comm(&self, endpoint: Numbered) -> Option<Departure> {
         let leaves_it = self.state.waiter_count() > 0;
         self.state.release(|state| {
             state.put_back(endpoint);
-            if leaves_it { None } else { state.departure() }
+            if leaves_it { None } else { state.departure(&mut Home::default()) }
         })
     }
 
@@ -92,7 +106,7 @@ impl Outbox {
 
     /// What the comm thread shall drive next, if no I/O thread waits to.
     pub(super) fn departure_for_comm(&self) -> Option<Departure> {
-        self.state.try_take(State::departure)
+        self.state.try_take(|state| state.departure(&mut Home::default()))
     }
 
     /// Something to send over the link, if everything for it is there.
@@ -108,14 +122,14 @@ impl Outbox {
 
 impl State {
     /// What a thread that brought an object does next: drive, go on reading, or wait.
-    fn drive_or_go_on(&mut self) -> Option<Option<Departure>> {
-        match self.departure() {
+    fn drive_or_go_on(&mut self, home: &mut Home) -> Option<Option<Departure>> {
+        match self.departure(home) {
             None if self.ready.len() >= self.ready_max => None,
             outcome => Some(outcome),
         }
     }
 
-    fn put_back(&mut self, endpoint: Box<dyn SendEndpoint>) {
+    fn put_back(&mut self, endpoint: Numbered) {
         self.idle.push(endpoint);
         if self.is_finished {
             self.finish_idle();
@@ -125,16 +139,17 @@ impl State {
     fn finish_idle(&mut self) {
         for mut endpoint in self.idle.drain(..) {
             // A connection that is broken by now has done its work.
-            let _ = endpoint.finish();
+            let _ = endpoint.endpoint.finish();
         }
     }
 
-    fn departure(&mut self) -> Option<Departure> {
-        if self.idle.is_empty() {
-            return None;
-        }
+    fn departure(&mut self, home: &mut Home) -> Option<Departure> {
+        let last = self.idle.len().checked_sub(1)?;
         let outgoing = self.ready_object()?;
-        Some((self.idle.pop()?, outgoing))
+        let place = self.idle.iter().position(|idle| Some(idle.number) == home.0).unwrap_or(last);
+        let endpoint = self.idle.swap_remove(place);
+        home.0 = Some(endpoint.number);
+        Some((endpoint, outgoing))
     }
 
     fn ready_object(&mut self) -> Option<Outgoing> {

@@ -14,7 +14,7 @@ use carrack_wire::message::{Control, OpenFile};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter};
 
 use super::large_file::{Doom, LargeFile};
-use super::outbox::Departure;
+use super::outbox::{Departure, Home};
 use super::queue::{Job, Sent};
 use super::{Source, bundle_filling};
 use crate::check::{bundle_check, object_check};
@@ -30,7 +30,7 @@ const RUN_OBJECTS: usize = 16;
 
 /// Works until the session ends.
 pub(super) fn run(source: &Source<'_>) {
-    let mut reader = Reader { source, table: Vec::new() };
+    let mut reader = Reader { source, table: Vec::new(), home: Home::default() };
     loop {
         let taken = source.counters.time(Stage::Idle, || source.queue.take(|queue| queue.take()));
         let Ok((target, job)) = taken else { return };
@@ -52,6 +52,7 @@ struct Reader<'a> {
     source: &'a Source<'a>,
     /// The entry table of the bundle in the making.
     table: Vec<u8>,
+    home: Home,
 }
 
 impl Reader<'_> {
@@ -81,10 +82,10 @@ impl Reader<'_> {
     }
 
     /// Sends an object, or leaves it to whoever drives an endpoint next.
-    fn post(&self, header: FrameHeader, slot: Slot, sent: Sent) -> Result<(), SessionError> {
+    fn post(&mut self, header: FrameHeader, slot: Slot, sent: Sent) -> Result<(), SessionError> {
         self.source.sent().insert(header.object, sent);
         let source = self.source;
-        let bring = || source.outbox.bring(Outgoing { header, slot }, || source.mail.wake());
+        let bring = || source.outbox.bring(Outgoing { header, slot }, &mut self.home, || source.mail.wake());
         let brought = source.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
         source.counters.time(Stage::Network, || self.drive(departure))
@@ -95,9 +96,9 @@ impl Reader<'_> {
     fn drive(&self, mut departure: Option<Departure>) -> Result<(), SessionError> {
         while let Some((mut endpoint, outgoing)) = departure {
             // An idle endpoint takes an object; that is what idle means.
-            let refused = endpoint.post(outgoing).is_err();
+            let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
-            while endpoint.advance(Patience::Brief)? == SendState::Busy {
+            while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
                 if self.source.is_stopped() {
                     return Ok(());
                 }
@@ -192,7 +193,7 @@ impl Reader<'_> {
 
     /// Reads and sends neighbouring objects, then lets others have the file.
     fn run_of_objects(
-        &self,
+        &mut self,
         target: TargetId,
         file: &Arc<LargeFile>,
         mut cursor: FileCursor,
@@ -210,7 +211,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn object(&self, file: Arc<LargeFile>, extent: ObjectExtent, attempts: u32) -> Result<(), SessionError> {
+    fn object(
+        &mut self,
+        file: Arc<LargeFile>,
+        extent: ObjectExtent,
+        attempts: u32,
+    ) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
         let source = self.source;
         let check = match source.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot)) {
