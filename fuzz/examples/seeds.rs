@@ -11,7 +11,7 @@ use carrack_engine::Role;
 use carrack_fuzz::far_end::Ground;
 use carrack_journal::{FileDigest, subtrees};
 use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
-use carrack_wire::auth::{Challenge, Response, SessionKey};
+use carrack_wire::auth::{Challenge, Response, SessionKey, StreamPlace};
 use carrack_wire::message::*;
 use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
 
@@ -217,7 +217,7 @@ fn welcome() -> Welcome {
 
 fn auth() {
     let (key, challenge) = (SessionKey::new([7; 32]), Challenge { nonce: [1; 32] });
-    let other = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], 5);
+    let other = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], StreamPlace { number: 5, count: 8 });
     for (name, place, change) in
         [("changed_nonce", 3, 1), ("changed_reserved", 36, 255), ("changed_proof", 71, 128)]
     {

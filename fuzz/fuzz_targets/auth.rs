@@ -4,8 +4,8 @@
 
 use carrack_fuzz::Input;
 use carrack_wire::auth::{
-    AuthError, CHALLENGE_BYTES, Challenge, RESPONSE_BYTES, Response, SessionKey, listener_proof,
-    verify_listener,
+    AuthError, CHALLENGE_BYTES, Challenge, RESPONSE_BYTES, Response, SessionKey, StreamPlace,
+    listener_proof, verify_listener,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -23,7 +23,10 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     assert_eq!(Challenge::decode(&challenge.encode()), Ok(challenge));
     assert_eq!(Response::verify(&guess, &key, &challenge), Err(AuthError::WrongProof));
 
-    let stream = u16::from_le_bytes([guess[32], guess[33]]);
+    let stream = StreamPlace {
+        number: u16::from_le_bytes([guess[32], guess[33]]),
+        count: u16::from_le_bytes([guess[34], guess[35]]),
+    };
     let ours = Response::new(&key, &challenge, nonce, stream);
     assert_eq!(Response::verify(&ours.encode(), &key, &challenge), Ok(ours));
     let proof = listener_proof(&key, &challenge, &ours);
@@ -34,7 +37,7 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let place = usize::from(place) % RESPONSE_BYTES;
     let mut changed = ours.encode();
     changed[place] ^= change;
-    let is_same = change == 0 || (34..40).contains(&place);
+    let is_same = change == 0 || (36..40).contains(&place);
     assert_eq!(Response::verify(&changed, &key, &challenge).is_ok(), is_same);
 
     // Neither the key nor the challenge can.

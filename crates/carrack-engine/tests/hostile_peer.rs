@@ -813,7 +813,6 @@ fn greetings_that_lie_are_refused() {
         with(&|spec| spec.slot_bytes = 0),
         with(&|spec| spec.slot_bytes = u32::MAX),
         with(&|spec| spec.slot_bytes = SLOT as u32 + 1),
-        with(&|spec| spec.streams = 0),
         with(&|spec| spec.streams = u32::MAX),
         with(&|spec| spec.checksum = 9),
         with(&|spec| spec.dial_from = 9),

@@ -39,7 +39,7 @@ pub struct TransferSpec {
     pub report_digests: bool,
     /// Size of a slot in bytes, a multiple of 4,096: no object is larger.
     pub slot_bytes: u32,
-    /// Data connections.
+    /// Data connections; 0 to choose by the path's round trip.
     pub streams: u16,
     /// Which end dials them.
     pub dial_from: DialFrom,
@@ -53,7 +53,7 @@ impl Default for TransferSpec {
             checksum: Checksum::default(),
             report_digests: false,
             slot_bytes: crate::limits::SLOT_BYTES_DEFAULT as u32,
-            streams: 2,
+            streams: 0,
             dial_from: DialFrom::default(),
         }
     }

@@ -7,11 +7,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carrack_model::limits::{STREAMS_FAR, STREAMS_NEAR};
 use carrack_wire::auth::{
-    AuthError, CHALLENGE_BYTES, Challenge, RESPONSE_BYTES, Response, SessionKey, listener_proof,
+    AuthError, CHALLENGE_BYTES, Challenge, RESPONSE_BYTES, Response, SessionKey, StreamPlace, listener_proof,
     verify_listener,
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,7 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::link::to_timespec;
-use crate::tcp::prepare_stream;
+use crate::tcp::{NEAR_RTT, prepare_stream};
 
 /// Strangers that may be answering their challenge at the same time; beyond it the oldest is closed.
 const PENDING_MAX: usize = 128;
@@ -63,6 +65,8 @@ pub struct Listener {
     key: SessionKey,
     pending: Vec<Pending>,
     streams: Vec<Option<TcpStream>>,
+    /// How many streams the dialer makes; it tells with the first.
+    count: Option<u16>,
 }
 
 /// A connection that has its challenge and owes the answer.
@@ -76,20 +80,21 @@ struct Pending {
 
 enum Answer {
     Owed,
-    Proven(u16),
+    Proven(StreamPlace),
     Wrong,
 }
 
 impl Listener {
-    /// Opens a port, over IPv6 and IPv4 alike where the system has both, for `stream_count` streams.
+    /// Opens a port, over IPv6 and IPv4 alike where the system has both, for `stream_count` streams (0: as many as the
+    /// dialer chooses).
     pub fn open(ports: &PortRange, key: SessionKey, stream_count: u16) -> io::Result<Listener> {
         let listener = match ports {
             None => bind(0)?,
             Some(range) => bind_within(range.clone())?,
         };
         listener.set_nonblocking(true)?;
-        let streams = (0..stream_count).map(|_| None).collect();
-        Ok(Listener { listener, key, pending: Vec::new(), streams })
+        let streams = (0..most_streams(stream_count)).map(|_| None).collect();
+        Ok(Listener { listener, key, pending: Vec::new(), streams, count: None })
     }
 
     /// The port.
@@ -97,9 +102,10 @@ impl Listener {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Whether every stream stands.
+    /// Whether every stream stands that the dialer makes.
     pub fn is_complete(&self) -> bool {
-        self.streams.iter().all(Option::is_some)
+        let standing = self.streams.iter().flatten().count();
+        self.count.is_some_and(|count| standing == usize::from(count))
     }
 
     /// Serves whoever connects until every stream stands, `also` is readable, or `deadline` is reached, and while
@@ -172,19 +178,23 @@ impl Listener {
         for mut pending in std::mem::take(&mut self.pending) {
             match pending.hear(&self.key) {
                 Answer::Owed => self.pending.push(pending),
-                Answer::Proven(stream) => self.admit(pending, stream),
+                Answer::Proven(place) => self.admit(pending, place),
                 Answer::Wrong => {}
             }
         }
     }
 
-    fn admit(&mut self, mut pending: Pending, stream: u16) {
-        let Some(place @ None) = self.streams.get_mut(usize::from(stream)) else { return };
+    fn admit(&mut self, mut pending: Pending, place: StreamPlace) {
+        // The first stream's word on their number holds for all.
+        if *self.count.get_or_insert(place.count) != place.count || place.number >= place.count {
+            return;
+        }
+        let Some(free @ None) = self.streams.get_mut(usize::from(place.number)) else { return };
         let Ok(response) = Response::verify(&pending.answer, &self.key, &pending.challenge) else { return };
         let proof = listener_proof(&self.key, &pending.challenge, &response);
         let rtt = pending.since.elapsed();
         if pending.stream.write_all(&proof).is_ok() && prepare_stream(&pending.stream, rtt).is_ok() {
-            *place = Some(pending.stream);
+            *free = Some(pending.stream);
         }
     }
 }
@@ -203,7 +213,7 @@ impl Pending {
             }
         }
         match Response::verify(&self.answer, key, &self.challenge) {
-            Ok(response) => Answer::Proven(response.stream),
+            Ok(response) => Answer::Proven(response.place),
             Err(_) => Answer::Wrong,
         }
     }
@@ -236,7 +246,7 @@ fn bind_within(range: RangeInclusive<u16>) -> io::Result<TcpListener> {
     Err(last)
 }
 
-/// Dials `stream_count` streams to the first of `addresses` that answers with the right proof; goes on to the next
+/// Dials `stream_count` streams (0: by the path's round trip) to the first of `addresses` that answers with the right proof; goes on to the next
 /// one only while `go_on` says so.
 pub fn dial(
     addresses: &[SocketAddr],
@@ -254,35 +264,60 @@ pub fn dial(
     Err(problem)
 }
 
-/// All streams at once: on a long path one after the other would cost two round trips each.
+/// All streams at once: on a long path one after the other would cost two round trips each. Where the number is open,
+/// the first connection that stands shows how long the path is, and what is too much is closed again.
 fn dial_all(address: SocketAddr, key: &SessionKey, stream_count: u16) -> Result<Vec<TcpStream>, DialError> {
+    let count = OnceLock::new();
+    if stream_count > 0 {
+        let _ = count.set(stream_count);
+    }
     thread::scope(|scope| {
-        let dial = |stream| scope.spawn(move || dial_one(address, key, stream));
-        let dialling: Vec<_> = (0..stream_count).map(dial).collect();
+        let dial = |number| {
+            let count = &count;
+            scope.spawn(move || dial_one(address, key, number, count))
+        };
+        let dialling: Vec<_> = (0..most_streams(stream_count)).map(dial).collect();
         let failed = || DialError::Unreachable(address, ErrorKind::Other.into());
-        dialling.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
+        let dialled = dialling.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed())));
+        dialled.filter_map(Result::transpose).collect()
     })
 }
 
-fn dial_one(address: SocketAddr, key: &SessionKey, number: u16) -> Result<TcpStream, DialError> {
+/// The most streams that a number from the specification can become.
+fn most_streams(stream_count: u16) -> u16 {
+    if stream_count == 0 { STREAMS_FAR } else { stream_count }
+}
+
+/// Nothing if this stream is one too many.
+fn dial_one(
+    address: SocketAddr,
+    key: &SessionKey,
+    number: u16,
+    count: &OnceLock<u16>,
+) -> Result<Option<TcpStream>, DialError> {
     let unreachable = |error| DialError::Unreachable(address, error);
     let stranger = |error| DialError::Stranger(address, error);
     let began = Instant::now();
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(unreachable)?;
     let rtt = began.elapsed();
+    let count = *count.get_or_init(|| if rtt < NEAR_RTT { STREAMS_NEAR } else { STREAMS_FAR });
+    if number >= count {
+        return Ok(None);
+    }
     stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
 
     let mut challenge = [0; CHALLENGE_BYTES];
     stream.read_exact(&mut challenge).map_err(unreachable)?;
     let challenge = Challenge::decode(&challenge).map_err(stranger)?;
-    let response = Response::new(key, &challenge, random().map_err(unreachable)?, number);
+    let nonce = random().map_err(unreachable)?;
+    let response = Response::new(key, &challenge, nonce, StreamPlace { number, count });
     stream.write_all(&response.encode()).map_err(unreachable)?;
     let mut proof = [0; 32];
     stream.read_exact(&mut proof).map_err(unreachable)?;
     verify_listener(&proof, key, &challenge, &response).map_err(stranger)?;
     prepare_stream(&stream, rtt).map_err(unreachable)?;
-    Ok(stream)
+    Ok(Some(stream))
 }
 
 /// Addresses of this host that another one may reach: global ones before private, link-local and loopback left out.
@@ -364,6 +399,15 @@ mod tests {
             Err(DialError::Stranger(_, AuthError::WrongProof))
         ));
         answering.join().unwrap();
+    }
+
+    #[test]
+    fn a_near_path_gets_few_streams() {
+        let listener = Listener::open(&None, key(), 0).unwrap();
+        let port = listener.port().unwrap();
+        let serving = serve(listener);
+        let dialled = dial(&[loopback(port)], &key(), 0, &|| true).unwrap();
+        assert_eq!((dialled.len(), serving.join().unwrap().len()), (2, 2));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 
 /// Below this round-trip time the path is a machine or a building: no pacing is needed there, and BBR's costs a third
 /// of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
-const NEAR_RTT: Duration = Duration::from_millis(1);
+pub(crate) const NEAR_RTT: Duration = Duration::from_millis(1);
 
 /// Makes an authenticated connection ready for objects; `rtt` was seen during its handshake.
 pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {

@@ -39,9 +39,15 @@ impl SessionKey {
         &self.0
     }
 
-    fn prove(&self, side: &[u8], challenge: &Challenge, nonce: &[u8; 32], stream: u16) -> blake3::Hash {
+    fn prove(
+        &self,
+        side: &[u8],
+        challenge: &Challenge,
+        nonce: &[u8; 32],
+        place: StreamPlace,
+    ) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(side).update(&challenge.nonce).update(nonce).update(&stream.to_le_bytes());
+        hasher.update(side).update(&challenge.nonce).update(nonce).update(&place.encode());
         hasher.finalize()
     }
 }
@@ -83,28 +89,44 @@ impl Challenge {
     }
 }
 
+/// Which of the session's streams a connection is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamPlace {
+    /// From 0.
+    pub number: u16,
+    /// How many streams the dialer makes in all.
+    pub count: u16,
+}
+
+impl StreamPlace {
+    fn encode(self) -> [u8; 4] {
+        let ([a, b], [c, d]) = (self.number.to_le_bytes(), self.count.to_le_bytes());
+        [a, b, c, d]
+    }
+}
+
 /// The dialer's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// Fresh random bytes.
     pub nonce: [u8; 32],
-    /// Which of the session's streams this connection is to be.
-    pub stream: u16,
+    /// Which stream this is.
+    pub place: StreamPlace,
     proof: [u8; 32],
 }
 
 impl Response {
     /// Answers `challenge`.
-    pub fn new(key: &SessionKey, challenge: &Challenge, nonce: [u8; 32], stream: u16) -> Response {
-        let proof = *key.prove(DIALER, challenge, &nonce, stream).as_bytes();
-        Response { nonce, stream, proof }
+    pub fn new(key: &SessionKey, challenge: &Challenge, nonce: [u8; 32], place: StreamPlace) -> Response {
+        let proof = *key.prove(DIALER, challenge, &nonce, place).as_bytes();
+        Response { nonce, place, proof }
     }
 
     /// The bytes.
     pub fn encode(&self) -> [u8; RESPONSE_BYTES] {
         let mut bytes = [0; RESPONSE_BYTES];
         bytes[..32].copy_from_slice(&self.nonce);
-        bytes[32..34].copy_from_slice(&self.stream.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.place.encode());
         bytes[40..].copy_from_slice(&self.proof);
         bytes
     }
@@ -116,18 +138,21 @@ impl Response {
         challenge: &Challenge,
     ) -> Result<Response, AuthError> {
         let nonce = first32(bytes);
-        let stream = u16::from_le_bytes([bytes[32], bytes[33]]);
+        let place = StreamPlace {
+            number: u16::from_le_bytes([bytes[32], bytes[33]]),
+            count: u16::from_le_bytes([bytes[34], bytes[35]]),
+        };
         let proof = first32(&bytes[40..]);
-        if key.prove(DIALER, challenge, &nonce, stream) != proof {
+        if key.prove(DIALER, challenge, &nonce, place) != proof {
             return Err(AuthError::WrongProof);
         }
-        Ok(Response { nonce, stream, proof })
+        Ok(Response { nonce, place, proof })
     }
 }
 
 /// The listener's last message: its own proof.
 pub fn listener_proof(key: &SessionKey, challenge: &Challenge, response: &Response) -> [u8; 32] {
-    *key.prove(LISTENER, challenge, &response.nonce, response.stream).as_bytes()
+    *key.prove(LISTENER, challenge, &response.nonce, response.place).as_bytes()
 }
 
 /// Checks the listener's proof in constant time.
@@ -137,7 +162,7 @@ pub fn verify_listener(
     challenge: &Challenge,
     response: &Response,
 ) -> Result<(), AuthError> {
-    if key.prove(LISTENER, challenge, &response.nonce, response.stream) != *proof {
+    if key.prove(LISTENER, challenge, &response.nonce, response.place) != *proof {
         return Err(AuthError::WrongProof);
     }
     Ok(())
@@ -153,13 +178,15 @@ fn first32(bytes: &[u8]) -> [u8; 32] {
 mod tests {
     use super::*;
 
+    const PLACE: StreamPlace = StreamPlace { number: 5, count: 8 };
+
     #[test]
     fn both_ends_prove_the_key() {
         let key = SessionKey::new([7; 32]);
         let challenge = Challenge::decode(&Challenge { nonce: [1; 32] }.encode()).unwrap();
-        let sent = Response::new(&key, &challenge, [2; 32], 5);
+        let sent = Response::new(&key, &challenge, [2; 32], PLACE);
         let seen = Response::verify(&sent.encode(), &key, &challenge).unwrap();
-        assert_eq!(seen.stream, 5);
+        assert_eq!(seen.place, PLACE);
         let proof = listener_proof(&key, &challenge, &seen);
         assert_eq!(verify_listener(&proof, &key, &challenge, &sent), Ok(()));
     }
@@ -168,14 +195,16 @@ mod tests {
     fn a_stranger_proves_nothing() {
         let key = SessionKey::new([7; 32]);
         let challenge = Challenge { nonce: [1; 32] };
-        let stranger = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], 0);
+        let stranger = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], PLACE);
         assert_eq!(Response::verify(&stranger.encode(), &key, &challenge), Err(AuthError::WrongProof));
-        let replayed = Response::new(&key, &Challenge { nonce: [9; 32] }, [2; 32], 0);
+        let replayed = Response::new(&key, &Challenge { nonce: [9; 32] }, [2; 32], PLACE);
         assert_eq!(Response::verify(&replayed.encode(), &key, &challenge), Err(AuthError::WrongProof));
-        let ours = Response::new(&key, &challenge, [2; 32], 0);
-        let mut other_stream = ours.encode();
-        other_stream[32] = 1;
-        assert_eq!(Response::verify(&other_stream, &key, &challenge), Err(AuthError::WrongProof));
+        let ours = Response::new(&key, &challenge, [2; 32], PLACE);
+        for at in [32, 34] {
+            let mut other_place = ours.encode();
+            other_place[at] ^= 1;
+            assert_eq!(Response::verify(&other_place, &key, &challenge), Err(AuthError::WrongProof));
+        }
         assert_eq!(verify_listener(&ours.proof, &key, &challenge, &ours), Err(AuthError::WrongProof));
         assert_eq!(Challenge::decode(&[0; CHALLENGE_BYTES]), Err(AuthError::NotCarrack));
     }

@@ -175,7 +175,7 @@ pub struct Spec {
     /// Bytes of a slot.
     #[prost(uint32, tag = "5")]
     pub slot_bytes: u32,
-    /// Data connections.
+    /// Data connections; 0: the end that dials chooses.
     #[prost(uint32, tag = "6")]
     pub streams: u32,
     /// 0 either, 1 the source dials, 2 the sink.

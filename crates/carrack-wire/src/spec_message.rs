@@ -35,7 +35,7 @@ impl TryFrom<&Spec> for TransferSpec {
         if !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&slot_bytes) || !slot_bytes.is_power_of_two() {
             return Err(MessageError::OutOfRange("the slot size"));
         }
-        if message.streams == 0 || message.streams > STREAMS_MAX as u32 {
+        if message.streams > STREAMS_MAX as u32 {
             return Err(MessageError::OutOfRange("the number of streams"));
         }
         if message.report_digests && message.checksum != 2 {
@@ -81,7 +81,6 @@ mod tests {
             Spec { slot_bytes: 0, ..good.clone() },
             Spec { slot_bytes: 1 << 30, ..good.clone() },
             Spec { slot_bytes: (1 << 20) + 1, ..good.clone() },
-            Spec { streams: 0, ..good.clone() },
             Spec { streams: 1000, ..good.clone() },
             Spec { checksum: 3, ..good.clone() },
             Spec { dial_from: 3, ..good.clone() },

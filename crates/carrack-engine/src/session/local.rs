@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+use carrack_model::limits::STREAMS_NEAR;
 use carrack_model::{Event, TransferSpec};
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -87,7 +88,8 @@ type Endpoints = (Vec<Box<dyn SendEndpoint>>, Vec<Box<dyn ReceiveEndpoint>>);
 
 fn local_endpoints(spec: &TransferSpec) -> Result<Endpoints, SessionError> {
     let mut endpoints: Endpoints = Default::default();
-    for _ in 0..spec.streams {
+    let stream_count = if spec.streams == 0 { STREAMS_NEAR } else { spec.streams };
+    for _ in 0..stream_count {
         let (sender, receiver) = loopback_pair().map_err(SessionError::local("connecting both ends"))?;
         endpoints.0.push(Box::new(sender));
         endpoints.1.push(Box::new(receiver));

@@ -89,9 +89,9 @@ pub struct CpArgs {
     #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
     connect_from: DialName,
 
-    /// Data connections, 1 to 64
+    /// Data connections, up to 64; 0: 2 on a near path, 8 where a round trip takes 1 ms or more
     #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
-          value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX as i64), help_heading = TUNING)]
+          value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
     streams: u16,
 
     /// Memory for data in flight at each end; at least 4 objects
@@ -309,7 +309,6 @@ mod tests {
     fn nonsense_is_refused() {
         for words in [
             &[][..],
-            &["--streams", "0", "a", "b"],
             &["--streams", "65", "a", "b"],
             &["--io-threads", "257", "a", "b"],
             &["--object-size", "3MiB", "a", "b"],
@@ -337,7 +336,14 @@ mod tests {
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         let object = format!("{} to {}", SLOT_BYTES_MIN >> 10, SLOT_BYTES_MAX >> 20);
         assert_eq!(object, "128 to 64");
-        for words in ["128KiB to 64MiB", "1 to 64", "up to 256", "CARRACK_SSH", "tree/ host:data", "130"] {
+        for words in [
+            "128KiB to 64MiB",
+            "up to 64; 0: 2 on a near path, 8",
+            "up to 256",
+            "CARRACK_SSH",
+            "tree/ host:data",
+            "130",
+        ] {
             assert!(help.contains(words), "{words}:\n{help}");
         }
     }
