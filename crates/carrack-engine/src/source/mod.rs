@@ -156,8 +156,9 @@ impl Source<'_> {
         abort: &Abort,
         both: &mut BothEnds,
     ) -> Result<(), SessionError> {
-        let io_threads =
-            if self.spec.dry_run { 0 } else { self.settings.io_thread_count(self.targets.depth()) };
+        // At least one for each stream: whoever sends stays with its stream until the object is out.
+        let wanted = self.settings.io_thread_count(self.targets.depth()).max(self.outbox.endpoint_count);
+        let io_threads = if self.spec.dry_run { 0 } else { wanted };
         thread::scope(|scope| {
             let _watch = self.fault.watch(self);
             scope.spawn(|| {

@@ -26,8 +26,8 @@ pub(super) struct Home(Option<usize>);
 
 pub(super) struct Outbox {
     state: Monitor<State>,
-    /// There are no data endpoints: the comm thread sends everything over the link.
-    pub(super) uses_link: bool,
+    /// Without data endpoints the comm thread sends everything over the link.
+    pub(super) endpoint_count: usize,
 }
 
 struct State {
@@ -43,12 +43,12 @@ struct State {
 
 impl Outbox {
     pub(super) fn new(endpoints: Vec<Box<dyn SendEndpoint>>, credits: u32, ready_max: usize) -> Outbox {
-        let uses_link = endpoints.is_empty();
+        let endpoint_count = endpoints.len();
         let credits = credits.into();
         let numbered = |(number, endpoint)| Numbered { number, endpoint };
         let idle = endpoints.into_iter().enumerate().map(numbered).collect();
         let state = State { ready: VecDeque::new(), ready_max, idle, credits, is_finished: false };
-        Outbox { state: Monitor::new(state), uses_link }
+        Outbox { state: Monitor::new(state), endpoint_count }
     }
 
     /// Puts an object behind those that are ready; returns what the caller shall drive. Waits while too many are
@@ -63,7 +63,7 @@ impl Outbox {
             state.ready.push_back(outgoing);
             state.drive_or_go_on(home)
         });
-        if self.uses_link {
+        if self.endpoint_count == 0 {
             wake_comm();
         }
         match outcome {

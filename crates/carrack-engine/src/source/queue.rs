@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use carrack_model::{Directory, Entry, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent, TargetQueues};
-use carrack_storage::StorageTarget;
+use carrack_storage::{Medium, StorageTarget};
 
 use super::large_file::{LargeFile, Step};
 
@@ -54,16 +54,17 @@ impl Job {
 
 impl Queue {
     pub(super) fn new(targets: &[StorageTarget]) -> Queue {
-        let mut items = TargetQueues::new(usize::MAX);
-        for target in targets {
-            items.set_depth(target.id, target.depth);
-        }
-        Queue { items }
+        let items = TargetQueues::new(usize::MAX);
+        let mut queue = Queue { items };
+        targets.iter().for_each(|target| queue.add_target(target));
+        queue
     }
 
-    /// A target that the scan came across.
+    /// A target that the scan came across. Memory can't be flooded: there the number of threads is the only bound, as
+    /// each of them may be sending for long.
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
-        self.items.set_depth(target.id, target.depth);
+        let depth = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
+        self.items.set_depth(target.id, depth);
     }
 
     /// Puts work behind what waits. What comes from the scan has waited for room before; what comes from other work
