@@ -2,6 +2,7 @@
 #![no_main]
 
 use carrack_model::TransferSpec;
+use carrack_model::limits::STREAMS_MAX;
 use carrack_wire::decode_section;
 use carrack_wire::message::{Control, Spec};
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         Control::Hello(hello) => {
             let Some(message) = hello.spec else { return };
             let Ok(spec) = TransferSpec::try_from(&message) else { return };
-            assert!(spec.slot_bytes.is_power_of_two() && spec.streams > 0);
+            assert!(spec.slot_bytes.is_power_of_two() && usize::from(spec.streams) <= STREAMS_MAX);
             assert_eq!(Spec::from(&spec), message);
         }
         Control::OpenFile(open) => {
