@@ -10,6 +10,18 @@ pub trait Observer: Send + Sync {
     fn event(&self, event: &Event);
 }
 
+/// To the observer if this end has one, else with `say` to the end that has.
+pub(crate) fn deliver(event: Event, observer: Option<&dyn Observer>, say: impl FnOnce(Control)) {
+    match observer {
+        Some(observer) => observer.event(&event),
+        None => {
+            if let Some(message) = to_message(event) {
+                say(message);
+            }
+        }
+    }
+}
+
 /// An event as a message to the end that the user started; nothing if it stays here.
 pub(crate) fn to_message(event: Event) -> Option<Control> {
     Some(match event {

@@ -9,7 +9,7 @@ use carrack_storage::{Identity, Root};
 use carrack_wire::message::SinkState;
 
 use super::place::{DestinationFacts, PlaceRoot, Standing};
-use super::typed::{ends_with_slash, last_name};
+use super::typed::{ends_with_slash, last_name, parent};
 use crate::error::SessionError;
 
 /// Where the user wants the data.
@@ -126,14 +126,6 @@ impl SinkFacts {
 /// The same for two processes exactly if they run under one kernel; nothing if that can't be told.
 fn host_identity() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => path,
-    }
 }
 
 fn unusable(path: &Path, error: &io::Error) -> SessionError {

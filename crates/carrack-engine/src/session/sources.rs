@@ -13,7 +13,7 @@ use carrack_storage::{Identity, Root, RootKind, ScanRoot};
 
 use super::destination::SinkFacts;
 use super::place::{PlaceRoot, Placement, SourceFacts, place};
-use super::typed::{ends_with_slash, last_name};
+use super::typed::{ends_with_slash, last_name, parent};
 use crate::error::SessionError;
 
 /// Sources that are named when none of them can be copied.
@@ -161,13 +161,6 @@ impl Found {
         }
         let holder = Root::open(parent(&self.path)).map_err(|error| failure(&self.path, &error))?;
         Ok(sink.ancestors_here.first() == Some(&holder.identity()) && path.as_bytes() == self.facts.name)
-    }
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
     }
 }
 

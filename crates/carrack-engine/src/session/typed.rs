@@ -19,6 +19,15 @@ pub(crate) fn last_name(path: &Path) -> Option<&[u8]> {
     }
 }
 
+/// The directory that holds what `path` names; `/` holds itself.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

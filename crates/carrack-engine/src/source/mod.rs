@@ -40,7 +40,7 @@ use crate::counters::{BothEnds, Counters};
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
 use crate::mailbox::Mailbox;
-use crate::report::{Observer, to_message};
+use crate::report::{Observer, deliver};
 use crate::settings::Settings;
 use large_file::LargeFile;
 use outbox::Outbox;
@@ -233,14 +233,7 @@ impl Source<'_> {
 
     /// To the user, at whichever end that is. Not for the comm thread.
     fn report(&self, event: Event) {
-        match self.observer {
-            Some(observer) => observer.event(&event),
-            None => {
-                if let Some(message) = to_message(event) {
-                    self.say(message);
-                }
-            }
-        }
+        deliver(event, self.observer, |message| self.say(message));
     }
 
     /// Not for the comm thread. A session that is ending needs no more messages.
