@@ -19,6 +19,9 @@ use crate::fault::Fault;
 /// A peer that has nothing to say says so this often.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// How often counters travel and progress is reported.
+pub(crate) const COUNTERS_EVERY: Duration = Duration::from_millis(500);
+
 /// How long a failing session waits for the other end's reason.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 

@@ -13,13 +13,10 @@ use rustix::event::PollFlags;
 use super::inbox::Task;
 use super::sink_file::SinkFile;
 use super::{Letter, Sink};
-use crate::comm::CommSide;
+use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::report::to_event;
-
-/// How often counters travel and progress is reported.
-const COUNTERS_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a single answer waits for company: short against any network's round trip, long against an object's
 /// 0.1 ms, so that a fast transfer takes a message for many objects.
@@ -71,7 +68,7 @@ impl<'a> SinkComm<'a> {
 
     /// Answers go out together, a moment after the first. What was said before an object was answered goes out before
     /// the answer: so the answers are taken first and the letters read then.
-    fn answer(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
+    fn answer(&mut self, link: &mut Link, now: Instant) {
         let mut answers = self.sink.answers();
         let count = answers.written.len() + answers.corrupt.len();
         let is_due = count >= self.sink.answers_at_once || self.answers_due.is_some_and(|due| now >= due);
@@ -86,7 +83,6 @@ impl<'a> SinkComm<'a> {
             let done = ObjectsDone { written: answers.written, corrupt: answers.corrupt };
             link.queue_control(Control::ObjectsDone(done).to_body());
         }
-        Ok(())
     }
 
     fn read_mail(&mut self, link: &mut Link) {
@@ -144,7 +140,7 @@ impl<'a> SinkComm<'a> {
 
 impl CommSide for SinkComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
-        self.answer(link, now)?;
+        self.answer(link, now);
         self.exchange_counters(link, now);
         Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
     }

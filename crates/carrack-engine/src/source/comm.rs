@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use carrack_model::{Event, FileId, ObjectId};
 use carrack_transport::{Incoming, Link, Patience, SendState};
@@ -14,13 +14,10 @@ use super::Source;
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
 use super::queue::{Job, Sent};
-use crate::comm::CommSide;
+use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::report::to_event;
-
-/// How often counters travel and progress is reported.
-const COUNTERS_EVERY: Duration = Duration::from_millis(500);
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
