@@ -6,12 +6,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use carrack_engine::Role;
 use carrack_fuzz::far_end::Ground;
 use carrack_journal::{FileDigest, subtrees};
 use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
-use carrack_wire::auth::{Challenge, Response, SessionKey, StreamPlace};
+use carrack_wire::auth::{ListenerNonce, Response, SessionKey, StreamPlace};
 use carrack_wire::message::*;
 use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
 
@@ -30,8 +31,8 @@ fn main() {
     }
 
     write("preamble", "ours", &[&Preamble::OURS.encode()]);
-    write("preamble", "greeting", &[b"Welcome!\r\n", &Preamble { version_min: 1, version_max: 3 }.encode()]);
-    write("preamble", "future", &[&Preamble { version_min: 2, version_max: 9 }.encode()]);
+    write("preamble", "greeting", &[b"Welcome!\r\n", &Preamble { version_min: 1, version_max: 4 }.encode()]);
+    write("preamble", "future", &[&Preamble { version_min: 3, version_max: 9 }.encode()]);
 
     auth();
 
@@ -154,7 +155,7 @@ fn sink_state() -> SinkState {
 }
 
 fn listening() -> Listening {
-    Listening { port: 50_000, addresses: vec!["192.0.2.1".into(), "2001:db8::1".into()] }
+    Listening { port: 50_000, addresses: vec!["192.0.2.1".into(), "2001:db8::1".into()], nonce: vec![1; 32] }
 }
 
 fn counters() -> Counters {
@@ -187,7 +188,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("refuse", Control::Refuse(refuse.clone())),
         ("place", Control::Place(Place { root: 1 })),
         ("dial", Control::Dial(listening())),
-        ("dialled", Control::Dialled(Dialled { streams: 0, problem: "refused".into() })),
+        ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
         ("open_file", Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30) })),
         ("commit_file", Control::CommitFile(file)),
         ("abandon_file", Control::AbandonFile(file)),
@@ -199,7 +200,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("counters", Control::Counters(counters())),
         ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
         ("would_copy", Control::WouldCopy(WouldCopy { path: b"f".to_vec(), size: 3 })),
-        ("finish", Control::Finish(Finish { counters: Some(counters()) })),
+        ("finish", Control::Finish(Finish { counters: Some(counters()), objects_sent: 3 })),
         ("finished", Control::Finished(counters())),
         ("abort", Control::Abort(refuse)),
         ("heartbeat", Control::Heartbeat(Heartbeat {})),
@@ -216,13 +217,14 @@ fn welcome() -> Welcome {
 }
 
 fn auth() {
-    let (key, challenge) = (SessionKey::new([7; 32]), Challenge { nonce: [1; 32] });
-    let other = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], StreamPlace { number: 5, count: 8 });
+    let (key, listener) = (SessionKey::new([7; 32]), ListenerNonce::new([1; 32]));
+    let (place, rtt) = (StreamPlace { number: 5, count: 8 }, Duration::from_micros(100_250));
+    let other = Response::new(&SessionKey::new([8; 32]), &listener, [2; 32], place, rtt);
     for (name, place, change) in
-        [("changed_nonce", 3, 1), ("changed_reserved", 36, 255), ("changed_proof", 71, 128)]
+        [("changed_version", 8, 1), ("changed_reserved", 14, 255), ("changed_proof", 83, 128)]
     {
         let parts: [&[u8]; 5] =
-            [key.as_bytes(), &[2; 32], &challenge.encode(), &other.encode(), &[place, change]];
+            [key.as_bytes(), &[2; 32], listener.as_bytes(), other.as_bytes(), &[place, change]];
         write("auth", name, &parts);
     }
 }
@@ -276,11 +278,11 @@ fn sessions() {
         &b"Welcome!\n"[..],
         preamble,
         &control(Control::Welcome(Welcome { sink: None, ..welcome() })),
-        &control(Control::Dialled(Dialled { streams: 0, problem: "a firewall".into() })),
+        &control(Control::DialFailed(DialFailed { problem: "a firewall".into() })),
     ]
     .concat();
-    let finish = control(Control::Finish(Finish { counters: None }));
-    let end = [&control(Control::CommitFile(FileRef { id: 1 }))[..], &finish].concat();
+    let finish = |objects_sent| control(Control::Finish(Finish { counters: None, objects_sent }));
+    let end = [control(Control::CommitFile(FileRef { id: 1 })), finish(2)].concat();
     write_session(Role::Sink, Checksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
 
     let (content, digests) = (b"abc", digest_table(b"abc"));
@@ -305,12 +307,17 @@ fn sessions() {
     );
 
     let abandon = control(Control::AbandonFile(FileRef { id: 1 }));
-    write_session(Role::Sink, Checksum::None, "abandoned", &[&[0], &start, &open, &abandon, &small, &finish]);
+    write_session(
+        Role::Sink,
+        Checksum::None,
+        "abandoned",
+        &[&[0], &start, &open, &abandon, &small, &finish(1)],
+    );
 
     // A sink that keeps to the rules as far as can be said beforehand: one bundle, three objects of one file.
-    let dialled = control(Control::Dialled(Dialled::default()));
+    let dial_failed = control(Control::DialFailed(DialFailed::default()));
     let start =
-        [preamble, &control(Control::Welcome(Welcome { place: None, ..welcome() })), &dialled].concat();
+        [preamble, &control(Control::Welcome(Welcome { place: None, ..welcome() })), &dial_failed].concat();
     let done = |id| control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![] }));
     let corrupt = control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1] }));
     let all: Vec<u8> = (1..=4).flat_map(done).collect();

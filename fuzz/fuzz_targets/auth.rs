@@ -1,12 +1,11 @@
-//! The handshake of a data connection: whoever lacks the key proves nothing. Input: key (32 bytes), nonce (32),
-//! challenge (48), response (72), place and value of a changed byte (2).
+//! The handshake of a data connection: whoever lacks the key proves nothing. Input: key (32 bytes), the dialer's nonce
+//! (32), the listener's (32), response (84), place and value of a changed byte (2).
 #![no_main]
 
+use std::time::Duration;
+
 use carrack_fuzz::Input;
-use carrack_wire::auth::{
-    AuthError, CHALLENGE_BYTES, Challenge, RESPONSE_BYTES, Response, SessionKey, StreamPlace,
-    listener_proof, verify_listener,
-};
+use carrack_wire::auth::{AuthError, ListenerNonce, RESPONSE_BYTES, Response, SessionKey, StreamPlace};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -15,40 +14,44 @@ fuzz_target!(|data: &[u8]| {
 
 fn attack(input: &mut Input<'_>) -> Option<()> {
     let (key, nonce) = (SessionKey::new(input.take()?), input.take::<32>()?);
-    let heard: [u8; CHALLENGE_BYTES] = input.take()?;
+    let listener = ListenerNonce::new(input.take()?);
     let guess: [u8; RESPONSE_BYTES] = input.take()?;
     let [place, change] = input.take()?;
 
-    let challenge = Challenge::decode(&heard).unwrap_or(Challenge { nonce });
-    assert_eq!(Challenge::decode(&challenge.encode()), Ok(challenge));
-    assert_eq!(Response::verify(&guess, &key, &challenge), Err(AuthError::WrongProof));
-
-    let stream = StreamPlace {
-        number: u16::from_le_bytes([guess[32], guess[33]]),
-        count: u16::from_le_bytes([guess[34], guess[35]]),
+    let is_ours = |offset: usize, bytes: &[u8]| guess[offset..offset + bytes.len()] == *bytes;
+    let guessed = match Response::verify(&guess, &key, &listener).unwrap_err() {
+        AuthError::NotCarrack => !is_ours(0, b"carrackd"),
+        AuthError::OtherVersion(version) => version != 2 && is_ours(8, &version.to_le_bytes()),
+        AuthError::WrongProof => is_ours(0, b"carrackd\x02\0"),
     };
-    let ours = Response::new(&key, &challenge, nonce, stream);
-    assert_eq!(Response::verify(&ours.encode(), &key, &challenge), Ok(ours));
-    let proof = listener_proof(&key, &challenge, &ours);
-    assert_eq!(verify_listener(&proof, &key, &challenge, &ours), Ok(()));
-    assert!(proof != ours.encode()[40..], "a proof sent back is no proof");
+    assert!(guessed, "an error that does not fit");
 
-    // No byte of a response can be changed, but for the reserved ones, which mean nothing.
+    let u16_at = |at: usize| u16::from_le_bytes([guess[at], guess[at + 1]]);
+    let stream = StreamPlace { number: u16_at(10), count: u16_at(12) };
+    let rtt = Duration::from_micros(u32::from_le_bytes([guess[16], guess[17], guess[18], guess[19]]).into());
+    let ours = Response::new(&key, &listener, nonce, stream, rtt);
+    assert_eq!((ours.place(), ours.rtt()), (stream, rtt));
+    assert_eq!(Response::verify(ours.as_bytes(), &key, &listener), Ok(ours));
+    let proof = ours.listener_proof(&key, &listener);
+    assert_eq!(ours.verify_listener(&proof, &key, &listener), Ok(()));
+    assert!(proof != ours.as_bytes()[52..], "a proof sent back is no proof");
+
+    // No byte of a response can be changed.
     let place = usize::from(place) % RESPONSE_BYTES;
-    let mut changed = ours.encode();
+    let mut changed = *ours.as_bytes();
     changed[place] ^= change;
-    let is_same = change == 0 || (36..40).contains(&place);
-    assert_eq!(Response::verify(&changed, &key, &challenge).is_ok(), is_same);
+    assert_eq!(Response::verify(&changed, &key, &listener).is_ok(), change == 0);
 
-    // Neither the key nor the challenge can.
+    // Neither the key nor the listener's nonce can.
     let mut other = *key.as_bytes();
     other[place % 32] ^= change | 1;
     let other_key = SessionKey::new(other);
-    let mut other_challenge = challenge;
-    other_challenge.nonce[place % 32] ^= change | 1;
-    assert!(Response::verify(&ours.encode(), &other_key, &challenge).is_err());
-    assert!(Response::verify(&ours.encode(), &key, &other_challenge).is_err());
-    assert!(verify_listener(&proof, &other_key, &challenge, &ours).is_err());
-    assert!(verify_listener(&proof, &key, &other_challenge, &ours).is_err());
+    let mut other = *listener.as_bytes();
+    other[place % 32] ^= change | 1;
+    let other_listener = ListenerNonce::new(other);
+    for (key, listener) in [(&other_key, &listener), (&key, &other_listener)] {
+        assert!(Response::verify(ours.as_bytes(), key, listener).is_err());
+        assert!(ours.verify_listener(&proof, key, listener).is_err());
+    }
     Some(())
 }

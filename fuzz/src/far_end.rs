@@ -139,7 +139,11 @@ impl Ground {
     }
 
     fn end(&self, role: Role, checksum: Checksum, peer: Peer) -> Outcome {
-        let dial_from = if role == Role::Source { DialFrom::Sink } else { DialFrom::Source };
+        // As the sink it asks for a directory's contents: they may have any name.
+        let (dial_from, sources) = match role {
+            Role::Source => (DialFrom::Sink, "source"),
+            Role::Sink => (DialFrom::Source, "source/"),
+        };
         let transfer = Transfer {
             spec: TransferSpec {
                 recursive: true,
@@ -159,7 +163,7 @@ impl Ground {
                 ports: Some(1..=0),
                 ..Settings::default()
             },
-            sources: vec![self.base.join("source")],
+            sources: vec![self.base.join(sources)],
             destination: self.base.join("sink"),
         };
         let abort = Abort::new().expect("an eventfd");

@@ -153,7 +153,7 @@ impl Comm<'_> {
     fn hear(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
-                Ok(LinkInput::Control(body)) => side.control(Control::from_body(&body)?)?,
+                Ok(LinkInput::Control(body)) => side.control(in_session(Control::from_body(&body)?)?)?,
                 Ok(LinkInput::Object(incoming)) => side.object(incoming)?,
                 Ok(LinkInput::Pending) => return Ok(()),
                 Ok(LinkInput::Closed) if side.is_over() => return Ok(()),
@@ -182,5 +182,15 @@ impl Comm<'_> {
             }
         }
         error
+    }
+}
+
+/// The end that dialled may have lost a connection, or its last proof, when all streams stood here already.
+fn in_session(message: Control) -> Result<Control, SessionError> {
+    match message {
+        Control::Dial(_) | Control::DialFailed(_) => {
+            Err(SessionError::Protocol("it gave up data connections that stand here".into()))
+        }
+        message => Ok(message),
     }
 }

@@ -456,7 +456,7 @@ fn messages_at_the_wrong_time_end_the_session() {
         Control::Hello(Scripted::hello(&spec())),
         Control::Welcome(Welcome::default()),
         place.clone(),
-        Control::Dialled(message::Dialled::default()),
+        Control::DialFailed(message::DialFailed::default()),
         Control::Dial(message::Listening::default()),
     ];
     for message in &both {
@@ -849,7 +849,7 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             destination: Some(world.destination().into_os_string().into_encoded_bytes()),
             ..Scripted::hello(&spec())
         };
-        // Hello twice; no place after the welcome; streams that nobody dialled.
+        // Hello twice; no place after the welcome; a session without streams.
         for second in [Control::Hello(hello()), finish()] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
             session.peer.preambles();
@@ -857,11 +857,7 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             session.peer.say(second);
             assert!(is_violation(&session.end().0));
         }
-        for third in [
-            Control::Place(Place { root: 0 }),
-            Control::Dialled(message::Dialled { streams: 3, ..Default::default() }),
-            Control::Welcome(Welcome::default()),
-        ] {
+        for third in [Control::Place(Place { root: 0 }), finish(), Control::Welcome(Welcome::default())] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
             session.peer.preambles();
             session.peer.say(Control::Hello(hello()));
@@ -894,13 +890,10 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
 fn an_end_that_tells_to_dial_nowhere_gets_an_answer() {
     within(LIMIT_S, || {
         let world = World::new();
-        for listening in [
-            message::Listening { port: 70_000, addresses: vec!["127.0.0.1".into()] },
-            message::Listening { port: 0, addresses: vec!["127.0.0.1".into(); 1000] },
-            message::Listening {
-                port: 1,
-                addresses: vec!["not an address\x1b[2J".into(), "127.0.0.1".into()],
-            },
+        for (port, addresses) in [
+            (70_000, vec!["127.0.0.1".into()]),
+            (0, vec!["127.0.0.1".into(); 1000]),
+            (1, vec!["not an address\x1b[2J".into(), "127.0.0.1".into()]),
         ] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
             session.peer.preambles();
@@ -910,9 +903,8 @@ fn an_end_that_tells_to_dial_nowhere_gets_an_answer() {
             }));
             let Control::Welcome(_) = session.peer.message() else { panic!("no welcome") };
             session.peer.say(Control::Place(Place { root: 0 }));
-            session.peer.say(Control::Dial(listening));
-            let Control::Dialled(dialled) = session.peer.message() else { panic!("no answer") };
-            assert_eq!(dialled.streams, 0);
+            session.peer.say(Control::Dial(message::Listening { port, addresses, nonce: vec![1; 32] }));
+            let Control::DialFailed(_) = session.peer.message() else { panic!("no answer") };
             session.peer.say(finish());
             assert!(session.end().0.result.is_ok());
         }
@@ -923,7 +915,7 @@ fn an_end_that_tells_to_dial_nowhere_gets_an_answer() {
 #[test]
 fn versions_without_overlap_are_named_at_both_ends() {
     for victim in VICTIMS {
-        for (version_min, version_max) in [(2, 9), (0, 0), (9, 2)] {
+        for (version_min, version_max) in [(3, 9), (0, 1), (9, 3)] {
             within(LIMIT_S, move || {
                 let mut session = Session::begin(victim, transfer(&[], Path::new(".")), Role::Sink);
                 session.peer.raw(&Preamble { version_min, version_max }.encode());
@@ -992,7 +984,7 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
         let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
         session.peer.say(Control::Welcome(Welcome { place: Some(Place { root: 0 }), ..Welcome::default() }));
         let Control::Dial(_) = session.peer.message() else { panic!("no dial") };
-        session.peer.say(Control::Dialled(message::Dialled::default()));
+        session.peer.say(Control::DialFailed(message::DialFailed::default()));
         session.peer.say(finish());
         assert!(session.end().0.result.is_ok());
 
@@ -1031,7 +1023,7 @@ fn pieces_for_called_sink(world: &World) -> Vec<Vec<u8>> {
             ..Scripted::hello(&spec())
         })),
         frame(Control::Place(Place { root: 0 })),
-        frame(Control::Dialled(message::Dialled::default())),
+        frame(Control::DialFailed(message::DialFailed::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         object(object_of(1, 0)),
         object(bundle(2, b"abc", &table("sub", &[(b"small", 3)]))),
@@ -1079,7 +1071,7 @@ fn a_called_end_that_dies_anywhere_ends_the_caller() {
     let pieces = [
         Preamble::OURS.encode().to_vec(),
         frame(Control::Welcome(welcome)),
-        frame(Control::Dialled(message::Dialled::default())),
+        frame(Control::DialFailed(message::DialFailed::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         [&object_of(1, 0).0.encode()[..], &[7; SLOT]].concat(),
     ];

@@ -1,22 +1,34 @@
 //! The handshake of a data connection: both ends prove that they hold the session key.
 //!
-//! The listener speaks first, so that nothing has to be read from a stranger beyond one message of fixed size:
-//! challenge → response (with the dialer's proof) → the listener's proof. Proofs are BLAKE3 keyed hashes over both
-//! nonces; the key came over the authenticated control channel. The bytes are in `docs/formats/wire.md`.
+//! The key and the listener's nonce came over the authenticated control channel. So the dialer speaks first, and one
+//! message of fixed size is all that is read from a stranger: response (with the dialer's proof) → the listener's
+//! proof. Proofs are BLAKE3 keyed hashes over the listener's nonce and all that the response says, the dialer's own
+//! nonce included. The bytes are in `docs/formats/wire.md`.
+//!
+//! One nonce serves all connections to a listener. A response that somebody captured and sends again is a true one;
+//! the listener refuses it because its [`StreamPlace`] is taken.
 
-/// Bytes of a session key, and of a nonce and a proof.
+use std::time::Duration;
+
+/// Bytes of a session key.
 pub const KEY_BYTES: usize = 32;
 
-/// Bytes of a [`Challenge`].
-pub const CHALLENGE_BYTES: usize = 48;
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 32;
+
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
 
 /// Bytes of a [`Response`].
-pub const RESPONSE_BYTES: usize = 72;
+pub const RESPONSE_BYTES: usize = 84;
+
+/// What a response says, in front of its proof.
+const CLAIM_BYTES: usize = RESPONSE_BYTES - PROOF_BYTES;
 
 const MAGIC: [u8; 8] = *b"carrackd";
-const VERSION: u16 = 1;
-const DIALER: &[u8] = b"carrack data dialer 1";
-const LISTENER: &[u8] = b"carrack data listener 1";
+const VERSION: u16 = 2;
+const DIALER: &[u8] = b"carrack data dialer 2";
+const LISTENER: &[u8] = b"carrack data listener 2";
 
 /// The secret that the two ends of one session share. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,16 +51,31 @@ impl SessionKey {
         &self.0
     }
 
-    fn prove(
-        &self,
-        side: &[u8],
-        challenge: &Challenge,
-        nonce: &[u8; 32],
-        place: StreamPlace,
-    ) -> blake3::Hash {
+    fn prove(&self, side: &[u8], listener: &ListenerNonce, claim: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(side).update(&challenge.nonce).update(nonce).update(&place.encode());
+        hasher.update(side).update(&listener.0).update(claim);
         hasher.finalize()
+    }
+}
+
+/// What makes one listener's handshakes differ from every other's: random, told on the control channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerNonce([u8; NONCE_BYTES]);
+
+impl ListenerNonce {
+    /// A nonce from 32 bytes of the system's random source.
+    pub fn new(bytes: [u8; NONCE_BYTES]) -> ListenerNonce {
+        ListenerNonce(bytes)
+    }
+
+    /// A nonce as the control channel tells it; nothing if it has another length.
+    pub fn from_slice(bytes: &[u8]) -> Option<ListenerNonce> {
+        bytes.try_into().ok().map(ListenerNonce)
+    }
+
+    /// The bytes, for the control channel.
+    pub fn as_bytes(&self) -> &[u8; NONCE_BYTES] {
+        &self.0
     }
 }
 
@@ -58,38 +85,15 @@ pub enum AuthError {
     /// The bytes are not those of this handshake.
     #[error("not a carrack data connection")]
     NotCarrack,
+    /// The handshake of another version.
+    #[error("a carrack data connection of version {0}, here it is {VERSION}")]
+    OtherVersion(u16),
     /// The other end does not hold the session key.
     #[error("the other end does not know the session key")]
     WrongProof,
 }
 
-/// The listener's first message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Challenge {
-    /// Fresh random bytes.
-    pub nonce: [u8; 32],
-}
-
-impl Challenge {
-    /// The bytes.
-    pub fn encode(&self) -> [u8; CHALLENGE_BYTES] {
-        let mut bytes = [0; CHALLENGE_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.nonce);
-        bytes
-    }
-
-    /// Reads a listener's challenge.
-    pub fn decode(bytes: &[u8; CHALLENGE_BYTES]) -> Result<Challenge, AuthError> {
-        if bytes[..8] != MAGIC || bytes[8..10] != VERSION.to_le_bytes() {
-            return Err(AuthError::NotCarrack);
-        }
-        Ok(Challenge { nonce: first32(&bytes[16..]) })
-    }
-}
-
-/// Which of the session's streams a connection is to be.
+/// Which of the session's streams a connection is to be. The listener gives each place once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPlace {
     /// From 0.
@@ -98,80 +102,93 @@ pub struct StreamPlace {
     pub count: u16,
 }
 
-impl StreamPlace {
-    fn encode(self) -> [u8; 4] {
-        let ([a, b], [c, d]) = (self.number.to_le_bytes(), self.count.to_le_bytes());
-        [a, b, c, d]
-    }
-}
-
-/// The dialer's answer.
+/// The dialer's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// Fresh random bytes.
-    pub nonce: [u8; 32],
-    /// Which stream this is.
-    pub place: StreamPlace,
-    proof: [u8; 32],
-}
+pub struct Response([u8; RESPONSE_BYTES]);
 
 impl Response {
-    /// Answers `challenge`.
-    pub fn new(key: &SessionKey, challenge: &Challenge, nonce: [u8; 32], place: StreamPlace) -> Response {
-        let proof = *key.prove(DIALER, challenge, &nonce, place).as_bytes();
-        Response { nonce, place, proof }
-    }
-
-    /// The bytes.
-    pub fn encode(&self) -> [u8; RESPONSE_BYTES] {
+    /// For a connection that is to be the stream `place` of the listener with the nonce `listener`. `nonce` are fresh
+    /// random bytes, `rtt` is the path's round trip as the dialer measured it.
+    pub fn new(
+        key: &SessionKey,
+        listener: &ListenerNonce,
+        nonce: [u8; NONCE_BYTES],
+        place: StreamPlace,
+        rtt: Duration,
+    ) -> Response {
+        let rtt_us = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX);
         let mut bytes = [0; RESPONSE_BYTES];
-        bytes[..32].copy_from_slice(&self.nonce);
-        bytes[32..36].copy_from_slice(&self.place.encode());
-        bytes[40..].copy_from_slice(&self.proof);
-        bytes
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&place.number.to_le_bytes());
+        bytes[12..14].copy_from_slice(&place.count.to_le_bytes());
+        bytes[16..20].copy_from_slice(&rtt_us.to_le_bytes());
+        bytes[20..CLAIM_BYTES].copy_from_slice(&nonce);
+        let proof = key.prove(DIALER, listener, &bytes[..CLAIM_BYTES]);
+        bytes[CLAIM_BYTES..].copy_from_slice(proof.as_bytes());
+        Response(bytes)
     }
 
-    /// Reads a dialer's answer and checks its proof in constant time.
+    /// Reads a dialer's message and checks its proof in constant time.
     pub fn verify(
         bytes: &[u8; RESPONSE_BYTES],
         key: &SessionKey,
-        challenge: &Challenge,
+        listener: &ListenerNonce,
     ) -> Result<Response, AuthError> {
-        let nonce = first32(bytes);
-        let place = StreamPlace {
-            number: u16::from_le_bytes([bytes[32], bytes[33]]),
-            count: u16::from_le_bytes([bytes[34], bytes[35]]),
-        };
-        let proof = first32(&bytes[40..]);
-        if key.prove(DIALER, challenge, &nonce, place) != proof {
+        let response = Response(*bytes);
+        if bytes[..8] != MAGIC {
+            return Err(AuthError::NotCarrack);
+        }
+        if response.u16_at(8) != VERSION {
+            return Err(AuthError::OtherVersion(response.u16_at(8)));
+        }
+        if key.prove(DIALER, listener, response.claim()) != bytes[CLAIM_BYTES..] {
             return Err(AuthError::WrongProof);
         }
-        Ok(Response { nonce, place, proof })
+        Ok(response)
     }
-}
 
-/// The listener's last message: its own proof.
-pub fn listener_proof(key: &SessionKey, challenge: &Challenge, response: &Response) -> [u8; 32] {
-    *key.prove(LISTENER, challenge, &response.nonce, response.place).as_bytes()
-}
-
-/// Checks the listener's proof in constant time.
-pub fn verify_listener(
-    proof: &[u8; 32],
-    key: &SessionKey,
-    challenge: &Challenge,
-    response: &Response,
-) -> Result<(), AuthError> {
-    if key.prove(LISTENER, challenge, &response.nonce, response.place) != *proof {
-        return Err(AuthError::WrongProof);
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8; RESPONSE_BYTES] {
+        &self.0
     }
-    Ok(())
-}
 
-fn first32(bytes: &[u8]) -> [u8; 32] {
-    let mut first = [0; 32];
-    first.copy_from_slice(&bytes[..32]);
-    first
+    /// Which stream this is.
+    pub fn place(&self) -> StreamPlace {
+        StreamPlace { number: self.u16_at(10), count: self.u16_at(12) }
+    }
+
+    /// The path's round trip.
+    pub fn rtt(&self) -> Duration {
+        let us = [self.0[16], self.0[17], self.0[18], self.0[19]];
+        Duration::from_micros(u32::from_le_bytes(us).into())
+    }
+
+    /// The listener's answer: its own proof.
+    pub fn listener_proof(&self, key: &SessionKey, listener: &ListenerNonce) -> [u8; PROOF_BYTES] {
+        *key.prove(LISTENER, listener, self.claim()).as_bytes()
+    }
+
+    /// Checks the listener's proof in constant time.
+    pub fn verify_listener(
+        &self,
+        proof: &[u8; PROOF_BYTES],
+        key: &SessionKey,
+        listener: &ListenerNonce,
+    ) -> Result<(), AuthError> {
+        if key.prove(LISTENER, listener, self.claim()) != *proof {
+            return Err(AuthError::WrongProof);
+        }
+        Ok(())
+    }
+
+    fn claim(&self) -> &[u8] {
+        &self.0[..CLAIM_BYTES]
+    }
+
+    fn u16_at(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.0[at], self.0[at + 1]])
+    }
 }
 
 #[cfg(test)]
@@ -179,33 +196,82 @@ mod tests {
     use super::*;
 
     const PLACE: StreamPlace = StreamPlace { number: 5, count: 8 };
+    const RTT: Duration = Duration::from_micros(100_250);
+    const LISTENER_NONCE: ListenerNonce = ListenerNonce([1; 32]);
+
+    fn key() -> SessionKey {
+        SessionKey::new([7; 32])
+    }
+
+    fn ours() -> Response {
+        Response::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, RTT)
+    }
+
+    fn verify(bytes: &[u8; RESPONSE_BYTES]) -> Result<Response, AuthError> {
+        Response::verify(bytes, &key(), &LISTENER_NONCE)
+    }
+
+    #[test]
+    fn the_example_of_the_format_document() {
+        let response = ours();
+        let bytes = response.as_bytes();
+        assert_eq!(bytes[..20], *b"carrackd\x02\0\x05\0\x08\0\0\0\x9a\x87\x01\0");
+        assert_eq!(bytes[20..52], [2; 32]);
+        let hex = |proof: &[u8]| blake3::Hash::from_slice(proof).unwrap().to_hex().to_string();
+        assert_eq!(hex(&bytes[52..]), "63aba7ad1e5ec1c281cc1c0ad1b8d6b9dd4266d211e79b1d759501ed9e322855");
+        let proof = response.listener_proof(&key(), &LISTENER_NONCE);
+        assert_eq!(hex(&proof), "e939743c8e450b3026fb90e28e5f18965b375e4f3ef39de90551e5a6c79c0b41");
+    }
 
     #[test]
     fn both_ends_prove_the_key() {
-        let key = SessionKey::new([7; 32]);
-        let challenge = Challenge::decode(&Challenge { nonce: [1; 32] }.encode()).unwrap();
-        let sent = Response::new(&key, &challenge, [2; 32], PLACE);
-        let seen = Response::verify(&sent.encode(), &key, &challenge).unwrap();
-        assert_eq!(seen.place, PLACE);
-        let proof = listener_proof(&key, &challenge, &seen);
-        assert_eq!(verify_listener(&proof, &key, &challenge, &sent), Ok(()));
+        let sent = ours();
+        let seen = verify(sent.as_bytes()).unwrap();
+        assert_eq!((seen.place(), seen.rtt()), (PLACE, RTT));
+        let proof = seen.listener_proof(&key(), &LISTENER_NONCE);
+        assert_eq!(sent.verify_listener(&proof, &key(), &LISTENER_NONCE), Ok(()));
     }
 
     #[test]
     fn a_stranger_proves_nothing() {
-        let key = SessionKey::new([7; 32]);
-        let challenge = Challenge { nonce: [1; 32] };
-        let stranger = Response::new(&SessionKey::new([8; 32]), &challenge, [2; 32], PLACE);
-        assert_eq!(Response::verify(&stranger.encode(), &key, &challenge), Err(AuthError::WrongProof));
-        let replayed = Response::new(&key, &Challenge { nonce: [9; 32] }, [2; 32], PLACE);
-        assert_eq!(Response::verify(&replayed.encode(), &key, &challenge), Err(AuthError::WrongProof));
-        let ours = Response::new(&key, &challenge, [2; 32], PLACE);
-        for at in [32, 34] {
-            let mut other_place = ours.encode();
-            other_place[at] ^= 1;
-            assert_eq!(Response::verify(&other_place, &key, &challenge), Err(AuthError::WrongProof));
+        let stranger = Response::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
+        assert_eq!(verify(stranger.as_bytes()), Err(AuthError::WrongProof));
+        let elsewhere = Response::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
+        assert_eq!(verify(elsewhere.as_bytes()), Err(AuthError::WrongProof));
+        for at in 0..RESPONSE_BYTES {
+            let mut changed = *ours().as_bytes();
+            changed[at] ^= 1;
+            let error = match at {
+                0..8 => AuthError::NotCarrack,
+                8..10 => AuthError::OtherVersion(u16::from_le_bytes([changed[8], changed[9]])),
+                _ => AuthError::WrongProof,
+            };
+            assert_eq!(verify(&changed), Err(error), "{at}");
         }
-        assert_eq!(verify_listener(&ours.proof, &key, &challenge, &ours), Err(AuthError::WrongProof));
-        assert_eq!(Challenge::decode(&[0; CHALLENGE_BYTES]), Err(AuthError::NotCarrack));
+        assert_eq!(verify(&[b'G'; RESPONSE_BYTES]), Err(AuthError::NotCarrack));
+    }
+
+    #[test]
+    fn a_proof_sent_back_is_no_proof() {
+        let mut dialers = [0; PROOF_BYTES];
+        dialers.copy_from_slice(&ours().as_bytes()[CLAIM_BYTES..]);
+        assert_eq!(ours().verify_listener(&dialers, &key(), &LISTENER_NONCE), Err(AuthError::WrongProof));
+        let other = Response::new(&key(), &LISTENER_NONCE, [3; 32], PLACE, RTT);
+        let proof = ours().listener_proof(&key(), &LISTENER_NONCE);
+        assert_eq!(other.verify_listener(&proof, &key(), &LISTENER_NONCE), Err(AuthError::WrongProof));
+    }
+
+    #[test]
+    fn a_nonce_has_its_length() {
+        assert_eq!(ListenerNonce::from_slice(&[1; 32]), Some(LISTENER_NONCE));
+        for length in [0, 31, 33, 1000] {
+            assert_eq!(ListenerNonce::from_slice(&vec![1; length]), None);
+        }
+    }
+
+    #[test]
+    fn a_round_trip_beyond_the_field_is_the_longest() {
+        let slow = Response::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, Duration::from_secs(100_000));
+        assert_eq!(slow.rtt(), Duration::from_micros(u32::MAX.into()));
     }
 }

@@ -45,9 +45,9 @@ pub enum Control {
     /// Initiator → other end: dial these addresses.
     #[prost(message, tag = "5")]
     Dial(Listening),
-    /// The end that dialled → the other: how many data connections stand.
+    /// The end that dialled → the other: no data connection could be made. If they stand, nothing is said.
     #[prost(message, tag = "6")]
-    Dialled(Dialled),
+    DialFailed(DialFailed),
     /// Source → sink: large files begin (LADS: NEW_FILE).
     #[prost(message, tag = "7")]
     OpenFile(OpenFile),
@@ -240,15 +240,15 @@ pub struct Listening {
     /// Addresses in text form, most promising first.
     #[prost(string, repeated, tag = "2")]
     pub addresses: Vec<String>,
+    /// The nonce of [`crate::auth`], 32 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub nonce: Vec<u8>,
 }
 
-/// The outcome of dialling.
+/// The end that dialled did not get through.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Dialled {
-    /// Data connections that stand; 0: the data travels on the control channel.
-    #[prost(uint32, tag = "1")]
-    pub streams: u32,
-    /// If none does, why.
+pub struct DialFailed {
+    /// Why. (Field 1 was another thing in version 1.)
     #[prost(string, tag = "2")]
     pub problem: String,
 }

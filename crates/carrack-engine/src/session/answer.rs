@@ -11,9 +11,9 @@ use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
 use carrack_transport::{Link, Listener};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Hello, Listening, Welcome};
+use carrack_wire::message::{Control, Hello, Welcome};
 
-use super::connect::{self, FirstDialer, Served, dial_and_tell, first_dialer, listen};
+use super::connect::{self, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
 use super::{Ended, Part, Standing, new_pool, refuse};
@@ -78,16 +78,10 @@ impl Answerer {
         let listens = first == FirstDialer::Initiator && !self.spec.dry_run;
         let ours = SshAddresses::from_environment();
         // Without a port the caller finds nobody listening, says so, and the data takes the pipe.
-        let listener = if listens {
-            listen(&self.settings, &self.key, self.spec.streams, &ours.server).ok()
-        } else {
-            None
-        };
-        let mut welcome = Welcome {
-            software: env!("CARGO_PKG_VERSION").into(),
-            listening: listener.as_ref().map(|(_, listening)| listening.clone()),
-            ..Welcome::default()
-        };
+        let listen = || listen(&self.settings, &self.key, self.spec.streams, &ours.server).ok();
+        let (listener, listening) = listens.then(listen).flatten().unzip();
+        let mut welcome =
+            Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
         let part = match &self.hello.destination {
             Some(path) => {
                 let destination = Destination::look(&remote_path(path))?;
@@ -113,20 +107,24 @@ impl Answerer {
     fn connect(
         &self,
         link: &mut Link,
-        listener: Option<(Listener, Listening)>,
+        listener: Option<Listener>,
         ours: &SshAddresses,
     ) -> Result<Vec<TcpStream>, SessionError> {
         let caller_role = if self.role() == Role::Sink { Role::Source } else { Role::Sink };
         let to_dial = match first_dialer(self.spec.dial_from, caller_role) {
-            FirstDialer::Other => self.hello.listening.clone().unwrap_or_default(),
+            FirstDialer::Other => self.hello.listening.clone(),
             FirstDialer::Initiator => match connect::serve_or_wait(link, &self.pool, listener)? {
                 Served::Streams(streams) => return Ok(streams),
                 Served::Failed(_) => return Ok(Vec::new()),
-                Served::DialMe(listening) => listening,
+                Served::DialMe(listening) => Some(listening),
             },
         };
-        let dialled = dial_and_tell(link, ours.client.as_deref(), &to_dial, &self.key, self.spec.streams)?;
-        Ok(dialled.unwrap_or_default())
+        let (host, streams) = (ours.client.as_deref(), self.spec.streams);
+        let dialling = connect::dial_only(link, host, to_dial.as_ref(), &self.key, streams)?;
+        if let Err(problem) = &dialling {
+            connect::tell_failure(link, problem)?;
+        }
+        Ok(dialling.unwrap_or_default())
     }
 }
 

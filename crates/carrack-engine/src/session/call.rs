@@ -11,7 +11,7 @@ use carrack_transport::{Link, Listener};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Listening, Spec};
 
-use super::connect::{self, FirstDialer, Served, first_dialer, listen};
+use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
 use super::{Ended, Part, Standing, new_key, new_pool, refuse};
@@ -59,13 +59,12 @@ impl Caller<'_> {
     fn establish(&self, link: &mut Link) -> Result<Standing, SessionError> {
         let (spec, settings) = (&self.transfer.spec, &self.transfer.settings);
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other && !spec.dry_run;
-        let listener = if other_dials { self.listen() } else { None };
+        let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let destination = match self.role {
             Role::Sink => Some(Destination::look(&self.transfer.destination)?),
             Role::Source => None,
         };
-        let hello =
-            self.hello(listener.as_ref().map(|(_, listening)| listening.clone()), destination.as_ref());
+        let hello = self.hello(listening, destination.as_ref());
         // Whoever does not listen may still have printed why.
         let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
         receive_preamble(link, true)?;
@@ -127,11 +126,11 @@ impl Caller<'_> {
     fn connect(
         &self,
         link: &mut Link,
-        listener: Option<(Listener, Listening)>,
+        listener: Option<Listener>,
         listening: Option<Listening>,
     ) -> Result<Vec<TcpStream>, SessionError> {
         let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
-            FirstDialer::Initiator => self.dial(link, &listening.unwrap_or_default())?,
+            FirstDialer::Initiator => self.dial(link, listening.as_ref())?,
             FirstDialer::Other => self.served(connect::serve_or_wait(link, &self.pool, listener)?)?,
         };
         let (streams, problem) = match outcome {
@@ -146,32 +145,23 @@ impl Caller<'_> {
         Ok(streams)
     }
 
-    fn dial(
-        &self,
-        link: &mut Link,
-        listening: &Listening,
-    ) -> Result<Result<Vec<TcpStream>, String>, SessionError> {
+    fn dial(&self, link: &mut Link, listening: Option<&Listening>) -> Result<Dialling, SessionError> {
         let spec = &self.transfer.spec;
+        let problem = match connect::dial_only(link, Some(self.host), listening, &self.key, spec.streams)? {
+            Ok(streams) => return Ok(Ok(streams)),
+            Err(problem) => problem,
+        };
         let may_be_dialled = spec.dial_from == DialFrom::Either;
-        let dialled = connect::dial_only(link, Some(self.host), listening, &self.key, spec.streams);
-        match dialled {
-            Err(problem) if may_be_dialled => {
-                let Some((listener, listening)) = self.listen() else {
-                    connect::tell(link, &Err(problem.clone()))?;
-                    return Ok(Err(problem));
-                };
-                say(link, Control::Dial(listening))?;
-                let served = self.served(connect::serve(link, &self.pool, listener)?)?;
-                Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
-            }
-            dialled => {
-                connect::tell(link, &dialled)?;
-                Ok(dialled)
-            }
-        }
+        let Some((listener, listening)) = may_be_dialled.then(|| self.listen()).flatten() else {
+            connect::tell_failure(link, &problem)?;
+            return Ok(Err(problem));
+        };
+        say(link, Control::Dial(listening))?;
+        let served = self.served(connect::serve(link, &self.pool, listener)?)?;
+        Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
     }
 
-    fn served(&self, served: Served) -> Result<Result<Vec<TcpStream>, String>, SessionError> {
+    fn served(&self, served: Served) -> Result<Dialling, SessionError> {
         match served {
             Served::Streams(streams) => Ok(Ok(streams)),
             Served::Failed(problem) => Ok(Err(problem)),

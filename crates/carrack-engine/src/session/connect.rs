@@ -1,14 +1,13 @@
 //! The data connections of a session: who listens, who dials, and what happens if nobody gets through.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::DialFrom;
-use carrack_transport::{Link, Listener, dial, local_addresses};
-use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Dialled, Listening};
+use carrack_transport::{DialError, Link, Listener, dial, local_addresses};
+use carrack_wire::auth::{ListenerNonce, NONCE_BYTES, SessionKey};
+use carrack_wire::message::{Control, DialFailed, Listening};
 
 use super::handshake::{expect, say};
 use crate::error::SessionError;
@@ -16,9 +15,6 @@ use crate::settings::{Role, Settings};
 
 /// How long all of the dialling may take: a few addresses, each of them dropped by a firewall.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long connections that the dialer counts may take to be seen here.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Addresses that are tried at most; a peer may name more.
 const ADDRESSES_MAX: usize = 8;
@@ -56,6 +52,7 @@ pub(crate) fn listen(
     let listening = Listening {
         port: listener.port()?.into(),
         addresses: addresses.iter().map(ToString::to_string).collect(),
+        nonce: listener.nonce().as_bytes().to_vec(),
     };
     Ok((listener, listening))
 }
@@ -74,38 +71,30 @@ fn candidates(host: Option<&str>, listening: &Listening) -> Vec<SocketAddr> {
     addresses
 }
 
+/// The streams that stand, or why there are none.
+pub(crate) type Dialling = Result<Vec<TcpStream>, String>;
+
 /// Dials without a word to the other end.
 pub(crate) fn dial_only(
     link: &Link,
     host: Option<&str>,
-    listening: &Listening,
+    listening: Option<&Listening>,
     key: &SessionKey,
     stream_count: u16,
-) -> Result<Vec<TcpStream>, String> {
+) -> Result<Dialling, SessionError> {
+    let Some(listening) = listening else { return Ok(Err(DialError::NoAddress.to_string())) };
+    let nonce = ListenerNonce::from_slice(&listening.nonce).ok_or_else(|| {
+        let length = listening.nonce.len();
+        SessionError::Protocol(format!("a listener with a nonce of {length} bytes instead of {NONCE_BYTES}"))
+    })?;
     let go_on = || !link.is_interrupted();
-    dial(&candidates(host, listening), key, stream_count, &go_on).map_err(|error| error.to_string())
+    let dialling = dial(&candidates(host, listening), key, &nonce, stream_count, &go_on);
+    Ok(dialling.map_err(|error| error.to_string()))
 }
 
-/// Tells the other end how dialling went.
-pub(crate) fn tell(link: &mut Link, dialled: &Result<Vec<TcpStream>, String>) -> Result<(), SessionError> {
-    let message = match dialled {
-        Ok(streams) => Dialled { streams: streams.len() as u32, problem: String::new() },
-        Err(problem) => Dialled { streams: 0, problem: problem.clone() },
-    };
-    say(link, Control::Dialled(message))
-}
-
-/// Both of them.
-pub(crate) fn dial_and_tell(
-    link: &mut Link,
-    host: Option<&str>,
-    listening: &Listening,
-    key: &SessionKey,
-    stream_count: u16,
-) -> Result<Result<Vec<TcpStream>, String>, SessionError> {
-    let dialled = dial_only(link, host, listening, key, stream_count);
-    tell(link, &dialled)?;
-    Ok(dialled)
+/// Tells the other end that dialling failed. Of streams that stand it knows.
+pub(crate) fn tell_failure(link: &mut Link, problem: &str) -> Result<(), SessionError> {
+    say(link, Control::DialFailed(DialFailed { problem: problem.into() }))
 }
 
 /// What the end that listens came to know.
@@ -118,23 +107,20 @@ pub(crate) enum Served {
     DialMe(Listening),
 }
 
-/// Waits for the other end to dial, until it tells how that went; without a listener only for what it tells.
+/// Waits for the other end to dial, until the streams stand or it tells why they don't; without a listener only for
+/// that.
 pub(crate) fn serve_or_wait(
     link: &mut Link,
     pool: &SlotPool,
-    listener: Option<(Listener, Listening)>,
+    listener: Option<Listener>,
 ) -> Result<Served, SessionError> {
     match listener {
-        Some((listener, _)) => serve(link, pool, listener),
-        None => match expect(link, pool, Instant::now() + DIAL_TIMEOUT)? {
-            Control::Dialled(told) if told.streams == 0 => Ok(Served::Failed(told.problem)),
-            Control::Dial(listening) => Ok(Served::DialMe(listening)),
-            _ => Err(SessionError::Protocol("data connections that nobody listened for".into())),
-        },
+        Some(listener) => serve(link, pool, listener),
+        None => hear_failure(link, pool, Instant::now() + DIAL_TIMEOUT),
     }
 }
 
-/// Waits for the other end to dial, until it tells how that went.
+/// Waits for the other end to dial, until the streams stand or it tells why they don't.
 pub(crate) fn serve(
     link: &mut Link,
     pool: &SlotPool,
@@ -143,23 +129,18 @@ pub(crate) fn serve(
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let waiting = SessionError::local("waiting for data connections");
     listener.serve(link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
+    // A dialer that got its last proof speaks as in a session, and that proof was sent when all streams stood here. So
+    // what it says while they stand is left on the link for the session; what it says before is that it failed.
+    if listener.is_complete() {
+        return Ok(Served::Streams(listener.into_streams()));
+    }
+    hear_failure(link, pool, deadline)
+}
+
+fn hear_failure(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Result<Served, SessionError> {
     match expect(link, pool, deadline)? {
-        Control::Dialled(told) if told.streams == 0 => Ok(Served::Failed(told.problem)),
-        Control::Dialled(_) => {
-            // The message may overtake the last connections' answers.
-            let (never, _held) =
-                rustix::pipe::pipe().map_err(|e| SessionError::local("making a pipe")(e.into()))?;
-            let soon = Instant::now() + SETTLE_TIMEOUT;
-            let waiting = SessionError::local("waiting for data connections");
-            listener.serve(never.as_fd(), soon, &|| !link.is_interrupted()).map_err(waiting)?;
-            if !listener.is_complete() {
-                return Err(SessionError::Protocol(
-                    "the peer counts data connections that are not there".into(),
-                ));
-            }
-            Ok(Served::Streams(listener.into_streams()))
-        }
+        Control::DialFailed(told) => Ok(Served::Failed(told.problem)),
         Control::Dial(listening) => Ok(Served::DialMe(listening)),
-        _ => Err(SessionError::Protocol("something else than the outcome of dialling".into())),
+        _ => Err(SessionError::Protocol("a session without the data connections".into())),
     }
 }

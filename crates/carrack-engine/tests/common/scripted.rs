@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use carrack_engine::{Abort, Outcome, Peer, Role, Settings, Transfer, copy_with_peer, serve};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, TransferSpec};
 use carrack_wire::message::{
-    self, Control, Dialled, Hello, OpenFile, Place, Refuse, SinkState, Spec, Welcome,
+    self, Control, DialFailed, Hello, OpenFile, Place, Refuse, SinkState, Spec, Welcome,
 };
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter};
 
@@ -154,7 +154,7 @@ impl Scripted {
         self.say(Control::Hello(Hello { destination, ..Scripted::hello(spec) }));
         let Control::Welcome(welcome) = self.message() else { panic!("no welcome") };
         self.say(Control::Place(Place { root: place }));
-        self.dialled_nothing(spec);
+        self.dial_failed(spec);
         welcome.sink.unwrap().credits
     }
 
@@ -163,7 +163,7 @@ impl Scripted {
         self.preambles();
         let Control::Hello(hello) = self.message() else { panic!("no hello") };
         self.say(Control::Welcome(Welcome { place: Some(Place { root: place }), ..Welcome::default() }));
-        self.dialled_nothing_back(spec);
+        self.dial_failed_back(spec);
         hello.sink.unwrap().credits
     }
 
@@ -174,7 +174,7 @@ impl Scripted {
         let sink = Some(Scripted::sink_state(credits));
         self.say(Control::Hello(Hello { sources, sink, ..Scripted::hello(spec) }));
         let Control::Welcome(_) = self.message() else { panic!("no welcome") };
-        self.dialled_nothing(spec);
+        self.dial_failed(spec);
     }
 
     /// Plays the called sink.
@@ -186,21 +186,21 @@ impl Scripted {
             ..Welcome::default()
         }));
         let Control::Place(_) = self.message() else { panic!("no place") };
-        self.dialled_nothing_back(spec);
+        self.dial_failed_back(spec);
     }
 
-    fn dialled_nothing(&mut self, spec: &TransferSpec) {
+    fn dial_failed(&mut self, spec: &TransferSpec) {
         if !spec.dry_run {
-            self.say(Control::Dialled(Dialled { streams: 0, problem: "a test".into() }));
+            self.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
         }
     }
 
     /// An end that refuses the handshake says so instead of dialling.
-    fn dialled_nothing_back(&mut self, spec: &TransferSpec) {
+    fn dial_failed_back(&mut self, spec: &TransferSpec) {
         if !spec.dry_run
             && let Heard::Control(Control::Dial(_)) = self.hear()
         {
-            self.dialled_nothing(spec);
+            self.dial_failed(spec);
         }
     }
 }
