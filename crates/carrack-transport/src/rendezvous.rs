@@ -22,7 +22,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::link::to_timespec;
-use crate::tcp::{NEAR_RTT, prepare_stream};
+use crate::tcp::{NEAR_RTT, begin_near, connect, prepare_stream};
 
 /// Strangers that may owe their response at the same time; beyond it the oldest is closed.
 const PENDING_MAX: usize = 128;
@@ -235,6 +235,7 @@ fn bind_to(domain: Domain, address: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
+    begin_near(&(&socket).into());
     socket.listen(PENDING_MAX as i32)?;
     Ok(socket.into())
 }
@@ -313,7 +314,7 @@ impl Goal<'_> {
     fn dial_one(&self, number: u16, count: &OnceLock<u16>) -> Result<Option<TcpStream>, DialError> {
         let unreachable = |error| DialError::Unreachable(self.address, error);
         let began = Instant::now();
-        let mut stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT).map_err(unreachable)?;
+        let mut stream = connect(self.address, CONNECT_TIMEOUT).map_err(unreachable)?;
         let rtt = began.elapsed();
         let count = *count.get_or_init(|| if rtt < NEAR_RTT { STREAMS_NEAR } else { STREAMS_FAR });
         if number >= count {
