@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::Peer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::location::Host;
 use crate::trouble::Trouble;
@@ -29,9 +31,6 @@ const STATUS_SSH_FAILED: i32 = 255;
 const STATUS_NOT_EXECUTABLE: i32 = 126;
 /// The shell's status for a command that was not found.
 const STATUS_NOT_FOUND: i32 = 127;
-
-/// How often an ending ssh is looked at.
-const POLL: Duration = Duration::from_millis(5);
 
 /// The program that goes to the far host, with its first arguments; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,16 +123,29 @@ impl Leash {
 
     /// Waits up to `patience` for it to end by itself; then ends it. Its status if it ended by itself.
     fn wait(&self, patience: Duration) -> Option<ExitStatus> {
-        let deadline = Instant::now() + patience;
-        loop {
-            match self.with(Child::try_wait)? {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < deadline => thread::sleep(POLL),
-                Ok(None) | Err(_) => break,
-            }
+        // Not under the lock: a signal has to get at the process meanwhile. One that was waited for has no descriptor.
+        if let Ok(handle) = self.with(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()))? {
+            sleep_until_ended(&handle, patience);
+        }
+        let status = self.with(Child::try_wait)?;
+        if let Ok(Some(status)) = status {
+            return Some(status);
         }
         self.kill();
         None
+    }
+}
+
+/// Returns when the process of this pidfd has ended, or after `patience`.
+fn sleep_until_ended(handle: &OwnedFd, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
     }
 }
 
