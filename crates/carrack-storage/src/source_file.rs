@@ -74,6 +74,11 @@ impl SourceFile {
         self.stamp
     }
 
+    /// Open for reading; nobody uses its position.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
     /// Whether reads go past the page cache at present.
     pub fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Relaxed)

@@ -2,15 +2,22 @@
 //!
 //! A function and not a test of this crate, so that transports elsewhere can be held to it too.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_machine::{Slot, SlotPool};
 use carrack_model::{FileId, ObjectId};
 use carrack_wire::{FrameHeader, FrameKind};
+use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::endpoint::{Incoming, Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState};
+use crate::endpoint::{
+    ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
+};
 
 /// Both ends of one connection.
 pub type Pair = (Box<dyn SendEndpoint>, Box<dyn ReceiveEndpoint>);
@@ -28,6 +35,8 @@ pub fn run(make: &dyn Fn() -> Pair) {
     a_vanished_sender_is_noticed(make());
     a_vanished_receiver_is_noticed(make());
     slots_return_to_their_pool(make());
+    extents_are_sent_or_given_back(make());
+    a_file_that_shrinks_spoils_its_extent_only(make());
 }
 
 fn pool(slots: usize) -> SlotPool {
@@ -46,7 +55,7 @@ fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
         table_len: 0,
         check: [id as u8; 32],
     };
-    Outgoing { header, slot }
+    Outgoing { header, payload: Payload::Slot(slot) }
 }
 
 fn send(sender: &mut dyn SendEndpoint, mut outgoing: Outgoing) {
@@ -169,6 +178,101 @@ fn slots_return_to_their_pool((mut sender, mut receiver): Pair) {
     }
     drop((sender, receiver));
     assert_eq!((at_source.free_count(), at_sink.free_count()), (3, 3));
+}
+
+/// A file in memory whose byte at each place is the place modulo 251.
+struct Patterned {
+    file: File,
+    is_spoilt: AtomicBool,
+}
+
+fn pattern(place: usize) -> u8 {
+    (place % 251) as u8
+}
+
+impl Patterned {
+    fn new(len: usize) -> Arc<Patterned> {
+        let file = memfd_create("patterned", MemfdFlags::CLOEXEC).expect("a file in memory");
+        let mut file = File::from(file);
+        let content: Vec<u8> = (0..len).map(pattern).collect();
+        file.write_all(&content).expect("memory");
+        Arc::new(Patterned { file, is_spoilt: AtomicBool::new(false) })
+    }
+
+    fn extent(self: &Arc<Self>, offset: u64, len: usize) -> Outgoing {
+        let payload = Payload::Extent(Arc::clone(self) as Arc<dyn ExtentFile>);
+        let header = FrameHeader {
+            kind: FrameKind::Object,
+            body_len: len as u32,
+            object: ObjectId(offset + 1),
+            file: FileId(1),
+            offset,
+            table_len: 0,
+            check: [0; 32],
+        };
+        Outgoing { header, payload }
+    }
+}
+
+impl ExtentFile for Patterned {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn spoilt(&self) {
+        self.is_spoilt.store(true, Ordering::Relaxed);
+    }
+}
+
+fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
+    let file = Patterned::new(3 * SLOT_BYTES);
+    if !sender.sends_extents() {
+        assert!(sender.post(file.extent(0, SLOT_BYTES)).is_err(), "an extent that nobody can send");
+        return;
+    }
+    // Between objects in slots, at odd places, from both kinds of callers.
+    let offsets = [0, 1, 4_095, 2 * SLOT_BYTES as u64];
+    let receiving = thread::spawn(move || {
+        let slots = pool(2);
+        for offset in offsets {
+            let incoming = receive(&mut *receiver, &slots).expect("an extent");
+            let expected = (offset as usize..).map(pattern);
+            assert!(incoming.body().iter().copied().eq(expected.take(SLOT_BYTES)), "{offset}");
+            assert_eq!(receive(&mut *receiver, &slots).expect("an object").body(), [9; 10]);
+        }
+    });
+    let slots = pool(1);
+    for offset in offsets {
+        let patience = if offset % 2 == 0 { Patience::Brief } else { Patience::None };
+        sender.post(file.extent(offset, SLOT_BYTES)).expect("idle");
+        while sender.advance(patience).expect("the connection stands") == SendState::Busy {
+            thread::yield_now();
+        }
+        send(&mut *sender, object(slots.lease().expect("open"), 9, 10));
+    }
+    receiving.join().expect("the receiver is content");
+    assert!(!file.is_spoilt.load(Ordering::Relaxed));
+}
+
+fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) {
+    if !sender.sends_extents() {
+        return;
+    }
+    let file = Patterned::new(SLOT_BYTES);
+    file.file.set_len(100).expect("a file can shrink");
+    let receiving = thread::spawn(move || {
+        let slots = pool(1);
+        let spoilt = receive(&mut *receiver, &slots).expect("an extent");
+        assert_eq!(spoilt.body().len(), SLOT_BYTES);
+        assert!(spoilt.body()[100..].iter().all(|&byte| byte == 0));
+        drop(spoilt);
+        assert_eq!(receive(&mut *receiver, &slots).expect("an object").body(), [7; 10]);
+    });
+    sender.post(file.extent(0, SLOT_BYTES)).expect("idle");
+    while sender.advance(Patience::Brief).expect("the connection stands") == SendState::Busy {}
+    assert!(file.is_spoilt.load(Ordering::Relaxed));
+    send(&mut *sender, object(pool(1).lease().expect("open"), 7, 10));
+    receiving.join().expect("the receiver is content");
 }
 
 #[cfg(test)]

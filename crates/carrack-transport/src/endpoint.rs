@@ -1,6 +1,8 @@
 //! The seam between the engine and the transports.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameError, FrameHeader};
@@ -21,13 +23,40 @@ impl Patience {
     pub const BRIEF_MS: u64 = 100;
 }
 
-/// An object on its way out. The body is the first `header.body_len` bytes of the slot.
+/// An object on its way out.
 #[derive(Debug)]
 pub struct Outgoing {
     /// Its header.
     pub header: FrameHeader,
-    /// Its body.
-    pub slot: Slot,
+    /// Its body, of `header.body_len` bytes.
+    pub payload: Payload,
+}
+
+/// Where an object's body is until the transport has sent it.
+pub enum Payload {
+    /// At the start of a slot.
+    Slot(Slot),
+    /// Still in its file, at `header.offset`. Only for endpoints that [send extents](SendEndpoint::sends_extents).
+    Extent(Arc<dyn ExtentFile>),
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Payload::Slot(slot) => slot.fmt(f),
+            Payload::Extent(file) => write!(f, "Extent({:?})", file.descriptor()),
+        }
+    }
+}
+
+/// A file whose extents an endpoint sends by itself, from the page cache and without a copy into a slot.
+pub trait ExtentFile: Send + Sync {
+    /// Open for reading; its position is left alone.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// An extent could not be sent as it should: the file has shrunk, or can't be read this way. What was missing
+    /// went out as zeros, so that the stream goes on; the file has to be sent again.
+    fn spoilt(&self);
 }
 
 /// An object that arrived. The body is the first `header.body_len` bytes of the slot, not checked yet.
@@ -88,7 +117,13 @@ pub enum TransportError {
 
 /// The source's end.
 pub trait SendEndpoint: Send {
-    /// Takes an object, or gives it back while another is under way: "full" is flow control, not an error.
+    /// Whether it takes [`Payload::Extent`].
+    fn sends_extents(&self) -> bool {
+        false
+    }
+
+    /// Takes an object, or gives it back while another is under way: "full" is flow control, not an error. An extent
+    /// is given back by an endpoint that doesn't send extents.
     fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing>;
 
     /// Moves on with what was posted.

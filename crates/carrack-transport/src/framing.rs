@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
-use crate::endpoint::{Incoming, Outgoing, TransportError};
+use crate::endpoint::{Incoming, TransportError};
 
 /// The bytes behind a header.
 enum Body {
@@ -40,9 +40,14 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    pub(crate) fn object(outgoing: Outgoing) -> FrameWriter {
-        let body_len = outgoing.header.body_len as usize;
-        FrameWriter { header: outgoing.header.encode(), body: Body::Slot(outgoing.slot), body_len, sent: 0 }
+    pub(crate) fn object(header: &FrameHeader, slot: Slot) -> FrameWriter {
+        let body_len = header.body_len as usize;
+        FrameWriter { header: header.encode(), body: Body::Slot(slot), body_len, sent: 0 }
+    }
+
+    /// Only the header: its body follows by another way.
+    pub(crate) fn header_only(header: &FrameHeader) -> FrameWriter {
+        FrameWriter { header: header.encode(), body: Body::Control(Vec::new()), body_len: 0, sent: 0 }
     }
 
     pub(crate) fn control(body: Vec<u8>) -> FrameWriter {

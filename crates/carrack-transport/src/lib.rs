@@ -8,6 +8,7 @@
 
 pub mod conformance;
 mod endpoint;
+mod extent;
 mod framing;
 mod link;
 mod loopback;
@@ -15,7 +16,8 @@ mod rendezvous;
 mod tcp;
 
 pub use endpoint::{
-    Incoming, Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
+    TransportError,
 };
 pub use link::{Link, LinkInput};
 pub use loopback::loopback_pair;

@@ -9,11 +9,12 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use carrack_machine::SlotPool;
+use carrack_machine::{Slot, SlotPool};
+use carrack_wire::FrameHeader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::endpoint::{Incoming, Outgoing, TransportError};
+use crate::endpoint::{Incoming, TransportError};
 use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 
 /// What came over the link.
@@ -80,8 +81,8 @@ impl Link {
     }
 
     /// Queues an object.
-    pub fn queue_object(&mut self, outgoing: Outgoing) {
-        self.queue.push_back(FrameWriter::object(outgoing));
+    pub fn queue_object(&mut self, header: &FrameHeader, slot: Slot) {
+        self.queue.push_back(FrameWriter::object(header, slot));
     }
 
     /// Frames that are not out yet.

@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use carrack_machine::SlotPool;
+use carrack_machine::{Slot, SlotPool};
+use carrack_wire::FrameHeader;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::endpoint::{
-    Incoming, Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
 };
 
 /// Objects that may wait between the two: one that is taken and one that is ready.
@@ -29,7 +30,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Outgoing>,
+    waiting: VecDeque<(FrameHeader, Slot)>,
     is_finished: bool,
     sender_gone: bool,
     receiver_gone: bool,
@@ -93,12 +94,14 @@ pub struct LoopbackSender {
 impl SendEndpoint for LoopbackSender {
     fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
         let mut state = self.shared.lock();
-        if state.waiting.len() >= DEPTH {
-            return Err(outgoing);
+        match outgoing.payload {
+            Payload::Slot(slot) if state.waiting.len() < DEPTH => {
+                state.waiting.push_back((outgoing.header, slot));
+                self.shared.signal(&state);
+                Ok(())
+            }
+            payload => Err(Outgoing { payload, ..outgoing }),
         }
-        state.waiting.push_back(outgoing);
-        self.shared.signal(&state);
-        Ok(())
     }
 
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
@@ -139,7 +142,7 @@ impl ReceiveEndpoint for LoopbackReceiver {
     fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
         let is_empty = |state: &State| state.waiting.is_empty() && !state.is_finished && !state.sender_gone;
         let mut state = self.shared.wait(self.shared.lock(), patience, is_empty);
-        if let Some(Outgoing { header, slot }) = state.waiting.pop_front() {
+        if let Some((header, slot)) = state.waiting.pop_front() {
             self.shared.signal(&state);
             return Ok(Received::Object(Incoming { header, slot }));
         }

@@ -3,7 +3,7 @@
 //! The socket itself blocks for [`Patience::BRIEF_MS`]; a caller without patience asks with `MSG_DONTWAIT`. So one
 //! connection can pass between I/O threads and the comm thread without changing its mode.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -13,8 +13,9 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::endpoint::{
-    Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
 };
+use crate::extent::ExtentWriter;
 use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 
 /// Below this round-trip time the path is a machine or a building: no pacing is needed there, and BBR's costs a third
@@ -80,37 +81,56 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
 pub struct TcpSender {
     stream: TcpStream,
     frame: Option<FrameWriter>,
+    /// What follows the frame, if its body is still in a file.
+    extent: Option<ExtentWriter>,
 }
 
 impl TcpSender {
     /// Over a connection that [`prepare_stream`] has seen.
     pub fn new(stream: TcpStream) -> TcpSender {
-        TcpSender { stream, frame: None }
+        TcpSender { stream, frame: None, extent: None }
     }
 }
 
 impl SendEndpoint for TcpSender {
+    fn sends_extents(&self) -> bool {
+        true
+    }
+
     fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
-        if self.frame.is_some() {
+        if self.frame.is_some() || self.extent.is_some() {
             return Err(outgoing);
         }
-        self.frame = Some(FrameWriter::object(outgoing));
+        let header = outgoing.header;
+        match outgoing.payload {
+            Payload::Slot(slot) => self.frame = Some(FrameWriter::object(&header, slot)),
+            Payload::Extent(file) => {
+                self.frame = Some(FrameWriter::header_only(&header));
+                self.extent = Some(ExtentWriter::new(file, &header));
+            }
+        }
         Ok(())
     }
 
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
-        let Some(frame) = &mut self.frame else { return Ok(SendState::Idle) };
-        let flags = match patience {
-            Patience::None => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-            Patience::Brief => SendFlags::NOSIGNAL,
-        };
         let stream = &self.stream;
-        let is_out =
-            frame.advance(|parts| Ok(sendmsg(stream, parts, &mut SendAncillaryBuffer::default(), flags)?))?;
-        if !is_out {
-            return Ok(SendState::Busy);
+        if let Some(frame) = &mut self.frame {
+            let mut flags = send_flags(patience);
+            flags.set(SendFlags::MORE, self.extent.is_some());
+            let send = |parts: &[IoSlice<'_>]| {
+                Ok(sendmsg(stream, parts, &mut SendAncillaryBuffer::default(), flags)?)
+            };
+            if !frame.advance(send)? {
+                return Ok(SendState::Busy);
+            }
+            self.frame = None;
         }
-        self.frame = None;
+        if let Some(extent) = &mut self.extent {
+            if !extent.advance(stream, patience)? {
+                return Ok(SendState::Busy);
+            }
+            self.extent = None;
+        }
         Ok(SendState::Idle)
     }
 
@@ -120,6 +140,13 @@ impl SendEndpoint for TcpSender {
 
     fn finish(&mut self) -> Result<(), TransportError> {
         Ok(self.stream.shutdown(Shutdown::Write)?)
+    }
+}
+
+pub(crate) fn send_flags(patience: Patience) -> SendFlags {
+    match patience {
+        Patience::None => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        Patience::Brief => SendFlags::NOSIGNAL,
     }
 }
 

@@ -102,8 +102,8 @@ impl<'a> SourceComm<'a> {
 
     fn feed_link(&self, link: &mut Link) {
         while self.source.outbox.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
-            let Some(outgoing) = self.source.outbox.for_link() else { return };
-            link.queue_object(outgoing);
+            let Some((header, slot)) = self.source.outbox.for_link() else { return };
+            link.queue_object(&header, slot);
         }
     }
 

@@ -4,11 +4,13 @@
 //! last one learns from [`Step`] what comes next. A file that can't be completed is *doomed*: nothing more of it is
 //! read, and when none of its objects is on its way any more it is abandoned.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{Directory, Entry, FileId, TargetId};
 use carrack_plan::{FileCursor, ObjectExtent};
 use carrack_storage::SourceFile;
+use carrack_transport::ExtentFile;
 
 /// What comes next for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +128,18 @@ impl LargeFile {
 
     pub(super) fn is_committed(&self) -> bool {
         self.progress().is_committed
+    }
+}
+
+impl ExtentFile for LargeFile {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.source.descriptor()
+    }
+
+    fn spoilt(&self) {
+        // The next try reads the file into slots, and sees what is wrong with it. Nothing comes next before this object
+        // is answered.
+        self.doom(Doom::Changed);
     }
 }
 

@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 
-use carrack_machine::{Closed, Monitor};
-use carrack_transport::{Outgoing, SendEndpoint};
+use carrack_machine::{Closed, Monitor, Slot};
+use carrack_transport::{Outgoing, Payload, SendEndpoint};
+use carrack_wire::FrameHeader;
 
 /// An endpoint, and which of the session's it is.
 pub(super) struct Numbered {
@@ -28,6 +29,8 @@ pub(super) struct Outbox {
     state: Monitor<State>,
     /// Without data endpoints the comm thread sends everything over the link.
     pub(super) endpoint_count: usize,
+    /// Whether every endpoint takes extents of files as well as slots.
+    pub(super) sends_extents: bool,
 }
 
 struct State {
@@ -44,11 +47,12 @@ struct State {
 impl Outbox {
     pub(super) fn new(endpoints: Vec<Box<dyn SendEndpoint>>, credits: u32, ready_max: usize) -> Outbox {
         let endpoint_count = endpoints.len();
+        let sends_extents = endpoint_count > 0 && endpoints.iter().all(|endpoint| endpoint.sends_extents());
         let credits = credits.into();
         let numbered = |(number, endpoint)| Numbered { number, endpoint };
         let idle = endpoints.into_iter().enumerate().map(numbered).collect();
         let state = State { ready: VecDeque::new(), ready_max, idle, credits, is_finished: false };
-        Outbox { state: Monitor::new(state), endpoint_count }
+        Outbox { state: Monitor::new(state), endpoint_count, sends_extents }
     }
 
     /// Puts an object behind those that are ready; returns what the caller shall drive. Waits while too many are
@@ -110,8 +114,13 @@ impl Outbox {
     }
 
     /// Something to send over the link, if everything for it is there.
-    pub(super) fn for_link(&self) -> Option<Outgoing> {
-        self.state.release(State::ready_object)
+    pub(super) fn for_link(&self) -> Option<(FrameHeader, Slot)> {
+        let outgoing = self.state.release(State::ready_object)?;
+        match outgoing.payload {
+            Payload::Slot(slot) => Some((outgoing.header, slot)),
+            // Nobody brings one where there is no endpoint for it.
+            Payload::Extent(_) => None,
+        }
     }
 
     /// Ends all waiting.

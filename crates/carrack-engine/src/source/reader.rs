@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 
 use carrack_machine::Slot;
-use carrack_model::{Directory, Entry, EntryKind, FailureKind, FileId, Section, TargetId};
+use carrack_model::{Checksum, Directory, Entry, EntryKind, FailureKind, FileId, Section, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent, SingleTarget};
 use carrack_storage::{SourceError, SourceFile};
-use carrack_transport::{Outgoing, Patience, SendState};
+use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
 use carrack_wire::message::{Control, OpenFile};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter};
 
@@ -82,10 +82,10 @@ impl Reader<'_> {
     }
 
     /// Sends an object, or leaves it to whoever drives an endpoint next.
-    fn post(&mut self, header: FrameHeader, slot: Slot, sent: Sent) -> Result<(), SessionError> {
-        self.source.sent().insert(header.object, sent);
+    fn post(&mut self, outgoing: Outgoing, sent: Sent) -> Result<(), SessionError> {
+        self.source.sent().insert(outgoing.header.object, sent);
         let source = self.source;
-        let bring = || source.outbox.bring(Outgoing { header, slot }, &mut self.home, || source.mail.wake());
+        let bring = || source.outbox.bring(outgoing, &mut self.home, || source.mail.wake());
         let brought = source.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
         source.counters.time(Stage::Network, || self.drive(departure))
@@ -126,7 +126,8 @@ impl Reader<'_> {
             table_len: table_len as u32,
             check: bundle_check(source.spec.checksum, &slot.bytes()[..body_len], table_len),
         };
-        self.post(header, slot, Sent::Bundle(target, bundle, attempts))
+        let payload = Payload::Slot(slot);
+        self.post(Outgoing { header, payload }, Sent::Bundle(target, bundle, attempts))
     }
 
     // Large files.
@@ -217,31 +218,51 @@ impl Reader<'_> {
         extent: ObjectExtent,
         attempts: u32,
     ) -> Result<(), SessionError> {
-        let mut slot = self.lease()?;
-        let source = self.source;
-        let check = match source.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot)) {
-            Ok(check) => check,
-            Err(ReadProblem::Shrunk) => {
-                let (_, step) = file.lost_one(Doom::Changed);
-                source.follow(&file, step);
-                return Ok(());
-            }
-            Err(ReadProblem::Failed(detail)) => {
-                let (is_first, step) = file.lost_one(Doom::Reported);
-                source.lost(&file, is_first, FailureKind::ReadError, detail, step);
-                return Ok(());
+        let (payload, check) = if attempts == 0 && self.leaves_from_file(&file) {
+            (Payload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), [0; 32])
+        } else {
+            let mut slot = self.lease()?;
+            match self.source.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot)) {
+                Ok(check) => (Payload::Slot(slot), check),
+                Err(problem) => {
+                    self.lost(&file, problem);
+                    return Ok(());
+                }
             }
         };
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: extent.range.len as u32,
-            object: source.next_object(),
+            object: self.source.next_object(),
             file: file.id,
             offset: extent.range.offset,
             table_len: 0,
             check,
         };
-        self.post(header, slot, Sent::Object(file, extent, attempts))
+        self.post(Outgoing { header, payload }, Sent::Object(file, extent, attempts))
+    }
+
+    /// Whether the transport may send the file's objects straight from the page cache: nobody has to look at the bytes
+    /// here. A file that is tried again is read.
+    fn leaves_from_file(&self, file: &LargeFile) -> bool {
+        let source = self.source;
+        source.outbox.sends_extents
+            && source.spec.checksum == Checksum::None
+            && file.attempts == 0
+            && !file.source.is_direct()
+    }
+
+    fn lost(&self, file: &Arc<LargeFile>, problem: ReadProblem) {
+        match problem {
+            ReadProblem::Shrunk => {
+                let (_, step) = file.lost_one(Doom::Changed);
+                self.source.follow(file, step);
+            }
+            ReadProblem::Failed(detail) => {
+                let (is_first, step) = file.lost_one(Doom::Reported);
+                self.source.lost(file, is_first, FailureKind::ReadError, detail, step);
+            }
+        }
     }
 
     /// Reads an object into the slot and makes its check.
