@@ -17,6 +17,8 @@ pub(super) struct SinkFile {
     pub(super) entry: Entry,
     growing: OnceLock<Result<GrowingFile, SinkError>>,
     digest: Mutex<FileDigest>,
+    /// Whoever holds it writes.
+    pen: Mutex<()>,
 }
 
 impl SinkFile {
@@ -31,7 +33,7 @@ impl SinkFile {
         }
         let directory = section.directory.sink.clone();
         let digest = Mutex::new(FileDigest::new(entry.size()));
-        Ok(SinkFile { id, directory, entry, growing: OnceLock::new(), digest })
+        Ok(SinkFile { id, directory, entry, growing: OnceLock::new(), digest, pen: Mutex::default() })
     }
 
     /// The file under its temporary name; created by the first caller.
@@ -42,6 +44,18 @@ impl SinkFile {
     fn create(&self, root: &Root, scratch: &ScratchNames) -> Result<GrowingFile, SinkError> {
         let held = root.make_directory(&self.directory).map_err(SinkError::of_directory)?;
         GrowingFile::create(held, &self.entry.name, self.entry.size(), scratch)
+    }
+
+    /// Writes an object; if `in_turn`, while no other thread does.
+    pub(super) fn write(
+        &self,
+        growing: &GrowingFile,
+        body: &[u8],
+        offset: u64,
+        in_turn: bool,
+    ) -> Result<(), SinkError> {
+        let _pen = in_turn.then(|| self.pen.lock().unwrap_or_else(PoisonError::into_inner));
+        growing.write_at(body, offset)
     }
 
     /// An object's part of the digest.

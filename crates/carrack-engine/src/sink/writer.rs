@@ -141,9 +141,9 @@ impl Sink<'_> {
             return Ok(false);
         }
         let written = match file.growing(root, &self.scratch) {
-            Ok(growing) => {
-                growing.write_at(body, range.offset).map_err(|error| (error.kind(), error.to_string()))
-            }
+            Ok(growing) => file
+                .write(growing, body, range.offset, self.writes_in_turn)
+                .map_err(|error| (error.kind(), error.to_string())),
             Err(error) => Err((error.kind(), error.to_string())),
         };
         match written {
