@@ -1,7 +1,7 @@
 //! The first error of a session, and how every thread of it learns of it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Scope};
 
 use crate::error::SessionError;
 
@@ -44,6 +44,24 @@ impl Fault {
 
     pub(crate) fn take(&self) -> Option<SessionError> {
         self.state().error.take()
+    }
+
+    /// Starts a thread of the session under a name of at most 15 bytes, which `top -H` and profilers show.
+    pub(crate) fn spawn<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        stop: &'scope dyn Stop,
+        name: &str,
+        work: impl FnOnce() + Send + 'scope,
+    ) {
+        let watched = move || {
+            let _watch = self.watch(stop);
+            work();
+        };
+        let started = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, watched);
+        if let Err(error) = started {
+            self.raise(SessionError::local("starting a thread")(error), stop);
+        }
     }
 
     /// Raises [`SessionError::Internal`] if the thread that holds it panics: nobody waits for a dead thread.

@@ -13,7 +13,7 @@ use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{Found, Identity, Scan, ScanRoot, StorageTarget};
 
 use super::Source;
-use super::queue::Job;
+use super::queue::{Job, Room};
 
 /// Scans everything and returns when all of it is queued.
 pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
@@ -124,7 +124,7 @@ impl<'a> Feeder<'a> {
                 Job::Open { directory, entry, attempts: 0 }
             }
         };
-        if source.room.take(one).is_err() {
+        if source.room.take(Room::take).is_err() {
             return ControlFlow::Break(());
         }
         source.pending.fetch_add(1, AcqRel);

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use carrack_machine::{Monitor, SlotPool};
-use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ITEMS_MAX};
+use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TargetId, TransferSpec};
 use carrack_storage::{Identity, RootKind, ScanRoot, StorageTarget};
 use carrack_transport::{Link, SendEndpoint};
@@ -44,7 +44,7 @@ use crate::report::{Observer, deliver};
 use crate::settings::Settings;
 use large_file::LargeFile;
 use outbox::Outbox;
-use queue::{Job, Queue, Sent};
+use queue::{Job, Queue, Room, Sent};
 use targets::Targets;
 
 /// What a source needs to begin: the session stands, the roots are open.
@@ -79,7 +79,7 @@ struct Source<'a> {
     queue: Monitor<Queue>,
     /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
     /// behind the scan.
-    room: Monitor<usize>,
+    room: Monitor<Room>,
     outbox: Outbox,
     /// Control messages for the comm thread to queue.
     mail: Mailbox<Vec<u8>>,
@@ -125,7 +125,7 @@ fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
     let ready_max = if targets.are_memory() { READY_MAX_MEMORY } else { start.pool.slot_count() };
     let source = Source {
         queue: Monitor::new(queue),
-        room: Monitor::new(QUEUE_ITEMS_MAX),
+        room: Monitor::new(Room::default()),
         outbox: Outbox::new(start.endpoints, start.credits, ready_max),
         mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
         sent: Mutex::default(),
@@ -161,15 +161,9 @@ impl Source<'_> {
         let io_threads = if self.spec.dry_run { 0 } else { wanted };
         thread::scope(|scope| {
             let _watch = self.fault.watch(self);
-            scope.spawn(|| {
-                let _watch = self.fault.watch(self);
-                feeder::run(self, destination);
-            });
+            self.fault.spawn(scope, self, "carrack-feed", move || feeder::run(self, destination));
             for _ in 0..io_threads {
-                scope.spawn(|| {
-                    let _watch = self.fault.watch(self);
-                    reader::run(self);
-                });
+                self.fault.spawn(scope, self, "carrack-read", || reader::run(self));
             }
             let mut comm = Comm { link, pool: &self.pool, abort, fault: &self.fault };
             let mut side = comm::SourceComm::new(self);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use carrack_model::limits::QUEUE_ITEMS_MAX;
 use carrack_model::{Directory, Entry, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent, TargetQueues};
 use carrack_storage::{Medium, StorageTarget};
 
+use super::Source;
 use super::large_file::{LargeFile, Step};
 
 /// Something an I/O thread can do.
@@ -43,6 +45,50 @@ impl Sent {
 /// The target queues of a source.
 pub(super) struct Queue {
     items: TargetQueues<Job>,
+}
+
+/// Places in the queues for what the scan finds.
+pub(super) struct Room {
+    free: usize,
+    /// Places that were left and are not free again yet.
+    left: usize,
+}
+
+/// Places that are freed together: the scan is faster than the readers, and for each single place it would be woken up.
+const ROOM_STEP: usize = QUEUE_ITEMS_MAX / 4;
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { free: QUEUE_ITEMS_MAX, left: 0 }
+    }
+}
+
+impl Room {
+    /// Takes a place, if one is free.
+    pub(super) fn take(&mut self) -> Option<()> {
+        self.free = self.free.checked_sub(1)?;
+        Some(())
+    }
+
+    /// Something has left its place; true if it is time to free some. Three quarters of all places are taken otherwise,
+    /// and will be left too: nobody waits in vain.
+    fn leave(&mut self) -> bool {
+        self.left += 1;
+        self.left >= ROOM_STEP
+    }
+
+    fn free(&mut self) {
+        self.free += std::mem::take(&mut self.left);
+    }
+}
+
+impl Source<'_> {
+    /// A job that came from the scan was taken out of the queues.
+    pub(super) fn make_room(&self) {
+        if self.room.with(Room::leave) {
+            self.room.release_many(ROOM_STEP, Room::free);
+        }
+    }
 }
 
 impl Job {

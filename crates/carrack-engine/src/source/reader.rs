@@ -37,7 +37,7 @@ pub(super) fn run(source: &Source<'_>) {
         // A cursor that was put back, or simply more work: the next waiter may go on.
         source.queue.release(|_| ());
         if job.is_fresh() {
-            source.room.release(|room| *room += 1);
+            source.make_room();
         }
         // An error here is a closed monitor (the session ends) or a broken endpoint.
         if let Err(error) = reader.work(target, job) {
