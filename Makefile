@@ -9,7 +9,7 @@ CARGO       ?= cargo
 # CI builds what Cargo.lock says, exactly.
 CARGO_FLAGS ?= $(if $(CI),--locked)
 TARGET_DIR  ?= $(or $(CARGO_TARGET_DIR),target)
-# Arguments for bench/compare: make bench BENCH='--rounds 3 --workloads linux'
+# Arguments for bench/compare: make bench BENCH='--rounds 3 --workloads linux'; so for bench-micro and limits
 BENCH       ?=
 # Arguments for the test programs: make test TESTS='sink -- --nocapture'
 TESTS       ?=
@@ -19,9 +19,11 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/local/sbin:/u
 export CARGO_FLAGS
 
 RELEASE := --workspace --release $(CARGO_FLAGS)
+# A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
+MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test lint format check-scripts fuzz-smoke demo bench install uninstall clean
+.PHONY: help build test lint format check-scripts fuzz-smoke demo bench bench-micro limits install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -40,10 +42,13 @@ lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(RELEASE) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(RELEASE) --no-deps
+	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml --check
+	$(CARGO) clippy $(MICRO) --all-targets -- -D warnings
 	@scripts/check-licences
 
 format: ## Format all Rust code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml
 
 check-scripts: ## Check the shell and Python scripts
 	@scripts/setup lint
@@ -59,6 +64,12 @@ demo: ## Copy a Linux tree and large files through ssh, there and back, and veri
 bench: build ## Compare with other movers; rewrites bench/RESULTS.md
 	@scripts/setup bench
 	bench/compare $(BENCH)
+
+bench-micro: ## Benchmark the parts: scan, cut, queue, codec, hash, seal
+	bench/micro/run $(BENCH)
+
+limits: ## Measure what this machine can do at most, to compare with
+	bench/limits $(BENCH)
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
 	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack

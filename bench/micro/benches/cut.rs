@@ -1,0 +1,98 @@
+//! Cutting: a large file into objects, small files into bundles. Pure computing, done by the thread that takes the work.
+
+mod common;
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
+use carrack_model::{Directory, Entry, EntryKind, FileId, Metadata, RelPath, Section, TargetId};
+use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, SingleTarget, Striped, Work};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+
+const FILE_BYTES: u64 = 1 << 40;
+const OBJECT_BYTES: u64 = SLOT_BYTES_DEFAULT as u64;
+
+/// A stripe of four objects on each of eight targets, as a large file on a parallel file system has them.
+const STRIPE_BYTES: u64 = 4 * OBJECT_BYTES;
+const STRIPE_TARGETS: u64 = 8;
+
+/// 100,000 small entries, 100 in each directory.
+const DIRECTORIES: usize = 1_000;
+const ENTRIES_PER_DIRECTORY: usize = 100;
+
+/// Bytes of the files: 0 to this, spread evenly; a mean of 16 KiB, as in the Linux source tree.
+const SMALL_BYTES_MAX: usize = 32 << 10;
+
+fn cut(criterion: &mut Criterion) {
+    let single: Arc<dyn Layout> = Arc::new(SingleTarget { target: TargetId(1) });
+    let targets = (0..STRIPE_TARGETS).map(TargetId).collect();
+    let striped: Arc<dyn Layout> =
+        Arc::new(Striped::new(targets, STRIPE_BYTES).expect("there are targets and a stripe size"));
+    let mut group = criterion.benchmark_group("cut/1 TiB file into objects of 1 MiB");
+    group.throughput(Throughput::Elements(FILE_BYTES / OBJECT_BYTES));
+    for (name, layout) in [("single target", single), ("8 targets, stripes of 4 MiB", striped)] {
+        group.bench_function(name, |bencher| bencher.iter(|| cut_all(&layout)));
+    }
+    group.finish();
+}
+
+/// Takes every object as the source's queue does: first where the next one lies, then the object.
+fn cut_all(layout: &Arc<dyn Layout>) -> u64 {
+    let mut cursor = FileCursor::new(FileId(1), FILE_BYTES, Arc::clone(layout), OBJECT_BYTES);
+    let mut sum_bytes = 0;
+    while let Some(target) = cursor.peek_target() {
+        black_box(target);
+        sum_bytes += cursor.next().map_or(0, |object| object.range.len);
+    }
+    assert_eq!(sum_bytes, FILE_BYTES);
+    sum_bytes
+}
+
+fn bundle(criterion: &mut Criterion) {
+    let sections: Vec<Section> = (0..DIRECTORIES).map(section).collect();
+    let mut group = criterion.benchmark_group("cut/100,000 small entries into bundles");
+    group.throughput(Throughput::Elements((DIRECTORIES * ENTRIES_PER_DIRECTORY) as u64));
+    group.bench_function("bundler", |bencher| {
+        bencher.iter_batched(|| sections.clone(), bundle_all, BatchSize::LargeInput);
+    });
+    group.finish();
+}
+
+fn section(number: usize) -> Section {
+    let path = RelPath::new(format!("tree/part{}/directory{number}", number % 10).as_bytes())
+        .expect("the path is a plain one");
+    let entries = (0..ENTRIES_PER_DIRECTORY).map(|index| entry(number * ENTRIES_PER_DIRECTORY + index));
+    Section {
+        directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
+        metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
+        entries: entries.collect(),
+    }
+}
+
+fn entry(number: usize) -> Entry {
+    // Knuth's multiplier scatters the sizes.
+    let size = (number.wrapping_mul(2_654_435_761) % (SMALL_BYTES_MAX + 1)) as u64;
+    Entry {
+        name: format!("file{number}.c").into_bytes().into(),
+        source_name: None,
+        kind: EntryKind::Regular { size },
+        metadata: Metadata { mode: 0o644, ..Metadata::default() },
+    }
+}
+
+/// Returns the bundles, so that freeing them is not measured.
+fn bundle_all(sections: Vec<Section>) -> Vec<Work> {
+    let mut bundler = Bundler::new(BundleLimits {
+        object_bytes: OBJECT_BYTES,
+        slot_bytes: SLOT_BYTES_DEFAULT,
+        entries_max: BUNDLE_ENTRIES_MAX,
+    });
+    let mut work = Vec::new();
+    sections.into_iter().for_each(|section| bundler.add(section, &mut work));
+    work.extend(bundler.finish().map(Work::Bundle));
+    work
+}
+
+criterion_group! { name = benches; config = common::config(); targets = cut, bundle }
+criterion_main!(benches);

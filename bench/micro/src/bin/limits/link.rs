@@ -1,0 +1,54 @@
+//! The connections of a transfer: over the loopback address, numbered, with a congestion control of their own.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::net::sockopt::set_tcp_congestion;
+
+use crate::kind::Transfer;
+
+/// Nothing on loopback takes this long but a partner that hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Listens on a port of the kernel's choice.
+pub fn listen() -> Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on the loopback address")
+}
+
+/// The receiver's connections, in the order of their numbers.
+pub fn accept_all(listener: &TcpListener, transfer: &Transfer) -> Result<Vec<TcpStream>> {
+    let mut numbered = Vec::new();
+    for _ in 0..transfer.streams {
+        let (mut stream, _) = listener.accept()?;
+        prepare(&stream, transfer)?;
+        let mut number = [0];
+        stream.read_exact(&mut number)?;
+        numbered.push((number[0], stream));
+    }
+    numbered.sort_by_key(|(number, _)| *number);
+    ensure!((0..).zip(&numbered).all(|(index, (number, _))| index == *number), "connections got mixed up");
+    Ok(numbered.into_iter().map(|(_, stream)| stream).collect())
+}
+
+/// The sender's connections, in the order of their numbers.
+pub fn connect_all(port: u16, transfer: &Transfer) -> Result<Vec<TcpStream>> {
+    let connect = |number| {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        prepare(&stream, transfer)?;
+        stream.write_all(&[number])?;
+        Ok(stream)
+    };
+    (0..transfer.streams as u8).map(connect).collect()
+}
+
+/// As carrack prepares its data connections.
+fn prepare(stream: &TcpStream, transfer: &Transfer) -> Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let congestion = transfer.congestion.name();
+    set_tcp_congestion(stream, congestion)
+        .with_context(|| format!("congestion control {congestion} can't be had"))
+}

@@ -1,0 +1,37 @@
+//! Touched memory, kept until a run starts; `bench/harness/reserve.py` does the same for `bench/compare`.
+//!
+//! A virtual machine's idle memory goes back to its host within seconds, and the first touch after that is several
+//! times dearer. So what a run is going to allocate on tmpfs is held and touched up to its start.
+
+use std::hint::black_box;
+
+use crate::machine;
+
+/// Never take the last of the memory: what remains is for the workers.
+pub const KEEP_FREE_BYTES: u64 = 2 << 30;
+
+/// What a run allocates beside file contents: socket buffers, page tables, the workers themselves.
+pub const EXTRA_BYTES: u64 = 256 << 20;
+
+/// What a file takes beside its contents: its inode and its name.
+pub const EXTRA_PER_FILE_BYTES: u64 = 2048;
+
+/// One block of touched memory.
+pub struct Reserve {
+    memory: Vec<u8>,
+}
+
+impl Reserve {
+    /// Takes and touches memory; less than asked for when the machine hasn't that much.
+    pub fn filled(size_bytes: u64) -> Reserve {
+        let free_bytes = machine::available_memory_bytes().saturating_sub(KEEP_FREE_BYTES);
+        let memory = vec![1; size_bytes.min(free_bytes) as usize];
+        // Else the compiler may find that nobody reads it.
+        Reserve { memory: black_box(memory) }
+    }
+
+    /// Gives it all back to the kernel, whose next allocations get these pages.
+    pub fn release(self) {
+        drop(self.memory);
+    }
+}

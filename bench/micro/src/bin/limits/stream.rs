@@ -1,0 +1,192 @@
+//! Both ends of a transfer without any protocol: the receiver knows what comes.
+//!
+//! Stream *n* carries the large files *n*, *n* + streams, …; each has a thread of its own at both ends, which does one
+//! block after the other.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Result, ensure};
+use carrack_bench::{noise, xxh3};
+use rustix::fs::sendfile;
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvFlags, recv};
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
+
+use crate::kind::{ReceiveWay, SendWay, Transfer};
+use crate::link;
+use crate::options::Sizes;
+use crate::place::Place;
+use crate::worker::{Task, in_threads, say};
+
+/// Largest pipe that needs no privilege (`fs.pipe-max-size`).
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Connects to `port`; the task sends.
+pub fn prepare_sender(transfer: Transfer, sizes: Sizes, place: Place, port: u16) -> Result<Task> {
+    let lanes = lanes(link::connect_all(port, &transfer)?, &transfer, sizes, &place);
+    Ok(Box::new(move || in_threads(lanes, |lane| lane.send(transfer.send))))
+}
+
+/// Says its port, waits for the connections; the task receives.
+pub fn prepare_receiver(transfer: Transfer, sizes: Sizes, place: Place) -> Result<Task> {
+    let listener = link::listen()?;
+    say(&format!("port {}", listener.local_addr()?.port()))?;
+    let lanes = lanes(link::accept_all(&listener, &transfer)?, &transfer, sizes, &place);
+    match transfer.receive {
+        ReceiveWay::Splice => {
+            let lanes = lanes.into_iter().map(|lane| Ok((lane, Pipe::new()?))).collect::<Result<_>>()?;
+            Ok(Box::new(move || in_threads(lanes, |(lane, pipe)| lane.splice(&pipe))))
+        }
+        way => Ok(Box::new(move || in_threads(lanes, |lane| lane.receive(way)))),
+    }
+}
+
+/// One end of one stream.
+struct Lane {
+    socket: TcpStream,
+    /// Which of the large files it carries.
+    files: Vec<u64>,
+    place: Place,
+    file_bytes: u64,
+    block: Vec<u8>,
+}
+
+fn lanes(sockets: Vec<TcpStream>, transfer: &Transfer, sizes: Sizes, place: &Place) -> Vec<Lane> {
+    let lane = |(first, socket)| Lane {
+        socket,
+        files: (first..sizes.file_count).step_by(transfer.streams as usize).collect(),
+        place: place.clone(),
+        file_bytes: sizes.file_bytes,
+        block: noise(sizes.block_bytes as usize, first),
+    };
+    (0..).zip(sockets).map(lane).collect()
+}
+
+impl Lane {
+    fn send(mut self, way: SendWay) -> Result<u128> {
+        let mut digest = 0_u128;
+        for index in self.files.clone() {
+            let file = (way != SendWay::Buffer).then(|| File::open(self.place.source(index))).transpose()?;
+            for (offset, len) in self.blocks() {
+                match &file {
+                    Some(file) => digest = digest.wrapping_add(self.send_block(way, file, offset, len)?),
+                    None => self.socket.write_all(&self.block[..len])?,
+                }
+            }
+        }
+        Ok(digest)
+    }
+
+    /// Returns the block's hash, 0 if none is made.
+    fn send_block(&mut self, way: SendWay, file: &File, offset: u64, len: usize) -> Result<u128> {
+        let block = &mut self.block[..len];
+        if way != SendWay::Sendfile {
+            file.read_exact_at(block, offset)?;
+        }
+        let digest = match way {
+            SendWay::ReadHash | SendWay::HashSendfile => xxh3(block),
+            _ => 0,
+        };
+        match way {
+            SendWay::Sendfile | SendWay::HashSendfile => sendfile_all(&self.socket, file, offset, len)?,
+            _ => self.socket.write_all(block)?,
+        }
+        Ok(digest)
+    }
+
+    fn receive(mut self, way: ReceiveWay) -> Result<u128> {
+        let mut digest = 0_u128;
+        for index in self.files.clone() {
+            let file = (way != ReceiveWay::Buffer).then(|| File::create_new(self.place.copy(index)));
+            let mut file = file.transpose()?;
+            for (_, len) in self.blocks() {
+                let block = &mut self.block[..len];
+                receive_all(&self.socket, block)?;
+                if way == ReceiveWay::HashWrite {
+                    digest = digest.wrapping_add(xxh3(block));
+                }
+                if let Some(file) = &mut file {
+                    file.write_all(block)?;
+                }
+            }
+        }
+        Ok(digest)
+    }
+
+    fn splice(self, pipe: &Pipe) -> Result<u128> {
+        for &index in &self.files {
+            let file = File::create_new(self.place.copy(index))?;
+            for (_, len) in self.blocks() {
+                pipe.carry(&self.socket, &file, len)?;
+            }
+        }
+        Ok(0)
+    }
+
+    /// Offset and length of every block of a file.
+    fn blocks(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let (file_bytes, block_bytes) = (self.file_bytes, self.block.len() as u64);
+        let len_at = move |offset: u64| (file_bytes - offset).min(block_bytes) as usize;
+        (0..file_bytes).step_by(self.block.len()).map(move |offset| (offset, len_at(offset)))
+    }
+}
+
+fn sendfile_all(socket: &TcpStream, file: &File, mut offset: u64, len: usize) -> Result<()> {
+    let mut left = len;
+    while left > 0 {
+        let sent = retry_on_intr(|| sendfile(socket, file, Some(&mut offset), left))?;
+        ensure!(sent > 0, "a source file ends early");
+        left -= sent;
+    }
+    Ok(())
+}
+
+fn receive_all(socket: &TcpStream, mut block: &mut [u8]) -> Result<()> {
+    while !block.is_empty() {
+        let (received, _) = retry_on_intr(|| recv(socket, &mut *block, RecvFlags::WAITALL))?;
+        ensure!(received > 0, "the sender left early");
+        block = &mut block[received..];
+    }
+    Ok(())
+}
+
+/// What `splice` needs between a socket and a file.
+struct Pipe {
+    output: OwnedFd,
+    input: OwnedFd,
+}
+
+impl Pipe {
+    fn new() -> Result<Pipe> {
+        let (output, input) = pipe()?;
+        fcntl_setpipe_size(&input, PIPE_BYTES)?;
+        Ok(Pipe { output, input })
+    }
+
+    /// Moves `len` bytes.
+    fn carry(&self, socket: &TcpStream, file: &File, len: usize) -> Result<()> {
+        let mut left = len;
+        while left > 0 {
+            let flags = SpliceFlags::MOVE | SpliceFlags::MORE;
+            let filled = retry_on_intr(|| splice(socket, None, &self.input, None, left, flags))?;
+            ensure!(filled > 0, "the sender left early");
+            self.drain(file, filled)?;
+            left -= filled;
+        }
+        Ok(())
+    }
+
+    fn drain(&self, file: &File, len: usize) -> Result<()> {
+        let mut left = len;
+        while left > 0 {
+            let written = retry_on_intr(|| splice(&self.output, None, file, None, left, SpliceFlags::MOVE))?;
+            ensure!(written > 0, "a pipe is empty too early");
+            left -= written;
+        }
+        Ok(())
+    }
+}
