@@ -12,6 +12,7 @@
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,9 +57,16 @@ static void fail(const char *what)
     exit(1);
 }
 
-static int open_tun(const char *name)
+/* Goes into the namespace first: in the caller's own, another pipe's device could have the name just now. */
+static int open_tun(const char *name, const char *namespace)
 {
     struct ifreq request;
+    char path[256];
+    snprintf(path, sizeof path, "/run/netns/%s", namespace);
+    int home = open(path, O_RDONLY | O_CLOEXEC);
+    if (home < 0 || setns(home, CLONE_NEWNET))
+        fail(path);
+    close(home);
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         fail("/dev/net/tun");
@@ -74,8 +82,8 @@ static void bring_up(const char *device, const char *namespace, const char *addr
 {
     char command[512];
     snprintf(command, sizeof command,
-             "ip link set %s netns %s && ip -n %s addr add %s/30 dev %s && ip -n %s link set %s up txqueuelen 10000",
-             device, namespace, namespace, address, device, namespace, device);
+             "ip -n %s addr add %s/30 dev %s && ip -n %s link set %s up txqueuelen 10000", namespace, address, device,
+             namespace, device);
     if (system(command))
         fail(command);
 }
@@ -148,7 +156,7 @@ int main(int count, char **word)
         .loss = atof(word[5]) / 100,
         .queue_bytes = atof(word[6]) * 1e6,
     };
-    int a = open_tun("wanA"), b = open_tun("wanB");
+    int a = open_tun("wanA", word[1]), b = open_tun("wanB", word[2]);
     bring_up("wanA", word[1], "10.98.0.1");
     bring_up("wanB", word[2], "10.98.0.2");
     struct path paths[2] = {{.from = a, .to = b}, {.from = b, .to = a}};

@@ -1,14 +1,24 @@
-"""Measures movers of data side by side on one machine; `bench/compare` and `bench/memory` use it.
+"""Measures movers of data side by side on one machine, for the commands of `bench/`.
 
 What a module is for:
 
 machine    the state of the machine: idle or not, how fast its memory is now, what it is
 reserve    touched memory that is given back right before a run
 cgroup     the processes of a run and the CPU time they took
-meter      one measured run: start, wait for both ends, count
-tools      the peers: how each is started, with which settings
+network    what lies between the two ends: loopback, or an emulated long fat pipe
+servers    server processes: started before the clock, ended by pid
+tool       what all movers have in common
+peers      the peers: how each is started, with which settings
+tools      carrack, tools of the command line's, the lists to choose from
 workloads  the input sets
 verify     whether a copy is complete and right
+meter      one measured run: start, wait for both ends, count
 rounds     the schedule: interleaved rounds, repeats of disturbed runs
-report     medians, ratios, RESULTS.md, results.json
+figures    medians, ratios, how sure they are
+context    when, of which commit, on which machine
+comparison what bench/compare and bench/wan do
+results    results.json: the sections of several commands' runs
+report     RESULTS.md
+builds     carrack of a git revision
+options    the command lines
 """

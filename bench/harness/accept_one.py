@@ -1,4 +1,4 @@
-"""inetd for one connection: `accept_one.py PORT COMMAND...` runs COMMAND with the socket as stdin.
+"""inetd for one connection: `accept_one.py ADDRESS PORT COMMAND...` runs COMMAND with the socket as stdin.
 
 The command reads the socket itself, with no pipe and no relay between.
 """
@@ -10,10 +10,11 @@ import sys
 
 def main():
     """Never returns: becomes the command."""
-    with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    address, port, *command = sys.argv[1:]
+    with socket.create_server((address, int(port))) as server:
         connection, _ = server.accept()
     os.dup2(connection.fileno(), 0)
-    os.execvp(sys.argv[2], sys.argv[2:])
+    os.execvp(command[0], command)
 
 
 if __name__ == "__main__":

@@ -82,10 +82,8 @@ class RusageGroup:
         waited = resource.getrusage(resource.RUSAGE_CHILDREN)
         user, system = waited.ru_utime, waited.ru_stime
         for pid in self.pids():
-            fields = _stat_fields(pid)
-            if fields:
-                user += (int(fields[11]) + int(fields[13])) * machine.TICK_S
-                system += (int(fields[12]) + int(fields[14])) * machine.TICK_S
+            more_user, more_system = process_times_s(pid)
+            user, system = user + more_user, system + more_system
         return user + system, user, system
 
     def close(self):
@@ -123,6 +121,15 @@ def _stat_fields(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
         return None
+
+
+def process_times_s(pid):
+    """(user, system) CPU seconds of a process and its waited-for children; nothing when it is gone."""
+    fields = _stat_fields(pid)
+    if not fields:
+        return 0.0, 0.0
+    user, system, children_user, children_system = (int(field) * machine.TICK_S for field in fields[11:15])
+    return user + children_user, system + children_system
 
 
 def all_pids():

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import cgroup, machine, servers
+from . import cgroup, machine, servers, verify
 
 # How long a receiver may work on after its client has ended.
 RECEIVER_TIMEOUT_S = 60
@@ -34,6 +34,8 @@ class Measurement:
     peak_rss: dict = field(default_factory=dict)  # role: bytes, of watched processes
     probe_gb_per_s: float = 0.0  # memory copy before the run
     slow_probe: bool = False
+    timed_out: bool = False
+    moved_bytes: int = 0  # in the destination when the time was over
     problems: list = field(default_factory=list)
 
     @property
@@ -77,10 +79,15 @@ class PeakSampler(threading.Thread):
 
 
 class _Client:
-    """The timed command."""
+    """The timed command. When its time is over, it is looked at what it has done, and it is killed."""
 
-    def __init__(self, command, log_path, timeout_s):
+    def __init__(self, command, case, timeout_s):
+        log_path = case.scratch / "client.log"
         self._log_path = log_path
+        self._destination = case.destination
+        self._timeout_s = timeout_s
+        self.timed_out = False
+        self.moved_bytes = 0
         with open(log_path, "wb") as log:
             self.start_s = time.perf_counter()
             self._process = subprocess.Popen(
@@ -89,18 +96,20 @@ class _Client:
         self.pid = self._process.pid
         self._timer = threading.Timer(timeout_s, self._give_up)
         self._timer.start()
-        self._gave_up = False
 
     def _give_up(self):
-        self._gave_up = True
-        os.killpg(self.pid, signal.SIGKILL)
+        self.timed_out = True
+        self.moved_bytes = verify.stored_bytes(self._destination)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self):
         """Waits for its end; a problem in words, or None."""
         status = self._process.wait()
         self._timer.cancel()
-        if self._gave_up:
-            return "timed out"
+        if self.timed_out:
+            self._timer.join()
+            return f"> {self._timeout_s:g} s ({self.moved_bytes / 1e6:,.0f} MB in that time)"
         if status != 0:
             tail = Path(self._log_path).read_text(errors="replace").strip().splitlines()[-3:]
             return f"exit status {status}: {' / '.join(tail)}"
@@ -131,9 +140,9 @@ def measure(tool, case, release_reserve, timeout_s):
 
 def _run(tool, case, group, server, server_pids, result, timeout_s):
     """The part between the clock's start and its end."""
-    cpu_before, busy_before_s = group.cpu_s(), machine.busy_s()
+    cpu_before, busy_before_s = group.cpu_s(), _busy_s(case)
     with group.joined():
-        client = _Client(tool.client(case), case.scratch / "client.log", timeout_s)
+        client = _Client(case.network.near(tool.client(case)), case, timeout_s)
     sampler = None
     if tool.watched_name:
         sampler = PeakSampler(group.pids, tool.watched_name, client.pid)
@@ -142,13 +151,19 @@ def _run(tool, case, group, server, server_pids, result, timeout_s):
     if problem is None:
         problem = _wait_for_receivers(tool, group, server, server_pids)
     result.wall_s = time.perf_counter() - client.start_s
-    cpu_after, busy_after_s = group.cpu_s(), machine.busy_s()
+    cpu_after, busy_after_s = group.cpu_s(), _busy_s(case)
     if sampler:
         result.peak_rss = sampler.stop()
     result.cpu_s, result.user_s, result.system_s = (after - before for after, before in zip(cpu_after, cpu_before))
     result.foreign_cores = max(0.0, busy_after_s - busy_before_s - result.cpu_s) / result.wall_s
+    result.timed_out, result.moved_bytes = client.timed_out, client.moved_bytes
     if problem:
         result.problems.append(problem)
+
+
+def _busy_s(case):
+    """What the machine has computed, without the emulation of a network."""
+    return machine.busy_s() - case.network.busy_s()
 
 
 def _wait_for_receivers(tool, group, server, server_pids):

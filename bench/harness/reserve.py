@@ -21,11 +21,15 @@ class Reserve:
         self._block = None
 
     def fill(self, size_bytes):
-        """Takes and touches memory; less than asked for when the machine hasn't that much."""
+        """Takes and touches memory; returns how many bytes fewer when the machine hasn't that much."""
         self.release()
-        size_bytes = min(size_bytes, machine.memory_bytes("MemAvailable") - KEEP_FREE_BYTES)
-        if size_bytes < PAGE_BYTES:
-            return
+        wanted_bytes = size_bytes
+        size_bytes = max(0, min(wanted_bytes, machine.memory_bytes("MemAvailable") - KEEP_FREE_BYTES))
+        if size_bytes >= PAGE_BYTES:
+            self._take(size_bytes)
+        return wanted_bytes - size_bytes
+
+    def _take(self, size_bytes):
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
         self._block = mmap.mmap(-1, size_bytes, flags=flags)
         if not hasattr(mmap, "MAP_POPULATE"):

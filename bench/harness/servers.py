@@ -10,30 +10,42 @@ from pathlib import Path
 
 # Below the kernel's default range of ports for outgoing connections.
 PORTS = range(20000, 32000)
+# A run gets so many ports in a row, as some servers listen on one for each connection.
+PORTS_EACH = 8
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 10
 LISTEN_STATE = "0A"  # in /proc/net/tcp
 
 
 def free_port():
-    """A port of loopback that nobody listens on now."""
+    """The first of some ports in a row that nobody listens on now."""
     while True:
         port = random.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+        if all(_is_free(port + i) for i in range(PORTS_EACH)):
+            return port
 
 
-def is_listening(port):
-    """Whether somebody listens; asked without connecting, as some servers take one connection only."""
+def _is_free(port):
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+            return True
+        except OSError:
+            return False
+
+
+def is_listening(port, pid):
+    """Whether somebody listens in the network that process `pid` is in.
+
+    Asked without connecting, as some servers take one connection only.
+    """
     wanted = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        if not os.path.exists(table):
+    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:  # no IPv6, or the process has ended
             continue
-        for line in Path(table).read_text().splitlines()[1:]:
+        for line in lines:
             fields = line.split()
             if fields[1].endswith(wanted) and fields[3] == LISTEN_STATE:
                 return True
@@ -72,10 +84,10 @@ class Server:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while not is_listening(port):
+        while not is_listening(port, self.process.pid):
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 self.stop()
-                raise OSError(f"{command[0]} doesn't listen: {self.log_tail()}")
+                raise OSError(f"{Path(log_path).stem} doesn't listen: {self.log_tail()}")
             time.sleep(0.005)
 
     def wait_done(self, timeout_s):
