@@ -18,10 +18,10 @@ PROBE_COPIES = 4
 
 
 def busy_s():
-    """CPU seconds that all cores together have been busy since boot (steal and iowait are not busy)."""
+    """CPU seconds that all cores together have been busy since boot, or were taken by the host (steal)."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    user, nice, system, _idle, _iowait, irq, softirq = (int(field) for field in fields[:7])
-    return (user + nice + system + irq + softirq) * TICK_S
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in fields[:8])
+    return (user + nice + system + irq + softirq + steal) * TICK_S
 
 
 def busy_cores(window_s=IDLE_WINDOW_S):

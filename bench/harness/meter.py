@@ -15,8 +15,9 @@ from . import cgroup, machine, servers, verify
 # How long a receiver may work on after its client has ended.
 RECEIVER_TIMEOUT_S = 60
 RECEIVER_POLL_S = 0.001
-# The kernel keeps a process's peak itself, so only what comes after its last look is lost.
-PEAK_POLL_S = 0.01
+# The kernel keeps a process's peak itself, so only what comes after the last look is lost. Looking costs a few percent of
+# a core, which the other tools don't pay: so it is done in one round only, and not often.
+PEAK_POLL_S = 0.05
 
 _run_numbers = itertools.count()
 
@@ -116,7 +117,7 @@ class _Client:
         return None
 
 
-def measure(tool, case, release_reserve, timeout_s):
+def measure(tool, case, release_reserve, timeout_s, with_peaks=True):
     """Runs `tool` once on `case`; `release_reserve` is called right before the clock starts."""
     result = Measurement()
     group = cgroup.make_group(f"carrack-bench-{os.getpid()}-{next(_run_numbers)}")
@@ -127,7 +128,8 @@ def measure(tool, case, release_reserve, timeout_s):
                 server = stack.enter_context(tool.serving(case))
             server_pids = set(group.pids())
             release_reserve()
-            _run(tool, case, group, server, server_pids, result, timeout_s)
+            watched_name = tool.watched_name if with_peaks else None
+            _run(tool, case, group, server, server_pids, result, timeout_s, watched_name)
     except (OSError, subprocess.SubprocessError) as error:
         result.problems.append(str(error))
     finally:
@@ -138,14 +140,14 @@ def measure(tool, case, release_reserve, timeout_s):
     return result
 
 
-def _run(tool, case, group, server, server_pids, result, timeout_s):
+def _run(tool, case, group, server, server_pids, result, timeout_s, watched_name):
     """The part between the clock's start and its end."""
     cpu_before, busy_before_s = group.cpu_s(), _busy_s(case)
     with group.joined():
         client = _Client(case.network.near(tool.client(case)), case, timeout_s)
     sampler = None
-    if tool.watched_name:
-        sampler = PeakSampler(group.pids, tool.watched_name, client.pid)
+    if watched_name:
+        sampler = PeakSampler(group.pids, watched_name, client.pid)
         sampler.start()
     problem = client.wait()
     if problem is None:

@@ -92,7 +92,8 @@ class Bench:
         self._network.refresh()
         self._fill_reserve(workload)
         probe, slow = self._wait_for_a_quiet_moment()
-        measurement = meter.measure(tool, case, self._reserve.release, self._options.run_timeout_s)
+        timeout_s = self._options.run_timeout_s
+        measurement = meter.measure(tool, case, self._reserve.release, timeout_s, with_peaks=first_round)
         self._reserve.release()
         measurement.probe_gb_per_s, measurement.slow_probe = probe, slow
         if measurement.ok:
