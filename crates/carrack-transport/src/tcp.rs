@@ -56,8 +56,8 @@ pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpS
     Ok(socket.into())
 }
 
-/// Makes an authenticated connection ready for objects; `rtt` was seen during its handshake. Its socket has seen
-/// [`begin_near`].
+/// Makes an authenticated connection ready for objects; `rtt` was seen during its handshake. Its socket
+/// began with the congestion control of near paths.
 pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     stream.set_nonblocking(false)?;
