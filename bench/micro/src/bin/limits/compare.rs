@@ -73,7 +73,10 @@ enum Check {
 /// Every row of carrack's, sorted by workload and tool.
 pub fn standings(results: &Value, report: &Report) -> Vec<Standing> {
     let mut found = Vec::new();
-    for (workload, value) in objects(results, "workloads") {
+    // A section with a link was taken over an emulated path: no limit of this machine's.
+    let on_loopback = |section: &&(&String, &Value)| section.1["link"].is_null();
+    let sections: Vec<_> = objects(results, "sections").collect();
+    for (workload, value) in sections.iter().filter(on_loopback).copied() {
         for (tool, tool_value) in objects(value, "tools") {
             if tool.starts_with(TOOL_PREFIX)
                 && let Some(taken) = median_cost(tool_value)
@@ -238,7 +241,7 @@ mod tests {
     }
 
     fn results(files: u64, bytes: u64, name: &str, tool: Value) -> Value {
-        json!({"workloads": {"w": {"files": files, "bytes": bytes, "tools": {name: tool, "cp": {"runs": []}}}}})
+        json!({"sections": {"w": {"files": files, "bytes": bytes, "tools": {name: tool, "cp": {"runs": []}}}}})
     }
 
     fn only(results: &Value, report: &Report) -> Standing {
@@ -295,7 +298,7 @@ mod tests {
 
     #[test]
     fn takes_what_it_finds() {
-        for odd in [json!({}), json!([1]), json!({"workloads": {"w": {"tools": {"carrack": {}}}}})] {
+        for odd in [json!({}), json!([1]), json!({"sections": {"w": {"tools": {"carrack": {}}}}})] {
             assert_eq!(standings(&odd, &report()), [], "{odd}");
         }
     }
