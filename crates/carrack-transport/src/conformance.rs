@@ -43,19 +43,22 @@ fn pool(slots: usize) -> SlotPool {
     SlotPool::new((slots * SLOT_BYTES) as u64, SLOT_BYTES).expect("a small pool")
 }
 
-fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
-    let mut slot = slot;
-    slot.bytes_mut()[..len].fill(id as u8);
-    let header = FrameHeader {
+fn header(id: u64, offset: u64, len: usize) -> FrameHeader {
+    FrameHeader {
         kind: FrameKind::Object,
         body_len: len as u32,
         object: ObjectId(id),
         file: FileId(1),
-        offset: id * 10,
+        offset,
         table_len: 0,
         check: [id as u8; 32],
-    };
-    Outgoing { header, payload: Payload::Slot(slot) }
+    }
+}
+
+fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
+    let mut slot = slot;
+    slot.bytes_mut()[..len].fill(id as u8);
+    Outgoing { header: header(id, id * 10, len), payload: Payload::Slot(slot) }
 }
 
 fn send(sender: &mut dyn SendEndpoint, mut outgoing: Outgoing) {
@@ -201,16 +204,7 @@ impl Patterned {
 
     fn extent(self: &Arc<Self>, offset: u64, len: usize) -> Outgoing {
         let payload = Payload::Extent(Arc::clone(self) as Arc<dyn ExtentFile>);
-        let header = FrameHeader {
-            kind: FrameKind::Object,
-            body_len: len as u32,
-            object: ObjectId(offset + 1),
-            file: FileId(1),
-            offset,
-            table_len: 0,
-            check: [0; 32],
-        };
-        Outgoing { header, payload }
+        Outgoing { header: header(offset + 1, offset, len), payload }
     }
 }
 
