@@ -14,7 +14,7 @@ use carrack_wire::message::{Control, FileRef};
 
 use super::Source;
 use super::large_file::{Doom, LargeFile, Step};
-use super::queue::{Job, Sent};
+use super::queue::{Job, Sent, take_one};
 
 impl Source<'_> {
     pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
@@ -111,7 +111,7 @@ impl Source<'_> {
     /// thread must not wait for that itself: it may be needed for the other's end.
     pub(super) fn open_when_permitted(&self, target: TargetId, job: Job) {
         let mut postponed = self.postponed();
-        match self.permits.try_take(|permits| (*permits > 0).then(|| *permits -= 1)) {
+        match self.permits.try_take(take_one) {
             Some(()) => self.queue.release(|queue| queue.push(target, job)),
             None => postponed.push_back((target, job)),
         }

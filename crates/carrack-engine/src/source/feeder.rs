@@ -13,7 +13,7 @@ use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{Found, Identity, Scan, ScanRoot, StorageTarget};
 
 use super::Source;
-use super::queue::{Job, Room};
+use super::queue::{Job, Room, take_one};
 
 /// Scans everything and returns when all of it is queued.
 pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
@@ -118,7 +118,7 @@ impl<'a> Feeder<'a> {
         let job = match work {
             Work::Bundle(bundle) => Job::Bundle(bundle, 0),
             Work::Large { directory, entry } => {
-                if source.permits.take(one).is_err() {
+                if source.permits.take(take_one).is_err() {
                     return ControlFlow::Break(());
                 }
                 Job::Open { directory, entry, attempts: 0 }
@@ -146,10 +146,4 @@ impl<'a> Feeder<'a> {
         self.source.counters.scan_done.store(true, Release);
         self.source.mail.wake();
     }
-}
-
-/// Takes one of `count`, if there is one.
-fn one(count: &mut usize) -> Option<()> {
-    *count = count.checked_sub(1)?;
-    Some(())
 }

@@ -66,8 +66,7 @@ impl Default for Room {
 impl Room {
     /// Takes a place, if one is free.
     pub(super) fn take(&mut self) -> Option<()> {
-        self.free = self.free.checked_sub(1)?;
-        Some(())
+        take_one(&mut self.free)
     }
 
     /// Something has left its place; true if it is time to free some. Three quarters of all places are taken otherwise,
@@ -80,6 +79,12 @@ impl Room {
     fn free(&mut self) {
         self.free += std::mem::take(&mut self.left);
     }
+}
+
+/// Takes one of `count`, if there is one.
+pub(super) fn take_one(count: &mut usize) -> Option<()> {
+    *count = count.checked_sub(1)?;
+    Some(())
 }
 
 impl Source<'_> {
