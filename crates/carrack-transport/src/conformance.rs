@@ -61,6 +61,7 @@ fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
     Outgoing { header: header(id, id * 10, len), payload: Payload::Slot(slot) }
 }
 
+/// Posts an object and drives it until it has left. The receiver has to live until then: its going is an error.
 fn send(sender: &mut dyn SendEndpoint, mut outgoing: Outgoing) {
     loop {
         match sender.post(outgoing) {
@@ -126,12 +127,11 @@ fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): Pair) {
     assert_eq!(refused.header.object, ObjectId(posted + 1), "the same object comes back");
     let receiving = thread::spawn(move || {
         let slots = pool(400);
-        (0..=posted)
-            .map(|_| receive(&mut *receiver, &slots).expect("an object").header.object.0)
-            .collect::<Vec<_>>()
+        let ids = (0..=posted).map(|_| receive(&mut *receiver, &slots).expect("an object").header.object.0);
+        (ids.collect::<Vec<_>>(), receiver)
     });
     send(&mut *sender, refused);
-    let received = receiving.join().expect("the receiver is content");
+    let (received, _receiver) = receiving.join().expect("the receiver is content");
     assert_eq!(received, (1..=posted + 1).collect::<Vec<_>>());
 }
 
@@ -234,6 +234,7 @@ fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
             assert!(incoming.body().iter().copied().eq(expected.take(SLOT_BYTES)), "{offset}");
             assert_eq!(receive(&mut *receiver, &slots).expect("an object").body(), [9; 10]);
         }
+        receiver
     });
     let slots = pool(1);
     for offset in offsets {
@@ -244,7 +245,7 @@ fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
         }
         send(&mut *sender, object(slots.lease().expect("open"), 9, 10));
     }
-    receiving.join().expect("the receiver is content");
+    let _receiver = receiving.join().expect("the receiver is content");
     assert!(!file.is_spoilt.load(Ordering::Relaxed));
 }
 
@@ -261,12 +262,13 @@ fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) 
         assert!(spoilt.body()[100..].iter().all(|&byte| byte == 0));
         drop(spoilt);
         assert_eq!(receive(&mut *receiver, &slots).expect("an object").body(), [7; 10]);
+        receiver
     });
     sender.post(file.extent(0, SLOT_BYTES)).expect("idle");
     while sender.advance(Patience::Brief).expect("the connection stands") == SendState::Busy {}
     assert!(file.is_spoilt.load(Ordering::Relaxed));
     send(&mut *sender, object(pool(1).lease().expect("open"), 7, 10));
-    receiving.join().expect("the receiver is content");
+    let _receiver = receiving.join().expect("the receiver is content");
 }
 
 #[cfg(test)]
