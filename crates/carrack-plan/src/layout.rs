@@ -3,6 +3,7 @@
 //! Owns the seam between storage, which finds layouts, and cutting, which obeys them. Must not ask a file system: a
 //! layout is a value. Used from any thread; layouts don't change.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use carrack_model::TargetId;
@@ -23,6 +24,22 @@ pub struct Extent {
 pub trait Layout: Send + Sync + fmt::Debug {
     /// The extent that holds the byte at `offset`.
     fn extent_at(&self, offset: u64) -> Extent;
+
+    /// Every target that extents lie on, each once.
+    fn targets(&self) -> &[TargetId];
+
+    /// The first byte on `target` at or after `offset` and before `end`; nothing if there is none.
+    fn next_on(&self, target: TargetId, offset: u64, end: u64) -> Option<u64> {
+        let mut at = offset;
+        while at < end {
+            let extent = self.extent_at(at);
+            if extent.target == target {
+                return Some(at);
+            }
+            at = extent.end;
+        }
+        None
+    }
 }
 
 /// A file that lies on one target: a local disk, or a storage system whose inside can't be seen.
@@ -36,24 +53,32 @@ impl Layout for SingleTarget {
     fn extent_at(&self, _offset: u64) -> Extent {
         Extent { target: self.target, end: u64::MAX }
     }
+
+    fn targets(&self) -> &[TargetId] {
+        std::slice::from_ref(&self.target)
+    }
 }
 
 /// A file whose stripes go round several targets (RAID 0), as on the paper's Lustre (L1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Striped {
+    /// The target of each stripe of a round; one may come twice (overstriping).
+    round: Vec<TargetId>,
     targets: Vec<TargetId>,
     stripe_bytes: u64,
 }
 
 impl Striped {
-    /// Stripes of `stripe_bytes` bytes, the first on the first of `targets`; nothing if either is none.
-    pub fn new(targets: Vec<TargetId>, stripe_bytes: u64) -> Option<Striped> {
-        (!targets.is_empty() && stripe_bytes > 0).then_some(Striped { targets, stripe_bytes })
+    /// Stripes of `stripe_bytes` bytes, the first on the first of `round`, which then begins again; nothing if either
+    /// is none.
+    pub fn new(round: Vec<TargetId>, stripe_bytes: u64) -> Option<Striped> {
+        let targets = each_once(&round);
+        (!round.is_empty() && stripe_bytes > 0).then_some(Striped { round, targets, stripe_bytes })
     }
 
     /// The targets in the order of the first stripes.
-    pub fn targets(&self) -> &[TargetId] {
-        &self.targets
+    pub fn round(&self) -> &[TargetId] {
+        &self.round
     }
 
     /// Bytes of one stripe.
@@ -66,13 +91,102 @@ impl Layout for Striped {
     /// With one target there are no edges, however small the stripes.
     fn extent_at(&self, offset: u64) -> Extent {
         let stripe_index = offset / self.stripe_bytes;
-        let target = self.targets[(stripe_index % self.targets.len() as u64) as usize];
+        let target = self.round[(stripe_index % self.round.len() as u64) as usize];
         let end = match self.targets.len() {
             1 => u64::MAX,
             _ => stripe_index.saturating_add(1).saturating_mul(self.stripe_bytes),
         };
         Extent { target, end }
     }
+
+    fn targets(&self) -> &[TargetId] {
+        &self.targets
+    }
+}
+
+/// A file made of ranges that are laid out differently, each like a file of its own (Lustre's PFL, FLR, DoM).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Composite {
+    /// With the offset after each; the last one's is `u64::MAX`.
+    components: Vec<(u64, Striped)>,
+    targets: Vec<TargetId>,
+}
+
+impl Composite {
+    /// From the components with their end offsets, which rise; the last one goes on for ever, whatever its end. Nothing if
+    /// there is none or the ends don't rise.
+    ///
+    /// Stripes are counted from the file's start, not the component's, as Lustre does.
+    pub fn new(mut components: Vec<(u64, Striped)>) -> Option<Composite> {
+        components.last_mut()?.0 = u64::MAX;
+        if !components.is_sorted_by(|before, after| before.0 < after.0) || components[0].0 == 0 {
+            return None;
+        }
+        let all: Vec<_> = components.iter().flat_map(|(_, striped)| striped.targets()).copied().collect();
+        Some(Composite { targets: each_once(&all), components })
+    }
+}
+
+impl Layout for Composite {
+    fn extent_at(&self, offset: u64) -> Extent {
+        let index = self.components.partition_point(|(end, _)| *end <= offset);
+        let (end, striped) = &self.components[index.min(self.components.len() - 1)];
+        let extent = striped.extent_at(offset);
+        Extent { end: extent.end.min(*end), ..extent }
+    }
+
+    fn targets(&self) -> &[TargetId] {
+        &self.targets
+    }
+}
+
+/// A file of equal blocks, the place of each looked up one by one: CephFS objects, GPFS blocks, Gluster shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    block_bytes: u64,
+    /// For each block an index in `targets`.
+    places: Box<[u16]>,
+    targets: Vec<TargetId>,
+}
+
+impl Mapped {
+    /// The target of each block from the file's start. Blocks beyond them are taken to lie as the first ones do: right
+    /// for none of them, but spread over the same targets. Nothing if there are no blocks, their size is 0, or there
+    /// are more than 65,536 targets.
+    pub fn new(blocks: &[TargetId], block_bytes: u64) -> Option<Mapped> {
+        let targets = each_once(blocks);
+        let index_of: HashMap<_, _> = targets.iter().zip(0u16..=u16::MAX).collect();
+        let places = blocks.iter().map(|target| index_of.get(target).copied()).collect::<Option<Box<_>>>()?;
+        (!places.is_empty() && block_bytes > 0).then_some(Mapped { block_bytes, places, targets })
+    }
+
+    fn place(&self, block: u64) -> u16 {
+        self.places[(block % self.places.len() as u64) as usize]
+    }
+}
+
+impl Layout for Mapped {
+    /// Neighbouring blocks on one target are one extent, up to the end of the map.
+    fn extent_at(&self, offset: u64) -> Extent {
+        let block = offset / self.block_bytes;
+        let place = self.place(block);
+        let target = self.targets[usize::from(place)];
+        if self.targets.len() == 1 {
+            return Extent { target, end: u64::MAX };
+        }
+        let round_end = (block / self.places.len() as u64 + 1).saturating_mul(self.places.len() as u64);
+        let next = (block + 1..round_end).find(|&next| self.place(next) != place).unwrap_or(round_end);
+        Extent { target, end: next.saturating_mul(self.block_bytes) }
+    }
+
+    fn targets(&self) -> &[TargetId] {
+        &self.targets
+    }
+}
+
+fn each_once(targets: &[TargetId]) -> Vec<TargetId> {
+    let mut seen = HashSet::new();
+    targets.iter().copied().filter(|&target| seen.insert(target)).collect()
 }
 
 #[cfg(test)]
@@ -94,6 +208,47 @@ mod tests {
         let whole = Extent { target: TargetId(7), end: u64::MAX };
         assert_eq!(SingleTarget { target: TargetId(7) }.extent_at(5), whole);
         assert_eq!(Striped::new(vec![TargetId(7)], 100).unwrap().extent_at(250), whole);
+    }
+
+    #[test]
+    fn a_target_twice_in_a_round_is_one_target() {
+        let layout = Striped::new(vec![TargetId(7), TargetId(8), TargetId(7)], 10).unwrap();
+        assert_eq!((layout.targets(), layout.round().len()), (&[TargetId(7), TargetId(8)][..], 3));
+        assert_eq!(layout.extent_at(25).target, TargetId(7));
+        assert_eq!(layout.next_on(TargetId(8), 20, 100), Some(40));
+        assert_eq!(layout.next_on(TargetId(8), 20, 40), None);
+        assert_eq!(layout.next_on(TargetId(9), 0, 100), None);
+    }
+
+    #[test]
+    fn components_end_extents_and_keep_the_files_stripe_count() {
+        let first = Striped::new(vec![TargetId(1)], 10).unwrap();
+        let rest = Striped::new(vec![TargetId(2), TargetId(3)], 100).unwrap();
+        let layout = Composite::new(vec![(150, first), (160, rest)]).unwrap();
+        for (offset, target, end) in
+            [(0, 1, 150), (149, 1, 150), (150, 3, 200), (200, 2, 300), (1_000, 2, 1_100)]
+        {
+            assert_eq!(layout.extent_at(offset), Extent { target: TargetId(target), end });
+        }
+        assert_eq!(layout.targets(), [TargetId(1), TargetId(2), TargetId(3)]);
+        let one = Striped::new(vec![TargetId(1)], 10).unwrap();
+        assert_eq!(Composite::new(vec![(10, one.clone()), (10, one.clone()), (20, one.clone())]), None);
+        assert_eq!(Composite::new(vec![(0, one.clone()), (10, one)]), None);
+        assert_eq!(Composite::new(vec![]), None);
+    }
+
+    #[test]
+    fn a_map_merges_neighbours_and_repeats_beyond_its_end() {
+        let blocks = [4, 4, 5, 4].map(TargetId);
+        let layout = Mapped::new(&blocks, 10).unwrap();
+        for (offset, target, end) in
+            [(0, 4, 20), (15, 4, 20), (20, 5, 30), (30, 4, 40), (40, 4, 60), (65, 5, 70)]
+        {
+            assert_eq!(layout.extent_at(offset), Extent { target: TargetId(target), end });
+        }
+        assert_eq!(Mapped::new(&[], 10), None);
+        assert_eq!(Mapped::new(&blocks, 0), None);
+        assert_eq!(Mapped::new(&blocks[..2], 10).unwrap().extent_at(3).end, u64::MAX);
     }
 
     #[test]

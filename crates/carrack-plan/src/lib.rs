@@ -12,5 +12,5 @@ mod queue;
 
 pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
 pub use cut::{FileCursor, ObjectExtent};
-pub use layout::{Extent, Layout, SingleTarget, Striped};
+pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
 pub use queue::{Policy, RoundRobin, TargetQueues, TargetState};
