@@ -6,9 +6,10 @@
 mod common;
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use carrack_model::TargetId;
-use carrack_plan::{Policy, RoundRobin, TargetQueues};
+use carrack_plan::{Adaptive, Policy, RoundRobin, Service, TargetQueues, Threshold};
 use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
@@ -19,14 +20,24 @@ const TARGET_COUNTS: [u64; 3] = [1, 8, 1_000];
 /// Items that wait, over all targets; more than targets, so that none runs dry.
 const ITEMS: u64 = 8_000;
 
+/// What each item stands for, and how long storage takes for it.
+const BYTES: u64 = 1 << 20;
+const TIME: Duration = Duration::from_millis(5);
+
 /// Items moved in one measured piece.
 const MOVES: u64 = 1_000;
 
 fn queue(criterion: &mut Criterion) {
-    measure(criterion, "round robin", RoundRobin::new);
+    measure(criterion, "round robin", || Box::new(RoundRobin::new()));
+    measure(criterion, "threshold", || {
+        Box::new(Threshold::new(Duration::from_secs(1), Duration::from_millis(100), 30))
+    });
+    measure(criterion, "adaptive", || Box::new(Adaptive::new(8, false)));
 }
 
-fn measure<P: Policy>(criterion: &mut Criterion, policy: &str, make: fn() -> P) {
+type Make = fn() -> Box<dyn Policy>;
+
+fn measure(criterion: &mut Criterion, policy: &str, make: Make) {
     let mut group = criterion.benchmark_group(format!("queue/{policy}"));
     for target_count in TARGET_COUNTS {
         push(&mut group, target_count, make);
@@ -41,10 +52,10 @@ fn id(what: &str, target_count: u64) -> BenchmarkId {
 }
 
 /// Adding items as the scan does, into queues that grow from nothing.
-fn push<P: Policy>(group: &mut BenchmarkGroup<'_, WallTime>, target_count: u64, make: fn() -> P) {
+fn push(group: &mut BenchmarkGroup<'_, WallTime>, target_count: u64, make: Make) {
     group.throughput(Throughput::Elements(ITEMS));
     group.bench_function(id("push", target_count), |bencher| {
-        let empty = || TargetQueues::with_policy(ITEMS as usize, make());
+        let empty = || TargetQueues::new(make());
         bencher.iter_batched(empty, |queues| filled(queues, target_count), BatchSize::SmallInput);
     });
 }
@@ -52,32 +63,35 @@ fn push<P: Policy>(group: &mut BenchmarkGroup<'_, WallTime>, target_count: u64, 
 /// An object's way through the queue: taken, its file's cursor put back, finished. `in_service` objects of every target
 /// are being served by other threads all the while: with 0 the policy stops at the first target with work, with 1 it
 /// has to look at all.
-fn take_and_put_back<P: Policy>(
+fn take_and_put_back(
     group: &mut BenchmarkGroup<'_, WallTime>,
     target_count: u64,
-    make: fn() -> P,
+    make: Make,
     in_service: u64,
 ) {
-    let mut queues = filled(TargetQueues::with_policy(ITEMS as usize, make()), target_count);
+    let mut queues = filled(TargetQueues::new(make()), target_count);
     for _ in 0..in_service * target_count {
-        queues.take().expect("more items wait than there are targets");
+        queues.take(Duration::ZERO).expect("more items wait than there are targets");
     }
     let what = if in_service == 0 { "take, no target served" } else { "take, every target served" };
+    let mut now = Duration::ZERO;
     group.throughput(Throughput::Elements(MOVES));
     group.bench_function(id(what, target_count), |bencher| {
         bencher.iter(|| {
             for _ in 0..MOVES {
-                let (target, item) = queues.take().expect("every item is put back");
-                queues.put_back(target, black_box(item));
-                queues.finished(target);
+                now += TIME;
+                let (target, item) = queues.take(now).expect("every item is put back");
+                queues.push(target, BYTES, black_box(item));
+                queues.finished(target, Some(Service { time: TIME, bytes: BYTES }), now);
             }
         });
     });
 }
 
-fn filled<P: Policy>(mut queues: TargetQueues<u64, P>, target_count: u64) -> TargetQueues<u64, P> {
+fn filled(mut queues: TargetQueues<u64>, target_count: u64) -> TargetQueues<u64> {
+    (0..target_count).for_each(|target| queues.set_depth(TargetId(target), 8));
     for item in 0..ITEMS {
-        queues.push(TargetId(item % target_count), item).expect("the queues hold all items");
+        queues.push(TargetId(item % target_count), BYTES, item);
     }
     queues
 }

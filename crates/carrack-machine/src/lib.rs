@@ -5,5 +5,5 @@
 mod monitor;
 mod pool;
 
-pub use monitor::{Closed, Monitor};
+pub use monitor::{Attempt, Closed, Monitor};
 pub use pool::{PoolError, Slot, SlotPool};

@@ -7,11 +7,23 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 /// The resource was closed while, or before, a thread waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("closed")]
 pub struct Closed;
+
+/// What a waiter found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt<R> {
+    /// What it waited for.
+    Done(R),
+    /// Nothing: something has to change first.
+    NotYet,
+    /// Nothing, but it may be there at this time although nobody changes anything.
+    Until(Instant),
+}
 
 /// State of type `S`, and the threads that wait for it to allow something.
 pub struct Monitor<S> {
@@ -23,6 +35,8 @@ struct Inner<S> {
     waiters: VecDeque<Arc<Waiter>>,
     /// Releases that no waiter has used up yet: how far the chain of wake-ups has to reach.
     wakes: usize,
+    /// The front waiter sleeps until a time only: whoever becomes front has to look for itself.
+    is_timed: bool,
     closed: bool,
 }
 
@@ -38,9 +52,13 @@ impl Waiter {
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&self, until: Option<Instant>) {
         while !self.woken.swap(false, Ordering::AcqRel) {
-            thread::park();
+            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => thread::park(),
+                Some(Duration::ZERO) => return,
+                Some(left) => thread::park_timeout(left),
+            }
         }
     }
 }
@@ -48,7 +66,15 @@ impl Waiter {
 impl<S> Monitor<S> {
     /// Guards `state`.
     pub fn new(state: S) -> Monitor<S> {
-        Monitor { inner: Mutex::new(Inner { state, waiters: VecDeque::new(), wakes: 0, closed: false }) }
+        Monitor {
+            inner: Mutex::new(Inner {
+                state,
+                waiters: VecDeque::new(),
+                wakes: 0,
+                is_timed: false,
+                closed: false,
+            }),
+        }
     }
 
     /// A panic while the lock was held ends the session elsewhere; the state itself is only ever replaced whole.
@@ -86,31 +112,44 @@ impl<S> Monitor<S> {
 
     /// Waits for its turn and until `take` finds something.
     pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, Closed> {
+        self.take_timed(|state| take(state).map_or(Attempt::NotYet, Attempt::Done))
+    }
+
+    /// The same for what may be there after a while.
+    pub fn take_timed<R>(&self, mut take: impl FnMut(&mut S) -> Attempt<R>) -> Result<R, Closed> {
         let mut inner = self.lock();
         if inner.closed {
             return Err(Closed);
         }
-        if inner.waiters.is_empty()
-            && let Some(result) = take(&mut inner.state)
-        {
-            return Ok(result);
+        let mut until = None;
+        if inner.waiters.is_empty() {
+            match take(&mut inner.state) {
+                Attempt::Done(result) => return Ok(result),
+                Attempt::NotYet => {}
+                Attempt::Until(time) => until = Some(time),
+            }
         }
         // Whoever queues behind others has not tried yet: the chain of wake-ups has to reach it.
         inner.wakes += usize::from(!inner.waiters.is_empty());
         let waiter = Arc::new(Waiter { thread: thread::current(), woken: AtomicBool::new(false) });
         inner.waiters.push_back(Arc::clone(&waiter));
-        self.wait_for_turn(inner, &waiter, take)
+        self.wait_for_turn(inner, &waiter, until, take)
     }
 
     fn wait_for_turn<'a, R>(
         &'a self,
         mut inner: MutexGuard<'a, Inner<S>>,
         waiter: &Arc<Waiter>,
-        mut take: impl FnMut(&mut S) -> Option<R>,
+        mut until: Option<Instant>,
+        mut take: impl FnMut(&mut S) -> Attempt<R>,
     ) -> Result<R, Closed> {
         loop {
+            let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
+            if is_front {
+                inner.is_timed = until.is_some();
+            }
             drop(inner);
-            waiter.sleep();
+            waiter.sleep(until.take());
             inner = self.lock();
             if inner.closed {
                 return Err(Closed);
@@ -119,13 +158,20 @@ impl<S> Monitor<S> {
             if !is_front {
                 continue;
             }
-            if let Some(result) = take(&mut inner.state) {
-                inner.waiters.pop_front();
-                inner.wakes = inner.wakes.saturating_sub(1);
-                inner.wake_front();
-                return Ok(result);
+            match take(&mut inner.state) {
+                Attempt::Done(result) => {
+                    inner.waiters.pop_front();
+                    inner.wakes = inner.wakes.saturating_sub(1).max(usize::from(inner.is_timed));
+                    inner.is_timed = false;
+                    inner.wake_front();
+                    return Ok(result);
+                }
+                Attempt::NotYet => inner.wakes = 0,
+                Attempt::Until(time) => {
+                    inner.wakes = 0;
+                    until = Some(time);
+                }
             }
-            inner.wakes = 0;
         }
     }
 
@@ -158,7 +204,6 @@ impl<S> Inner<S> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     fn take_one(count: &mut u32) -> Option<()> {
         *count = count.checked_sub(1)?;
@@ -220,6 +265,31 @@ mod tests {
         assert_eq!(monitor.try_take(take_one), None);
         monitor.release(|count| *count += 1);
         waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn what_comes_with_time_is_found_by_all_who_wait() {
+        let begin = Instant::now();
+        let ready_at = move |step: u32| begin + Duration::from_millis(20) * step;
+        // One more may go on every 20 ms, and nobody releases anything.
+        let monitor = Arc::new(Monitor::new(0u32));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let monitor = Arc::clone(&monitor);
+                thread::spawn(move || {
+                    monitor.take_timed(|taken| {
+                        let time = ready_at(*taken + 1);
+                        if Instant::now() < time {
+                            return Attempt::Until(time);
+                        }
+                        *taken += 1;
+                        Attempt::Done(())
+                    })
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
+        assert!(Instant::now() >= ready_at(4));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod event;
 mod ids;
 pub mod limits;
 mod path;
+mod policy;
 mod range;
 mod spec;
 
@@ -19,5 +20,6 @@ pub use error::{EntryFailure, FailureKind, Retry, Scope, Side};
 pub use event::{Event, Limiter, Notice, Progress, Summary};
 pub use ids::{FileId, ObjectId, TargetId};
 pub use path::{PathProblem, RelPath, check_name, escape};
+pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use range::{ByteRange, RangeSet};
-pub use spec::{DialFrom, SourceIo, TransferSpec};
+pub use spec::{DialFrom, SinkIo, SourceIo, TransferSpec};

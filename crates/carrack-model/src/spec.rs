@@ -26,6 +26,21 @@ pub enum SourceIo {
     Direct,
 }
 
+/// How large files are written at the sink (L8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SinkIo {
+    /// By what the storage can: past the page cache or measured where there are several targets to choose from, through
+    /// it else.
+    #[default]
+    Auto,
+    /// Through the page cache; the kernel writes when it likes.
+    Buffered,
+    /// Past the page cache (`O_DIRECT`), where the file system can.
+    Direct,
+    /// Through the page cache, and each object is on the storage before the next follows (`sync_file_range`).
+    Writeback,
+}
+
 /// The values that both ends of a session must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSpec {

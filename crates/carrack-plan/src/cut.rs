@@ -33,6 +33,8 @@ pub struct FileCursor {
     layout: Arc<dyn Layout>,
     object_bytes: u64,
     offset: u64,
+    /// Only what lies on this target is cut.
+    only: Option<TargetId>,
 }
 
 impl FileCursor {
@@ -42,7 +44,7 @@ impl FileCursor {
     /// If `object_bytes` is not a power of two.
     pub fn new(file: FileId, size: u64, layout: Arc<dyn Layout>, object_bytes: u64) -> FileCursor {
         assert!(object_bytes.is_power_of_two(), "object_bytes must be a power of two, not {object_bytes}");
-        FileCursor { file, size, layout, object_bytes, offset: 0 }
+        FileCursor { file, size, layout, object_bytes, offset: 0, only: None }
     }
 
     /// The file that is cut.
@@ -50,14 +52,33 @@ impl FileCursor {
         self.file
     }
 
-    /// Bytes that no object was cut from yet.
+    /// One cursor for each target that holds part of the file, so that no target waits for another's turn (L1).
+    pub fn for_each_target(self) -> Vec<FileCursor> {
+        let targets = self.layout.targets();
+        if targets.len() < 2 {
+            return vec![self];
+        }
+        let cursor = |only: &TargetId| {
+            let offset = self.layout.next_on(*only, self.offset, self.size)?;
+            Some(FileCursor { layout: Arc::clone(&self.layout), only: Some(*only), offset, ..self })
+        };
+        targets.iter().filter_map(cursor).collect()
+    }
+
+    /// About how many bytes no object was cut from yet.
     pub fn remaining_bytes(&self) -> u64 {
-        self.size - self.offset
+        let left = self.size - self.offset;
+        if self.only.is_some() { left / self.layout.targets().len() as u64 } else { left }
     }
 
     /// Where the next object lies; nothing after the last one.
     pub fn peek_target(&self) -> Option<TargetId> {
         (self.offset < self.size).then(|| self.layout.extent_at(self.offset).target)
+    }
+
+    /// Offset of the next object.
+    pub fn peek_offset(&self) -> u64 {
+        self.offset
     }
 }
 
@@ -76,7 +97,10 @@ impl Iterator for FileCursor {
         assert!(extent.end > self.offset, "{:?} has an empty extent at {}", self.layout, self.offset);
         let end = self.offset.saturating_add(self.object_bytes).min(extent.end).min(self.size);
         let range = ByteRange::new(self.offset, end - self.offset);
-        self.offset = end;
+        self.offset = match self.only {
+            Some(only) => self.layout.next_on(only, end, self.size).unwrap_or(self.size),
+            None => end,
+        };
         Some(ObjectExtent { file: self.file, target: extent.target, range })
     }
 }
@@ -123,8 +147,37 @@ mod tests {
         FileCursor::new(FileId(1), 1, striped(2, 64), 1_000);
     }
 
+    #[test]
+    fn each_target_has_a_cursor() {
+        let cursor = FileCursor::new(FileId(1), 250, striped(3, 100), 64);
+        let cursors = cursor.for_each_target();
+        let ranges = cursors.into_iter().map(|cursor| cursor.map(|object| object.range).collect::<Vec<_>>());
+        let range = ByteRange::new;
+        assert_eq!(
+            ranges.collect::<Vec<_>>(),
+            [vec![range(0, 64), range(64, 36)], vec![range(100, 64), range(164, 36)], vec![range(200, 50)]]
+        );
+        let short = FileCursor::new(FileId(1), 50, striped(3, 100), 64);
+        assert_eq!(short.for_each_target().len(), 1, "the others hold nothing of it");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn the_cursors_of_the_targets_cut_what_one_cursor_cuts(
+            size in 0u64..300_000,
+            target_count in 1u64..6,
+            stripe_bytes in 1_000u64..100_000,
+            object_bits in 10u32..17,
+        ) {
+            let layout = striped(target_count, stripe_bytes);
+            let cursor = || FileCursor::new(FileId(9), size, Arc::clone(&layout), 1 << object_bits);
+            let whole: Vec<ObjectExtent> = cursor().collect();
+            let mut parts: Vec<ObjectExtent> = cursor().for_each_target().into_iter().flatten().collect();
+            parts.sort_by_key(|object| object.range.offset);
+            prop_assert_eq!(whole, parts);
+        }
 
         #[test]
         fn cuts_every_byte_once_on_stripe_edges(

@@ -8,9 +8,12 @@
 mod bundle;
 mod cut;
 mod layout;
+mod pace;
+mod policy;
 mod queue;
 
 pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
-pub use queue::{Policy, RoundRobin, TargetQueues, TargetState};
+pub use policy::{Adaptive, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
+pub use queue::{Rates, TargetQueues};

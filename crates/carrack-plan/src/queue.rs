@@ -1,103 +1,62 @@
 //! The target queues: what waits to be read or written, one queue for each storage target (L2).
 //!
-//! Owns the waiting items and how many of each target are in service. Must not know what an item is, wait, or wake:
-//! the engine keeps it behind a lock and does the waiting. Which target comes next is a [`Policy`]'s choice; those
-//! that watch congestion (L7) come beside [`RoundRobin`].
+//! Owns the waiting items, how many of each target are in service, and the rate limits. Must not know what an item is,
+//! wait, or wake: the engine keeps it behind a lock and does the waiting. Which target comes next is a [`Policy`]'s choice.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use carrack_model::TargetId;
 
-/// What a policy sees of one target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TargetState {
-    /// Which target.
-    pub target: TargetId,
-    /// Items in its queue.
-    pub waiting: usize,
-    /// Items taken and not yet finished.
-    pub in_service: u32,
-    /// Most items in service at a time.
-    pub depth: u32,
+use crate::pace::Pace;
+use crate::policy::{Policy, RoundRobin, Service, TargetState, Verdict};
+
+/// Bytes a second; 0 for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Of all targets together.
+    pub all: u64,
+    /// Of each target.
+    pub each: u64,
 }
 
-impl TargetState {
-    /// Whether an item waits that may be taken now.
-    pub fn is_ready(&self) -> bool {
-        self.waiting > 0 && self.in_service < self.depth
-    }
-}
-
-/// Chooses the target that an idle thread serves next.
-pub trait Policy {
-    /// The index in `targets` of one that [is ready](TargetState::is_ready), or nothing if the thread shall wait.
-    ///
-    /// A target keeps its index for good; new ones are added at the end.
-    fn choose(&mut self, targets: &[TargetState]) -> Option<usize>;
-}
-
-/// Goes round the targets and skips those that another thread is serving (L2).
-///
-/// When all that have work are being served, it takes the one with the fewest items in service. A target that has
-/// work and that nobody serves is chosen before any other is chosen twice.
-#[derive(Clone, Debug, Default)]
-pub struct RoundRobin {
-    next_index: usize,
-}
-
-impl RoundRobin {
-    /// Starts at the first target.
-    pub fn new() -> RoundRobin {
-        RoundRobin::default()
-    }
-}
-
-impl Policy for RoundRobin {
-    fn choose(&mut self, targets: &[TargetState]) -> Option<usize> {
-        let start = if self.next_index < targets.len() { self.next_index } else { 0 };
-        let mut chosen: Option<usize> = None;
-        for index in (start..targets.len()).chain(0..start).filter(|&index| targets[index].is_ready()) {
-            if chosen.is_none_or(|best| targets[index].in_service < targets[best].in_service) {
-                chosen = Some(index);
-            }
-            if targets[index].in_service == 0 {
-                break;
-            }
-        }
-        self.next_index = chosen? + 1;
-        chosen
-    }
-}
-
-/// One bounded FIFO of items for each target, and which of them may be taken now.
+/// One FIFO of items for each target, and which of them may be taken now.
 ///
 /// A target stays known after its queue ran empty: memory grows with the number of targets, not of items. Taking
-/// costs one look at each target at most and allocates nothing.
-#[derive(Debug)]
-pub struct TargetQueues<T, P = RoundRobin> {
-    policy: P,
-    items_max: usize,
+/// costs a few looks at each target at most. How many items wait is bounded by whoever pushes.
+pub struct TargetQueues<T> {
+    policy: Box<dyn Policy>,
+    rates: Rates,
+    all: Pace,
     len: usize,
     in_service: usize,
     states: Vec<TargetState>,
     /// By the same index as `states`.
-    queues: Vec<VecDeque<T>>,
+    queues: Vec<Queue<T>>,
     index_of: HashMap<TargetId, usize>,
 }
 
-impl<T> TargetQueues<T> {
-    /// Empty queues that accept `items_max` items together and go round the targets.
-    pub fn new(items_max: usize) -> TargetQueues<T> {
-        TargetQueues::with_policy(items_max, RoundRobin::new())
+struct Queue<T> {
+    /// With the bytes that each stands for.
+    items: VecDeque<(u64, T)>,
+    pace: Pace,
+    /// Bytes taken so far.
+    bytes_taken: u64,
+}
+
+impl<T> Default for TargetQueues<T> {
+    fn default() -> TargetQueues<T> {
+        TargetQueues::new(Box::new(RoundRobin::new()))
     }
 }
 
-impl<T, P: Policy> TargetQueues<T, P> {
-    /// Empty queues that accept `items_max` items together, with a policy of the caller's.
-    pub fn with_policy(items_max: usize, policy: P) -> TargetQueues<T, P> {
+impl<T> TargetQueues<T> {
+    /// Empty queues.
+    pub fn new(policy: Box<dyn Policy>) -> TargetQueues<T> {
         TargetQueues {
             policy,
-            items_max,
+            rates: Rates::default(),
+            all: Pace::default(),
             len: 0,
             in_service: 0,
             states: Vec::new(),
@@ -113,52 +72,99 @@ impl<T, P: Policy> TargetQueues<T, P> {
         self.states[index].depth = depth;
     }
 
-    /// Adds an item at the tail of a target's queue.
-    ///
-    /// # Errors
-    /// Gives the item back if the queues are full: push it again after a [`take`](Self::take).
-    pub fn push(&mut self, target: TargetId, item: T) -> Result<(), T> {
-        if self.is_full() {
-            return Err(item);
-        }
-        self.put_back(target, item);
-        Ok(())
+    /// Bounds the rates; see [`charge`](Self::charge).
+    pub fn set_rates(&mut self, rates: Rates) {
+        self.rates = rates;
+    }
+
+    /// Adds an item that stands for `bytes` bytes at the tail of a target's queue.
+    pub fn push(&mut self, target: TargetId, bytes: u64, item: T) {
+        let index = self.add(target, bytes);
+        self.queues[index].items.push_back((bytes, item));
+    }
+
+    /// Adds an item at the head of a target's queue: one that was taken and holds more work, such as a file's cursor. It
+    /// does not finish the service that it was taken for.
+    pub fn push_front(&mut self, target: TargetId, bytes: u64, item: T) {
+        let index = self.add(target, bytes);
+        self.queues[index].items.push_front((bytes, item));
+    }
+
+    fn add(&mut self, target: TargetId, bytes: u64) -> usize {
+        let index = self.index_or_new(target);
+        let state = &mut self.states[index];
+        state.waiting += 1;
+        state.waiting_bytes = state.waiting_bytes.saturating_add(bytes);
+        state.is_blocked = false;
+        self.len += 1;
+        index
     }
 
     /// Takes the item at the head of the queue that the policy chooses and counts it as in service until
-    /// [`finished`](Self::finished). Nothing if nothing waits, or the policy wants the thread to wait.
-    pub fn take(&mut self) -> Option<(TargetId, T)> {
-        let index = self.policy.choose(&self.states)?;
+    /// [`finished`](Self::finished). Nothing if nothing waits, or the policy or a rate wants the thread to wait.
+    pub fn take(&mut self, now: Duration) -> Option<(TargetId, T)> {
+        if self.len == 0 || self.all.free_at() > now {
+            return None;
+        }
+        let index = self.policy.choose(now, &self.states)?;
         let state = self.states.get_mut(index)?;
-        let item = self.queues[index].pop_front()?;
+        let (bytes, item) = self.queues[index].items.pop_front()?;
         state.waiting -= 1;
+        state.waiting_bytes = state.waiting_bytes.saturating_sub(bytes);
         state.in_service += 1;
         self.len -= 1;
         self.in_service += 1;
         Some((state.target, item))
     }
 
-    /// Adds an item that was taken and holds more work, such as a file's cursor, at the tail of the queue of its next
-    /// work's target. Never refused: the queues exceed their bound by no more than the items in service. It does not
-    /// finish the service that it was taken for.
-    pub fn put_back(&mut self, target: TargetId, item: T) {
-        let index = self.index_or_new(target);
-        self.queues[index].push_back(item);
-        self.states[index].waiting += 1;
-        self.len += 1;
+    /// When [`take`](Self::take) might find something although nothing but the time has changed; nothing if never.
+    pub fn wake_at(&self, now: Duration) -> Option<Duration> {
+        if self.len == 0 {
+            return None;
+        }
+        let paused = self.states.iter().filter(|state| state.waiting > 0 && state.paused_until > now);
+        let paused = paused.map(|state| state.paused_until).min();
+        let all = Some(self.all.free_at()).filter(|free_at| *free_at > now);
+        // All of them hold back by themselves: the thread looks again at the first.
+        [paused, all, self.policy.wake_at(now, &self.states)].into_iter().flatten().min()
     }
 
-    /// Ends the service of one item taken from `target`.
+    /// Books bytes that are read from or written to a target from now on against the rates.
+    pub fn charge(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        let index = self.index_or_new(target);
+        let queue = &mut self.queues[index];
+        queue.bytes_taken = queue.bytes_taken.saturating_add(bytes);
+        self.all.charge(now, bytes, self.rates.all);
+        queue.pace.charge(now, bytes, self.rates.each);
+        self.states[index].paused_until = queue.pace.free_at();
+    }
+
+    /// Ends the service of one item taken from `target`; the policy learns how long the storage took, if that is known.
     ///
     /// # Panics
     /// If none of this target is in service.
-    pub fn finished(&mut self, target: TargetId) {
-        let state = self.index_of.get(&target).map(|&index| &mut self.states[index]);
-        let Some(state) = state.filter(|state| state.in_service > 0) else {
+    pub fn finished(&mut self, target: TargetId, service: Option<Service>, now: Duration) {
+        let index = self.index_of.get(&target).copied();
+        let Some(index) = index.filter(|&index| self.states[index].in_service > 0) else {
             panic!("nothing of {target:?} is in service");
         };
-        state.in_service -= 1;
+        if let Some(service) = service {
+            self.policy.served(now, index, &self.states, service);
+        }
+        self.states[index].in_service -= 1;
         self.in_service -= 1;
+    }
+
+    /// The head of this target's queue can't be taken for now: the target is passed by until something is pushed to it, or
+    /// [`unblock`](Self::unblock).
+    pub fn block(&mut self, target: TargetId) {
+        let index = self.index_or_new(target);
+        self.states[index].is_blocked = true;
+    }
+
+    /// All targets may be looked at again.
+    pub fn unblock(&mut self) {
+        self.states.iter_mut().for_each(|state| state.is_blocked = false);
     }
 
     /// Items that wait, over all targets.
@@ -166,14 +172,9 @@ impl<T, P: Policy> TargetQueues<T, P> {
         self.len
     }
 
-    /// Whether nothing waits; items in service may still be [put back](Self::put_back).
+    /// Whether nothing waits; items in service may still bring more.
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// Whether [`push`](Self::push) would give the item back.
-    pub fn is_full(&self) -> bool {
-        self.len >= self.items_max
     }
 
     /// Items taken and not yet finished, over all targets.
@@ -186,10 +187,25 @@ impl<T, P: Policy> TargetQueues<T, P> {
         &self.states
     }
 
+    /// Every target seen so far, with what the policy thinks of it and the bytes taken from it.
+    pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&TargetState, Verdict, u64)> {
+        let judged =
+            move |(index, state)| (state, self.policy.verdict(now, index), self.queues[index].bytes_taken);
+        self.states.iter().enumerate().map(judged)
+    }
+
     fn index_or_new(&mut self, target: TargetId) -> usize {
         *self.index_of.entry(target).or_insert_with(|| {
-            self.states.push(TargetState { target, waiting: 0, in_service: 0, depth: u32::MAX });
-            self.queues.push(VecDeque::new());
+            self.states.push(TargetState {
+                target,
+                waiting: 0,
+                waiting_bytes: 0,
+                in_service: 0,
+                depth: u32::MAX,
+                paused_until: Duration::ZERO,
+                is_blocked: false,
+            });
+            self.queues.push(Queue { items: VecDeque::new(), pace: Pace::default(), bytes_taken: 0 });
             self.states.len() - 1
         })
     }
@@ -202,15 +218,19 @@ mod tests {
     use super::*;
 
     fn filled(items: &[(u64, u32)]) -> TargetQueues<u32> {
-        let mut queues = TargetQueues::new(items.len());
+        let mut queues = TargetQueues::default();
         for &(target, item) in items {
-            queues.push(TargetId(target), item).unwrap();
+            queues.push(TargetId(target), 1, item);
         }
         queues
     }
 
     fn take(queues: &mut TargetQueues<u32>) -> Option<(u64, u32)> {
-        queues.take().map(|(target, item)| (target.0, item))
+        queues.take(Duration::ZERO).map(|(target, item)| (target.0, item))
+    }
+
+    fn finish(queues: &mut TargetQueues<u32>, target: u64) {
+        queues.finished(TargetId(target), None, Duration::ZERO);
     }
 
     #[test]
@@ -218,7 +238,7 @@ mod tests {
         let mut queues = filled(&[(1, 10), (1, 11), (1, 12), (2, 20), (2, 21), (3, 30)]);
         assert_eq!(take(&mut queues), Some((1, 10)));
         assert_eq!(take(&mut queues), Some((2, 20)));
-        queues.finished(TargetId(2));
+        finish(&mut queues, 2);
         assert_eq!(take(&mut queues), Some((3, 30)));
         assert_eq!(take(&mut queues), Some((2, 21)), "1 comes next but is being served");
         assert_eq!(take(&mut queues), Some((1, 11)), "only 1 has work");
@@ -241,28 +261,62 @@ mod tests {
         queues.set_depth(TargetId(2), 0);
         assert_eq!(take(&mut queues), Some((1, 10)));
         assert_eq!(take(&mut queues), None);
-        queues.finished(TargetId(1));
+        finish(&mut queues, 1);
         assert_eq!(take(&mut queues), Some((1, 11)));
         queues.set_depth(TargetId(2), 1);
         assert_eq!(take(&mut queues), Some((2, 20)));
     }
 
     #[test]
-    fn full_gives_back_and_put_back_does_not() {
+    fn what_holds_more_work_goes_to_the_head_or_the_tail() {
         let mut queues = filled(&[(1, 10), (2, 20)]);
-        assert_eq!(queues.push(TargetId(1), 11), Err(11));
-        let (target, item) = queues.take().unwrap();
-        queues.push(TargetId(1), 11).unwrap();
-        queues.put_back(TargetId(2), item);
-        queues.finished(target);
-        assert_eq!((queues.len(), queues.in_service(), queues.is_full()), (3, 0, true));
-        assert_eq!([take(&mut queues), take(&mut queues)], [Some((2, 20)), Some((1, 11))]);
+        let (target, item) = queues.take(Duration::ZERO).unwrap();
+        queues.push(TargetId(1), 1, 11);
+        queues.push_front(TargetId(2), 1, item);
+        finish(&mut queues, target.0);
+        assert_eq!((queues.len(), queues.in_service()), (3, 0));
+        assert_eq!([take(&mut queues), take(&mut queues)], [Some((2, 10)), Some((1, 11))]);
+    }
+
+    #[test]
+    fn a_blocked_target_is_passed_by() {
+        let mut queues = filled(&[(1, 10), (2, 20)]);
+        queues.block(TargetId(1));
+        assert_eq!([take(&mut queues), take(&mut queues)], [Some((2, 20)), None]);
+        queues.unblock();
+        assert_eq!(take(&mut queues), Some((1, 10)));
+        queues.push(TargetId(1), 1, 11);
+        queues.block(TargetId(1));
+        queues.push_front(TargetId(1), 1, 12);
+        assert_eq!(take(&mut queues), Some((1, 12)), "what was pushed may be another matter");
+    }
+
+    #[test]
+    fn rates_hold_back_until_their_time() {
+        let ms = Duration::from_millis;
+        let mut queues = filled(&[(1, 10), (1, 11), (2, 20), (2, 21)]);
+        queues.set_rates(Rates { all: 0, each: 1_000 });
+        assert_eq!(take(&mut queues), Some((1, 10)));
+        queues.charge(TargetId(1), 1_000, ms(0));
+        assert_eq!(
+            [take(&mut queues), take(&mut queues), take(&mut queues)],
+            [Some((2, 20)), Some((2, 21)), None]
+        );
+        assert_eq!(queues.wake_at(ms(0)), Some(ms(950)));
+        assert_eq!(queues.take(ms(949)), None);
+        assert_eq!(queues.take(ms(950)), Some((TargetId(1), 11)));
+        queues.set_rates(Rates { all: 1_000, each: 0 });
+        queues.charge(TargetId(2), 500, ms(1_000));
+        queues.push(TargetId(3), 1, 30);
+        assert_eq!((queues.take(ms(1_449)), queues.wake_at(ms(1_449))), (None, Some(ms(1_450))));
+        assert_eq!(queues.take(ms(1_450)), Some((TargetId(3), 30)));
+        assert_eq!(queues.wake_at(ms(1_450)), None);
     }
 
     #[test]
     #[should_panic(expected = "in service")]
     fn finishing_what_was_not_taken_is_a_bug() {
-        filled(&[(1, 10)]).finished(TargetId(1));
+        finish(&mut filled(&[(1, 10)]), 1);
     }
 
     #[derive(Clone, Debug)]
@@ -335,27 +389,24 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn nothing_is_lost_reordered_or_starved(steps in steps(), items_max in 1usize..40, depth in 1u32..4) {
-            let mut queues = TargetQueues::new(items_max);
+        fn nothing_is_lost_reordered_or_starved(steps in steps(), depth in 1u32..4) {
+            let mut queues = TargetQueues::default();
             (0..6).for_each(|target| queues.set_depth(TargetId(target), depth));
             let mut model = Model::default();
             for (item, step) in (0u32..).zip(steps) {
                 match step {
                     Step::Push(target) => {
-                        let was_full = model.len() >= items_max;
-                        prop_assert_eq!(queues.push(TargetId(target), item), if was_full { Err(item) } else { Ok(()) });
-                        if !was_full {
-                            model.waiting.entry(target).or_default().push_back(item);
-                        }
+                        queues.push(TargetId(target), 1, item);
+                        model.waiting.entry(target).or_default().push_back(item);
                     }
                     Step::Take => model.check_take(take(&mut queues), depth),
                     Step::Finish(which, back) if !model.serving.is_empty() => {
                         let (target, item) = model.serving.remove(which.index(model.serving.len()));
                         if let Some(back) = back {
-                            queues.put_back(TargetId(back), item);
+                            queues.push(TargetId(back), 1, item);
                             model.waiting.entry(back).or_default().push_back(item);
                         }
-                        queues.finished(TargetId(target));
+                        finish(&mut queues, target);
                     }
                     Step::Finish(..) => {}
                 }
@@ -363,11 +414,11 @@ mod tests {
                 prop_assert_eq!(queues.in_service(), model.serving.len());
                 prop_assert_eq!(queues.is_empty(), model.len() == 0);
             }
-            model.serving.drain(..).for_each(|(target, _)| queues.finished(TargetId(target)));
+            model.serving.drain(..).for_each(|(target, _)| finish(&mut queues, target));
             while let Some((target, item)) = take(&mut queues) {
                 model.check_take(Some((target, item)), depth);
                 model.serving.clear();
-                queues.finished(TargetId(target));
+                finish(&mut queues, target);
             }
             prop_assert_eq!(model.len(), 0);
         }

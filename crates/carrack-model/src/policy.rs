@@ -1,0 +1,118 @@
+//! How an end chooses the storage target that it reads from or writes to next.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A scheduling policy by name, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyChoice {
+    /// Round-robin, skipping targets that are being served (L2).
+    RoundRobin,
+    /// The LADS paper's congestion-aware algorithm (L7).
+    Threshold {
+        /// `W`: service times of this age at most count.
+        window: Duration,
+        /// `T`: a target with a longer mean service time is congested.
+        threshold: Duration,
+        /// `M`: turns for which a congested target is skipped.
+        skips: u32,
+    },
+    /// Learns what is normal for each target.
+    Adaptive {
+        /// Back off as soon as others use a target (L15).
+        nice: bool,
+    },
+}
+
+impl Default for PolicyChoice {
+    fn default() -> PolicyChoice {
+        PolicyChoice::Adaptive { nice: false }
+    }
+}
+
+/// How an end treats its storage targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Which target comes next.
+    pub policy: PolicyChoice,
+    /// Bytes a second that all targets together give or take; 0 for no limit.
+    pub rate: u64,
+    /// The same for each target.
+    pub target_rate: u64,
+    /// Requests to one target at a time; 0: what the storage likes.
+    pub in_flight_max: u32,
+}
+
+impl Scheduling {
+    /// Whether somebody asked to hold back: then objects are taken one by one, even from a single target.
+    pub fn holds_back(&self) -> bool {
+        self.rate > 0
+            || self.target_rate > 0
+            || self.in_flight_max > 0
+            || self.policy == PolicyChoice::Adaptive { nice: true }
+    }
+}
+
+/// Why a text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a policy; there are round-robin, threshold:W,T,M (two times in ms and a count) and adaptive")]
+pub struct PolicyProblem;
+
+impl FromStr for PolicyChoice {
+    type Err = PolicyProblem;
+
+    fn from_str(text: &str) -> Result<PolicyChoice, PolicyProblem> {
+        match text {
+            "round-robin" => return Ok(PolicyChoice::RoundRobin),
+            "adaptive" => return Ok(PolicyChoice::default()),
+            _ => {}
+        }
+        let numbers = text.strip_prefix("threshold:").ok_or(PolicyProblem)?;
+        let numbers = numbers.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>();
+        match *numbers.map_err(|_| PolicyProblem)? {
+            [window, threshold, skips] if window > 0 && threshold > 0 => Ok(PolicyChoice::Threshold {
+                window: Duration::from_millis(window.into()),
+                threshold: Duration::from_millis(threshold.into()),
+                skips,
+            }),
+            _ => Err(PolicyProblem),
+        }
+    }
+}
+
+impl fmt::Display for PolicyChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyChoice::RoundRobin => out.write_str("round-robin"),
+            PolicyChoice::Threshold { window, threshold, skips } => {
+                write!(out, "threshold:{},{},{skips}", window.as_millis(), threshold.as_millis())
+            }
+            // Niceness is an option of its own.
+            PolicyChoice::Adaptive { .. } => out.write_str("adaptive"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read_as_they_are_written() {
+        for text in ["round-robin", "adaptive", "threshold:1000,80,30"] {
+            assert_eq!(text.parse::<PolicyChoice>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "fifo",
+            "threshold",
+            "threshold:1,2",
+            "threshold:0,1,2",
+            "threshold:1,2,3,4",
+            "threshold:-1,2,3",
+        ] {
+            assert!(text.parse::<PolicyChoice>().is_err(), "{text}");
+        }
+    }
+}

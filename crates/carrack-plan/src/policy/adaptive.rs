@@ -1,0 +1,279 @@
+//! The default policy: no threshold to set.
+
+use std::time::Duration;
+
+use super::{Policy, Service, TargetState, Verdict};
+
+/// How far a service time that is shorter than normal pulls the normal one down.
+const NORMAL_DOWN: f64 = 0.25;
+
+/// How far a longer one lets it rise: a target that has become slower for good counts as normal after some fifty services.
+const NORMAL_UP: f64 = 0.02;
+
+/// The same when nice: after some thousand services.
+const NORMAL_UP_NICE: f64 = 0.001;
+
+/// A target's normal is at most so many times the median of all targets' normals: one that was congested from the
+/// beginning is found out by its peers.
+const NORMAL_BY_PEERS: f64 = 2.0;
+
+/// Weight of the last service in the recent service time.
+const RECENT_WEIGHT: f64 = 0.3;
+
+/// How long a target is avoided after a slow service, as a multiple of the time that the service took too long: a
+/// seventeenth of one thread is lost to a congested target.
+const PATIENCE_MIN: f64 = 16.0;
+
+/// The same when nice, where the time is kept even if nothing else can be done: whoever shares the target with requests of
+/// the same size keeps nine tenths of it.
+const PATIENCE_MIN_NICE: f64 = 8.0;
+
+/// The same after many slow services in a row.
+const PATIENCE_MAX: f64 = 64.0;
+
+/// A service longer than this multiple of the normal one doubles the patience, others reset it.
+const SLOW: f64 = 2.0;
+
+/// Every avoided target is looked at again after this time at the latest.
+const AVOIDED_MAX: Duration = Duration::from_secs(20);
+
+/// A target that has waited so long comes before those with more work.
+const WAITED_LONG: Duration = Duration::from_secs(2);
+
+/// A target that was served so lately will have more work.
+const LIVE: Duration = Duration::from_secs(1);
+
+/// Learns each target's normal service time and leaves those alone that take longer, for as long as others have work
+/// (L7 without its parameters).
+///
+/// - *Normal* is a low quantile of a target's service times per byte, bounded by its peers' normal.
+/// - After a service that took `e` longer than normal the target is *avoided* for `p·e`; `p` is 16 and doubles with each
+///   slow service in a row. Avoided targets are served when nothing else can be, one request at a time and by half of the
+///   threads at most, so that nobody starves and nobody waits at a congested target while a healthy one has work.
+/// - Targets that nobody serves take turns, before any gets a second request. One whose rest would keep a thread busy for as
+///   long as everything that waits keeps all of them busy decides when the transfer ends: it comes first.
+/// - Requests in flight to one target beyond the first are limited as TCP Vegas limits its window: with `n` the normal and
+///   `s` the last service time, `f·(1 − n/s)` of `f` requests in flight stand in the target's queue.
+///
+/// When *nice* (L15), it never takes an avoided target before its time, and keeps a queue of less
+/// than one request: others that use the target come first.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    threads: u32,
+    is_nice: bool,
+    targets: Vec<Target>,
+    next_index: usize,
+    /// The median of the targets' normals.
+    peers: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    /// Seconds for a reference object; 0 while unknown.
+    normal: f64,
+    recent: f64,
+    /// Requests allowed in flight; 0 while unknown.
+    limit: f64,
+    patience: f64,
+    avoided_until: Duration,
+    avoided_count: u64,
+    /// When it was last chosen or served.
+    last_seen: Duration,
+}
+
+impl Adaptive {
+    /// For an end with so many I/O threads.
+    pub fn new(threads: usize, is_nice: bool) -> Adaptive {
+        let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
+        Adaptive { threads, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0 }
+    }
+
+    fn patience_min(&self) -> f64 {
+        if self.is_nice { PATIENCE_MIN_NICE } else { PATIENCE_MIN }
+    }
+
+    fn know(&mut self, now: Duration, targets: &[TargetState]) {
+        let patience = self.patience_min();
+        let new = || Target {
+            normal: 0.0,
+            recent: 0.0,
+            limit: 0.0,
+            patience,
+            avoided_until: Duration::ZERO,
+            avoided_count: 0,
+            last_seen: now,
+        };
+        self.targets.resize_with(targets.len(), new);
+    }
+
+    fn is_avoided(&self, now: Duration, index: usize) -> bool {
+        self.targets.get(index).is_some_and(|target| target.avoided_until > now)
+    }
+
+    /// One that nobody serves: whose turn it is, unless another has waited long or is on the critical path.
+    fn idle_target(&self, now: Duration, targets: &[TargetState]) -> Option<usize> {
+        let start = if self.next_index < targets.len() { self.next_index } else { 0 };
+        let order = (start..targets.len()).chain(0..start);
+        let idle = order.filter(|&index| {
+            targets[index].in_service == 0 && targets[index].is_ready(now) && !self.is_avoided(now, index)
+        });
+        let total: f64 = (0..targets.len()).map(|index| self.rest(index, targets)).sum();
+        let critical = total / f64::from(self.threads);
+        let urgency = |index: usize| {
+            let waited = now.saturating_sub(self.targets[index].last_seen).saturating_sub(WAITED_LONG);
+            let rest = self.rest(index, targets);
+            (waited, if rest >= critical { rest } else { 0.0 })
+        };
+        // The first of equals in the round.
+        let keyed = idle.map(|index| (urgency(index), index));
+        keyed.reduce(|best, other| if other.0 > best.0 { other } else { best }).map(|(_, index)| index)
+    }
+
+    /// Thread time that a target's waiting work takes when nothing disturbs it.
+    fn rest(&self, index: usize, targets: &[TargetState]) -> f64 {
+        let normal = match self.targets[index].normal {
+            0.0 if self.peers == 0.0 => 1.0,
+            0.0 => self.peers,
+            normal => normal.min(NORMAL_BY_PEERS * self.peers),
+        };
+        normal * targets[index].waiting_bytes as f64
+    }
+
+    /// The one with the fewest requests of those that may have more.
+    fn shared_target(&self, now: Duration, targets: &[TargetState], is_avoided: bool) -> Option<usize> {
+        let may_have_more = |&index: &usize| {
+            targets[index].is_ready(now)
+                && self.is_avoided(now, index) == is_avoided
+                && f64::from(targets[index].in_service) < self.limit(index)
+        };
+        (0..targets.len()).filter(may_have_more).min_by_key(|&index| targets[index].in_service)
+    }
+
+    fn limit(&self, index: usize) -> f64 {
+        match self.targets[index].limit {
+            0.0 if self.is_nice => 1.0,
+            0.0 => f64::INFINITY,
+            limit => limit.round(),
+        }
+    }
+
+    /// Whether another thread may wait at an avoided target.
+    fn can_spare_a_thread(&self, now: Duration, targets: &[TargetState]) -> bool {
+        if self.is_nice {
+            return false;
+        }
+        let mut waiting_threads = 0;
+        let mut has_healthy_work = false;
+        for (index, state) in targets.iter().enumerate() {
+            if self.is_avoided(now, index) {
+                waiting_threads += state.in_service;
+            } else {
+                let is_live = now.saturating_sub(self.targets[index].last_seen) < LIVE;
+                has_healthy_work |= state.waiting > 0 || state.in_service > 0 || is_live;
+            }
+        }
+        !has_healthy_work || waiting_threads < (self.threads / 2).max(1)
+    }
+
+    fn avoided_target(&self, now: Duration, targets: &[TargetState]) -> Option<usize> {
+        let is_free = |&index: &usize| {
+            targets[index].in_service == 0 && targets[index].is_ready(now) && self.is_avoided(now, index)
+        };
+        (0..targets.len()).filter(is_free).min_by_key(|&index| self.targets[index].avoided_until)
+    }
+
+    /// The median of what is known to be normal, the lower one of two.
+    fn median_normal(&self) -> f64 {
+        let mut normals: Vec<f64> =
+            self.targets.iter().map(|target| target.normal).filter(|normal| *normal > 0.0).collect();
+        if normals.is_empty() {
+            return 0.0;
+        }
+        let middle = (normals.len() - 1) / 2;
+        *normals.select_nth_unstable_by(middle, f64::total_cmp).1
+    }
+}
+
+impl Policy for Adaptive {
+    fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
+        self.know(now, targets);
+        let chosen = self.idle_target(now, targets).or_else(|| {
+            let spare = self.can_spare_a_thread(now, targets);
+            let avoided = || spare.then(|| self.avoided_target(now, targets)).flatten();
+            let more = || spare.then(|| self.shared_target(now, targets, true)).flatten();
+            avoided().or_else(|| self.shared_target(now, targets, false)).or_else(more)
+        })?;
+        self.next_index = chosen + 1;
+        self.targets[chosen].last_seen = now;
+        Some(chosen)
+    }
+
+    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: Service) {
+        self.know(now, targets);
+        let state = targets[index];
+        let seconds = service.seconds_per_reference();
+        // A target of unlimited depth is memory: it knows no congestion, only noise.
+        if state.depth == u32::MAX || service.bytes == 0 || seconds <= 0.0 {
+            return;
+        }
+        let patience_min = self.patience_min();
+        let normal_up = if self.is_nice { NORMAL_UP_NICE } else { NORMAL_UP };
+        let target = &mut self.targets[index];
+        target.last_seen = now;
+        target.recent = match target.recent {
+            0.0 => seconds,
+            recent => recent + RECENT_WEIGHT * (seconds - recent),
+        };
+        target.normal = match target.normal {
+            0.0 => seconds,
+            normal if seconds < normal => normal + NORMAL_DOWN * (seconds - normal),
+            normal => (normal * (1.0 + normal_up)).min(seconds),
+        };
+        self.peers = self.median_normal();
+        let target = &mut self.targets[index];
+        let normal = target.normal.min(NORMAL_BY_PEERS * self.peers);
+
+        let in_flight = f64::from(state.in_service.max(1));
+        let queued = in_flight * (1.0 - normal / seconds);
+        let depth = f64::from(state.depth);
+        let (shallow, deep) = if self.is_nice { (0.25, 0.75) } else { (depth / 4.0, depth / 2.0) };
+        let limit = match target.limit {
+            0.0 if self.is_nice => 1.0,
+            0.0 => depth,
+            limit if queued < shallow => limit + 1.0 / limit,
+            limit if queued > deep => limit - 1.0 / limit,
+            limit => limit,
+        };
+        target.limit = limit.clamp(1.0, depth.max(1.0));
+
+        let excess = seconds - normal;
+        if seconds > SLOW * normal {
+            target.avoided_count += 1;
+        }
+        // What its own requests in flight add is no congestion.
+        let excess = (excess - (in_flight - 1.0) * normal).max(0.0);
+        let avoided = Duration::try_from_secs_f64(target.patience * excess).unwrap_or(AVOIDED_MAX);
+        target.avoided_until = now + avoided.min(AVOIDED_MAX);
+        target.patience = match seconds > SLOW * normal {
+            true => (2.0 * target.patience).min(PATIENCE_MAX),
+            false => patience_min,
+        };
+    }
+
+    fn wake_at(&self, now: Duration, targets: &[TargetState]) -> Option<Duration> {
+        let has_work = |&index: &usize| targets[index].waiting > 0 && self.is_avoided(now, index);
+        (0..targets.len()).filter(has_work).map(|index| self.targets[index].avoided_until).min()
+    }
+
+    fn verdict(&self, now: Duration, index: usize) -> Verdict {
+        let Some(target) = self.targets.get(index) else { return Verdict::default() };
+        let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Verdict {
+            normal: seconds(target.normal.min(NORMAL_BY_PEERS * self.peers)),
+            recent: seconds(target.recent),
+            limit: target.limit.round() as u32,
+            is_avoided: target.avoided_until > now,
+            avoided_count: target.avoided_count,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which target an idle thread serves next (L2, L7).
+//!
+//! A policy sees the state of every target and how long each service took; it holds neither clock nor lock: the time
+//! is an argument, counted from the session's start. `docs/scheduling.md` has the mathematics.
+
+mod adaptive;
+mod round_robin;
+mod threshold;
+
+use std::time::Duration;
+
+use carrack_model::{PolicyChoice, TargetId};
+
+pub use adaptive::Adaptive;
+pub use round_robin::RoundRobin;
+pub use threshold::Threshold;
+
+/// What a policy sees of one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetState {
+    /// Which target.
+    pub target: TargetId,
+    /// Items in its queue.
+    pub waiting: usize,
+    /// Bytes that these stand for, as far as they are known.
+    pub waiting_bytes: u64,
+    /// Items taken and not yet finished.
+    pub in_service: u32,
+    /// Most items in service at a time.
+    pub depth: u32,
+    /// Nothing of it may be taken before this time (a rate limit).
+    pub paused_until: Duration,
+    /// What waits can't be taken, for a reason of the caller's.
+    pub is_blocked: bool,
+}
+
+impl TargetState {
+    /// Whether an item waits that may be taken now.
+    pub fn is_ready(&self, now: Duration) -> bool {
+        self.waiting > 0 && !self.is_blocked && self.in_service < self.depth && self.paused_until <= now
+    }
+}
+
+/// One read or write that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// How long the storage took.
+    pub time: Duration,
+    /// Bytes read or written.
+    pub bytes: u64,
+}
+
+/// What a policy thinks of a target, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Service time of a 1 MiB object when nothing disturbs the target; zero while it is not known.
+    pub normal: Duration,
+    /// The same of late.
+    pub recent: Duration,
+    /// Requests that the policy allows at a time; 0 if it does not limit them.
+    pub limit: u32,
+    /// Whether it is being avoided.
+    pub is_avoided: bool,
+    /// How often it was found congested.
+    pub avoided_count: u64,
+}
+
+/// Chooses the target that an idle thread serves next.
+pub trait Policy: Send {
+    /// The index in `targets` of one that [is ready](TargetState::is_ready), or nothing if the thread shall wait.
+    ///
+    /// A target keeps its index for good; new ones are added at the end.
+    fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize>;
+
+    /// A service of `targets[index]` has ended; it is still counted in `in_service`.
+    fn served(&mut self, _now: Duration, _index: usize, _targets: &[TargetState], _service: Service) {}
+
+    /// When `choose` might find something although nothing but the time has changed; nothing if never.
+    fn wake_at(&self, _now: Duration, _targets: &[TargetState]) -> Option<Duration> {
+        None
+    }
+
+    /// What it thinks of the target with this index.
+    fn verdict(&self, _now: Duration, _index: usize) -> Verdict {
+        Verdict::default()
+    }
+}
+
+/// The policy that the user chose, for an end with so many I/O threads.
+pub fn policy(choice: &PolicyChoice, threads: usize) -> Box<dyn Policy> {
+    match *choice {
+        PolicyChoice::RoundRobin => Box::new(RoundRobin::new()),
+        PolicyChoice::Threshold { window, threshold, skips } => {
+            Box::new(Threshold::new(window, threshold, skips))
+        }
+        PolicyChoice::Adaptive { nice } => Box::new(Adaptive::new(threads, nice)),
+    }
+}
+
+/// The bytes for which service times are compared.
+pub(crate) const REFERENCE_BYTES: u64 = 1 << 20;
+
+/// Bytes that could be moved in the time that a request costs by itself.
+const REQUEST_BYTES: u64 = 128 << 10;
+
+impl Service {
+    /// Seconds that a 1 MiB object would have taken at the same speed.
+    pub(crate) fn seconds_per_reference(self) -> f64 {
+        let scale = (REFERENCE_BYTES + REQUEST_BYTES) as f64 / (self.bytes + REQUEST_BYTES) as f64;
+        self.time.as_secs_f64() * scale
+    }
+}

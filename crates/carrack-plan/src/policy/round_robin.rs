@@ -1,0 +1,49 @@
+//! The paper's basic policy.
+
+use std::time::Duration;
+
+use super::{Policy, TargetState};
+
+/// Goes round the targets and skips those that another thread is serving (L2).
+///
+/// When all that have work are being served, it takes the one with the fewest items in service. A target that has
+/// work and that nobody serves is chosen before any other is chosen twice.
+#[derive(Clone, Debug, Default)]
+pub struct RoundRobin {
+    next_index: usize,
+}
+
+impl RoundRobin {
+    /// Starts at the first target.
+    pub fn new() -> RoundRobin {
+        RoundRobin::default()
+    }
+
+    /// The same for those targets that are ready and that `allows` allows.
+    pub(super) fn choose_of(
+        &mut self,
+        now: Duration,
+        targets: &[TargetState],
+        allows: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let start = if self.next_index < targets.len() { self.next_index } else { 0 };
+        let mut chosen: Option<usize> = None;
+        let is_ready = |&index: &usize| targets[index].is_ready(now) && allows(index);
+        for index in (start..targets.len()).chain(0..start).filter(is_ready) {
+            if chosen.is_none_or(|best| targets[index].in_service < targets[best].in_service) {
+                chosen = Some(index);
+            }
+            if targets[index].in_service == 0 {
+                break;
+            }
+        }
+        self.next_index = chosen? + 1;
+        chosen
+    }
+}
+
+impl Policy for RoundRobin {
+    fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
+        self.choose_of(now, targets, |_| true)
+    }
+}
