@@ -11,6 +11,7 @@ mod counters;
 mod error;
 mod fault;
 mod mailbox;
+mod placed;
 mod report;
 mod session;
 mod settings;

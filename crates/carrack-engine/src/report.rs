@@ -1,8 +1,15 @@
 //! Events on their way to the user: straight to the observer at the end that the user started, as control messages
 //! from the other.
 
-use carrack_model::{EntryFailure, Event, FailureKind, Notice, escape};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_model::{EntryFailure, Event, FailureKind, Notice, Side, TargetId, TargetReport, escape};
+use carrack_plan::{TargetQueues, TargetState, Verdict};
 use carrack_wire::message::{self, Control};
+
+/// Targets that one report tells: a message of them stays far below the largest control message.
+const TARGETS_TOLD_MAX: usize = 1_000;
 
 /// Whoever watches a transfer. Called from several threads; what it takes long is taken from the transfer.
 pub trait Observer: Send + Sync {
@@ -35,6 +42,9 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
             Control::Digest(message::Digest { path: path.into(), size, blake3: digest.into() })
         }
         Event::WouldCopy { path, size } => Control::WouldCopy(message::WouldCopy { path: path.into(), size }),
+        Event::Targets { targets, .. } => Control::Targets(message::Targets {
+            targets: targets.into_iter().map(target_to_message).collect(),
+        }),
         Event::Connected { .. } | Event::Progress(_) => return None,
     })
 }
@@ -47,8 +57,69 @@ fn notice_to_message(notice: Notice) -> message::Notice {
     }
 }
 
-/// The event that a message from the other end carries; nothing if it carries none.
-pub(crate) fn to_event(message: &Control) -> Option<Event> {
+fn target_to_message(report: TargetReport) -> message::Target {
+    let TargetReport {
+        label,
+        bytes,
+        waiting,
+        in_flight,
+        limit,
+        normal_us,
+        recent_us,
+        is_avoided,
+        avoided_count,
+    } = report;
+    message::Target {
+        label,
+        bytes,
+        waiting,
+        in_flight,
+        limit,
+        normal_us,
+        recent_us,
+        is_avoided,
+        avoided_count,
+    }
+}
+
+fn target_to_report(target: &message::Target) -> TargetReport {
+    TargetReport {
+        label: printable(&target.label),
+        bytes: target.bytes,
+        waiting: target.waiting,
+        in_flight: target.in_flight,
+        limit: target.limit,
+        normal_us: target.normal_us,
+        recent_us: target.recent_us,
+        is_avoided: target.is_avoided,
+        avoided_count: target.avoided_count,
+    }
+}
+
+/// What the queues say of the targets that were used, for people. `label` names a target.
+pub(crate) fn target_reports<T>(
+    (queues, now): (&TargetQueues<T>, Duration),
+    label: impl Fn(TargetId) -> Option<Arc<str>>,
+) -> Vec<TargetReport> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let used = queues.verdicts(now).filter(|(state, _, bytes)| *bytes > 0 || state.waiting > 0);
+    let report = |(state, verdict, bytes): (&TargetState, Verdict, u64)| TargetReport {
+        label: label(state.target)
+            .map_or_else(|| format!("target {}", state.target.0), |label| label.to_string()),
+        bytes,
+        waiting: state.waiting as u64,
+        in_flight: state.in_service,
+        limit: verdict.limit,
+        normal_us: us(verdict.normal),
+        recent_us: us(verdict.recent),
+        is_avoided: verdict.is_avoided,
+        avoided_count: verdict.avoided_count,
+    };
+    used.take(TARGETS_TOLD_MAX).map(report).collect()
+}
+
+/// The event that a message from the other end, which is `side`, carries; nothing if it carries none.
+pub(crate) fn to_event(message: &Control, side: Side) -> Option<Event> {
     Some(match message {
         Control::Failure(failure) => Event::Failed(EntryFailure {
             path: failure.path.clone().into(),
@@ -61,6 +132,9 @@ pub(crate) fn to_event(message: &Control) -> Option<Event> {
             size: digest.size,
             digest: digest.blake3.as_slice().try_into().ok()?,
         },
+        Control::Targets(message) => {
+            Event::Targets { side, targets: message.targets.iter().map(target_to_report).collect() }
+        }
         Control::WouldCopy(line) => Event::WouldCopy { path: line.path.clone().into(), size: line.size },
         _ => return None,
     })
@@ -97,15 +171,19 @@ mod tests {
             Event::Notice(Notice::Warning("slow".into())),
             Event::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
             Event::WouldCopy { path, size: 7 },
+            Event::Targets {
+                side: Side::Sink,
+                targets: vec![TargetReport { label: "OST0007".into(), bytes: 9, ..TargetReport::default() }],
+            },
         ] {
             let message = to_message(event.clone()).unwrap();
-            assert_eq!(to_event(&message), Some(event));
+            assert_eq!(to_event(&message, Side::Sink), Some(event));
         }
     }
 
     #[test]
     fn a_peer_cannot_drive_the_terminal() {
         let message = Control::Notice(message::Notice { kind: 0, text: "\x1b[2J".into(), path: vec![] });
-        assert_eq!(to_event(&message), Some(Event::Notice(Notice::Text("\\u{1b}[2J".into()))));
+        assert_eq!(to_event(&message, Side::Sink), Some(Event::Notice(Notice::Text("\\u{1b}[2J".into()))));
     }
 }

@@ -1,11 +1,14 @@
 //! What one end decides for itself, and what a transfer is made of.
 
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carrack_model::limits::{IO_THREADS_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
-use carrack_model::{SourceIo, TransferSpec};
+use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
 use carrack_wire::message::{self, MessageError};
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
@@ -21,6 +24,14 @@ pub struct Settings {
     pub ports: Option<RangeInclusive<u16>>,
     /// How large files are read (L6).
     pub source_io: SourceIo,
+    /// How large files are written (L8).
+    pub sink_io: SinkIo,
+    /// Which storage target comes next, and how gently (L7, L15).
+    pub scheduling: Scheduling,
+    /// Mounts that are a target each. An end uses those that it has.
+    pub target_sets: Vec<PathBuf>,
+    /// Read files that were released to an archive, which recalls them.
+    pub recall: bool,
 }
 
 impl Default for Settings {
@@ -31,6 +42,10 @@ impl Default for Settings {
             scan_threads: 0,
             ports: None,
             source_io: SourceIo::Auto,
+            sink_io: SinkIo::Auto,
+            scheduling: Scheduling::default(),
+            target_sets: Vec::new(),
+            recall: false,
         }
     }
 }
@@ -94,6 +109,15 @@ impl Settings {
     pub(crate) fn to_message(&self) -> message::Settings {
         let (port_first, port_last) =
             self.ports.as_ref().map_or((0, 0), |ports| (*ports.start(), *ports.end()));
+        let Scheduling { policy, rate, target_rate, in_flight_max } = self.scheduling;
+        let (kind, [window_ms, threshold_ms, skips]) = match policy {
+            PolicyChoice::Adaptive { nice: false } => (0, [0; 3]),
+            PolicyChoice::RoundRobin => (1, [0; 3]),
+            PolicyChoice::Threshold { window, threshold, skips } => {
+                (2, [window.as_millis() as u32, threshold.as_millis() as u32, skips])
+            }
+            PolicyChoice::Adaptive { nice: true } => (3, [0; 3]),
+        };
         message::Settings {
             pool_bytes: self.pool_bytes,
             io_threads: self.io_threads as u32,
@@ -104,6 +128,21 @@ impl Settings {
                 SourceIo::Buffered => 1,
                 SourceIo::Direct => 2,
             },
+            sink_io: match self.sink_io {
+                SinkIo::Auto => 0,
+                SinkIo::Buffered => 1,
+                SinkIo::Direct => 2,
+                SinkIo::Writeback => 3,
+            },
+            policy: kind,
+            window_ms,
+            threshold_ms,
+            skips,
+            rate,
+            target_rate,
+            in_flight_max,
+            target_sets: self.target_sets.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+            recall: self.recall,
         }
     }
 
@@ -121,6 +160,31 @@ impl Settings {
                 2 => SourceIo::Direct,
                 _ => return Err(MessageError::OutOfRange("the way to read")),
             },
+            sink_io: match message.sink_io {
+                0 => SinkIo::Auto,
+                1 => SinkIo::Buffered,
+                2 => SinkIo::Direct,
+                3 => SinkIo::Writeback,
+                _ => return Err(MessageError::OutOfRange("the way to write")),
+            },
+            scheduling: Scheduling {
+                policy: match message.policy {
+                    0 => PolicyChoice::Adaptive { nice: false },
+                    1 => PolicyChoice::RoundRobin,
+                    2 => PolicyChoice::Threshold {
+                        window: Duration::from_millis(message.window_ms.into()),
+                        threshold: Duration::from_millis(message.threshold_ms.into()),
+                        skips: message.skips,
+                    },
+                    3 => PolicyChoice::Adaptive { nice: true },
+                    _ => return Err(MessageError::OutOfRange("the policy")),
+                },
+                rate: message.rate,
+                target_rate: message.target_rate,
+                in_flight_max: message.in_flight_max,
+            },
+            target_sets: message.target_sets.iter().map(|path| OsStr::from_bytes(path).into()).collect(),
+            recall: message.recall,
         })
     }
 }
@@ -136,9 +200,18 @@ mod tests {
             io_threads: 3,
             ports: Some(50_000..=50_010),
             source_io: SourceIo::Direct,
+            sink_io: SinkIo::Writeback,
+            scheduling: Scheduling { rate: 7, target_rate: 8, in_flight_max: 9, ..Scheduling::default() },
+            target_sets: vec!["/mnt/a".into(), "/mnt/b".into()],
+            recall: true,
             ..Settings::default()
         };
-        assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings));
+        assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));
+        for policy in ["round-robin", "threshold:1,2,3", "adaptive"] {
+            let scheduling = Scheduling { policy: policy.parse().unwrap(), ..settings.scheduling };
+            let settings = Settings { scheduling, ..settings.clone() };
+            assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings));
+        }
         assert_eq!(Settings::from_message(&Settings::default().to_message()), Ok(Settings::default()));
     }
 }

@@ -65,11 +65,13 @@ pub enum FailureKind {
     IntoItself = 11,
     /// It is a directory, and directories were not asked for.
     IsDirectory = 12,
+    /// It was released to an archive, and reading would bring it back.
+    Released = 13,
 }
 
 impl FailureKind {
     /// The kinds with their names in `--json` reports.
-    const NAMES: [(FailureKind, &'static str); 12] = [
+    const NAMES: [(FailureKind, &'static str); 13] = [
         (FailureKind::Missing, "missing"),
         (FailureKind::Unreadable, "unreadable"),
         (FailureKind::ReadError, "read-error"),
@@ -82,6 +84,7 @@ impl FailureKind {
         (FailureKind::BadName, "bad-name"),
         (FailureKind::IntoItself, "into-itself"),
         (FailureKind::IsDirectory, "is-directory"),
+        (FailureKind::Released, "released"),
     ];
 
     /// The name in `--json` reports.
@@ -102,7 +105,8 @@ impl FailureKind {
             | FailureKind::ReadError
             | FailureKind::Changed
             | FailureKind::IntoItself
-            | FailureKind::IsDirectory => Side::Source,
+            | FailureKind::IsDirectory
+            | FailureKind::Released => Side::Source,
             FailureKind::Corrupt => Side::Network,
             FailureKind::WriteError
             | FailureKind::NoSpace
@@ -124,7 +128,10 @@ impl FailureKind {
     pub fn retry(self) -> Retry {
         match self {
             FailureKind::Changed | FailureKind::Corrupt | FailureKind::ReadError => Retry::Now,
-            FailureKind::BadName | FailureKind::IntoItself | FailureKind::IsDirectory => Retry::Never,
+            FailureKind::BadName
+            | FailureKind::IntoItself
+            | FailureKind::IsDirectory
+            | FailureKind::Released => Retry::Never,
             _ => Retry::Later,
         }
     }
@@ -138,6 +145,7 @@ impl FailureKind {
             FailureKind::InTheWay => "move away what stands there, or choose another destination",
             FailureKind::Corrupt => "memory or a network device damages data: check both hosts",
             FailureKind::IsDirectory => "copy directories with -r",
+            FailureKind::Released => "recall it with --recall, or by the archive's own tools",
             FailureKind::IntoItself => "choose a destination outside of the source",
             _ => return None,
         })

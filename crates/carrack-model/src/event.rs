@@ -1,6 +1,6 @@
 //! What a transfer tells whoever watches it: events, progress, and the summary at the end.
 
-use crate::EntryFailure;
+use crate::{EntryFailure, Side};
 
 /// What limits the transfer at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +66,29 @@ pub enum Notice {
     Warning(String),
 }
 
+/// One storage target as its end sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetReport {
+    /// Its name, for people.
+    pub label: String,
+    /// Bytes read from it or written to it.
+    pub bytes: u64,
+    /// Items in its queue.
+    pub waiting: u64,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Most requests that the policy allows at a time; 0 for no limit.
+    pub limit: u32,
+    /// Service time of a 1 MiB object when nothing disturbs the target, in microseconds; 0 while it is not known.
+    pub normal_us: u64,
+    /// The same of late.
+    pub recent_us: u64,
+    /// Whether it is being avoided.
+    pub is_avoided: bool,
+    /// How often it was found congested.
+    pub avoided_count: u64,
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -93,6 +116,13 @@ pub enum Event {
         size: u64,
         /// BLAKE3 of the contents.
         digest: [u8; 32],
+    },
+    /// The storage targets of one end, about twice a second where there are several, and at the end.
+    Targets {
+        /// Which end.
+        side: Side,
+        /// Those that were used, in the order in which they were met.
+        targets: Vec<TargetReport>,
     },
     /// An entry failed.
     Failed(EntryFailure),

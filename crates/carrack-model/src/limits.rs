@@ -33,8 +33,9 @@ pub const SCAN_BATCH_ENTRIES_MAX: usize = 256;
 /// Batches that may wait between the scan and the plan: with the batch size, 16,384 entries, a few MiB.
 pub const SCAN_QUEUE_BATCHES_MAX: usize = 64;
 
-/// Bundles and file cursors that wait in the source's target queues.
-pub const QUEUE_ITEMS_MAX: usize = 256;
+/// Entries that wait in the source's target queues, in bundles or as files to be opened: with names of usual length, 8 MiB.
+/// So many that the targets' queues don't run dry although the scan finds one directory after the other.
+pub const QUEUE_ENTRIES_MAX: usize = 32_768;
 
 /// Large files that may be open at once at each end: two descriptors each stay below the usual limit of 1,024, and
 /// files of 1 MiB still fill a gigabit path with a round trip of 100 ms.

@@ -41,6 +41,27 @@ pub enum SinkIo {
     Writeback,
 }
 
+/// How large files are striped at the sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StripeChoice {
+    /// As the destination's directory says.
+    #[default]
+    Default,
+    /// The same stripe count and size as at the source, as far as the destination has so many targets.
+    Preserve,
+    /// One stripe for each GiB, up to the number of targets.
+    Auto,
+    /// The same for all.
+    Fixed {
+        /// Targets; `u32::MAX` for all there are.
+        count: u32,
+        /// Bytes of a stripe; 0 for the directory's default.
+        stripe_bytes: u64,
+        /// Pool of targets; empty for the directory's default.
+        pool: String,
+    },
+}
+
 /// The values that both ends of a session must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSpec {
@@ -58,6 +79,8 @@ pub struct TransferSpec {
     pub streams: u16,
     /// Which end dials them.
     pub dial_from: DialFrom,
+    /// How large files are striped at the sink.
+    pub stripe: StripeChoice,
 }
 
 impl Default for TransferSpec {
@@ -70,6 +93,7 @@ impl Default for TransferSpec {
             slot_bytes: crate::limits::SLOT_BYTES_DEFAULT as u32,
             streams: 0,
             dial_from: DialFrom::default(),
+            stripe: StripeChoice::default(),
         }
     }
 }

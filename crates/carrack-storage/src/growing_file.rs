@@ -4,16 +4,18 @@
 //! the caller. What stood under the final name stays there until the commit.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::Metadata;
-use rustix::fs::{AtFlags, FileType, Mode, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, set_mode, set_mtime};
-use crate::{ScratchNames, SinkError};
+use crate::source_file::direct_fits;
+use crate::writeback::write_back;
+use crate::{FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
 
 /// Nobody else reads it before it is complete.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -30,35 +32,97 @@ pub struct GrowingFile {
     /// Whether pages leave the page cache as soon as they are on the storage; turns false at the first write where the
     /// file system can't do that.
     leaves_cache: AtomicBool,
+    /// The same file open past the page cache, for [`WriteIo::Direct`].
+    direct: Option<OwnedFd>,
+    io: WriteIo,
 }
+
+/// How a large file is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteIo {
+    /// Through the page cache; the kernel writes soon.
+    #[default]
+    Cached,
+    /// Past the page cache: a write takes as long as the storage does.
+    Direct,
+    /// Through the page cache, and each write waits until the storage has it.
+    Writeback,
+}
+
+impl WriteIo {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            WriteIo::Cached => "through the page cache",
+            WriteIo::Direct => "past the page cache (O_DIRECT)",
+            WriteIo::Writeback => "through the page cache, each object waited for (sync_file_range)",
+        }
+    }
+}
+
+/// What a file that is about to grow is like.
+#[derive(Clone, Copy, Debug)]
+pub struct GrowingSpec<'a> {
+    /// Bytes when it is complete.
+    pub size: u64,
+    /// The file system of its directory.
+    pub file_system: &'a FileSystem,
+    /// How it shall be striped.
+    pub stripe: &'a Stripe,
+    /// How it shall be written, as far as the storage can.
+    pub io: WriteIo,
+}
+
+/// What direct writes of this program keep to.
+const DIRECT_ALIGNMENT: usize = 4_096;
 
 /// `RWF_DONTCACHE` (Linux 6.14, include/uapi/linux/fs.h), which rustix does not name yet.
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 impl GrowingFile {
-    /// Creates the temporary file for `name` in `directory`, to hold `size` bytes when it is complete.
+    /// Creates the temporary file for `name` in `directory`; says too what became of the striping.
     ///
     /// # Errors
     /// [`SinkError::InTheWay`] if a directory has the name: better now than after the data has travelled.
     pub fn create(
         directory: OwnedFd,
         name: &[u8],
-        size: u64,
+        spec: GrowingSpec<'_>,
         scratch: &ScratchNames,
-    ) -> Result<GrowingFile, SinkError> {
+    ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
         refuse_directory(&directory, name)?;
-        let (file, temporary) = scratch
-            .create(name, |free| openat(&directory, free, create_flags(), WORKING_MODE))
-            .map_err(|errno| SinkError::naming("creating", errno))?;
-        Ok(GrowingFile {
+        let create = |free: &[u8]| {
+            spec.file_system.create(directory.as_fd(), free, create_flags(), WORKING_MODE, spec.stripe)
+        };
+        let ((file, outcome), temporary) =
+            scratch.create(name, create).map_err(|errno| SinkError::naming("creating", errno))?;
+        let direct = (spec.io == WriteIo::Direct).then(|| open_direct(file.as_fd())).flatten();
+        let io = match spec.io {
+            WriteIo::Direct if direct.is_none() => WriteIo::Writeback,
+            io => io,
+        };
+        let growing = GrowingFile {
             directory,
             file,
             name: name.into(),
             temporary,
-            size,
+            size: spec.size,
             is_committed: AtomicBool::new(false),
             leaves_cache: AtomicBool::new(true),
-        })
+            direct,
+            io,
+        };
+        Ok((growing, outcome))
+    }
+
+    /// How it is written.
+    pub fn io(&self) -> WriteIo {
+        self.io
+    }
+
+    /// Open for writing; nobody uses its position.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Writes all of `buffer` at `offset`, past the page cache as far as the system allows: what a mover writes is
@@ -72,7 +136,10 @@ impl GrowingFile {
         if end.is_none_or(|end| end > self.size) {
             return Err(SinkError::writing("writing beyond the announced size", Errno::FBIG));
         }
-        let mut done = 0;
+        let mut done = match &self.direct {
+            Some(direct) => write_direct(direct.as_fd(), buffer, offset)?,
+            None => 0,
+        };
         while done < buffer.len() {
             match self.write_once(&buffer[done..], offset + done as u64) {
                 Ok(0) => return Err(SinkError::writing("writing", Errno::IO)),
@@ -81,11 +148,15 @@ impl GrowingFile {
                 Err(errno) => return Err(SinkError::writing("writing", errno)),
             }
         }
+        if self.io == WriteIo::Writeback {
+            write_back(self.file.as_fd(), offset, buffer.len() as u64)
+                .map_err(|errno| SinkError::writing("writing back", errno))?;
+        }
         Ok(())
     }
 
     fn write_once(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        if self.leaves_cache.load(Relaxed) {
+        if self.io == WriteIo::Cached && self.leaves_cache.load(Relaxed) {
             match pwritev2(&self.file, &[IoSlice::new(buffer)], offset, RWF_DONTCACHE) {
                 // By the file system, and by a kernel that does not know the flag or the call.
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
@@ -120,6 +191,36 @@ impl Drop for GrowingFile {
     }
 }
 
+/// The file once more, past the page cache, unless the kernel says that writes of this program's alignment can't go there.
+fn open_direct(file: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    direct_fits(file).then(|| openat(CWD, path, flags, Mode::empty()).ok()).flatten()
+}
+
+/// Writes what is aligned and returns how much that was; the rest, and what the storage refuses to take that way, is for
+/// the page cache.
+fn write_direct(direct: BorrowedFd<'_>, buffer: &[u8], offset: u64) -> Result<usize, SinkError> {
+    if !offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+        || !buffer.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT)
+    {
+        return Ok(0);
+    }
+    let aligned = buffer.len() - buffer.len() % DIRECT_ALIGNMENT;
+    let mut done = 0;
+    while done < aligned {
+        match pwrite(direct, &buffer[done..aligned], offset + done as u64) {
+            Ok(count) if count % DIRECT_ALIGNMENT == 0 && count > 0 => done += count,
+            // Not an error of the storage: what is not aligned any more, it can't take.
+            Ok(count) => return Ok(done + count),
+            Err(Errno::INTR) => {}
+            Err(Errno::INVAL) => return Ok(done),
+            Err(errno) => return Err(SinkError::writing("writing", errno)),
+        }
+    }
+    Ok(done)
+}
+
 fn refuse_directory(directory: &OwnedFd, name: &[u8]) -> Result<(), SinkError> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -133,13 +234,26 @@ fn refuse_directory(directory: &OwnedFd, name: &[u8]) -> Result<(), SinkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileSystems;
     use carrack_model::{FailureKind, Timestamp};
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
 
     fn create(dir: &tempfile::TempDir, name: &[u8], size: u64) -> Result<GrowingFile, SinkError> {
+        create_for(dir, name, size, WriteIo::Cached)
+    }
+
+    fn create_for(
+        dir: &tempfile::TempDir,
+        name: &[u8],
+        size: u64,
+        io: WriteIo,
+    ) -> Result<GrowingFile, SinkError> {
         let scratch = ScratchNames::new().unwrap();
-        GrowingFile::create(File::open(dir.path()).unwrap().into(), name, size, &scratch)
+        let directory = File::open(dir.path()).unwrap();
+        let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
+        let spec = GrowingSpec { size, file_system: &file_system, stripe: &Stripe::Default, io };
+        GrowingFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
     }
 
     fn names(dir: &tempfile::TempDir) -> Vec<String> {
@@ -163,6 +277,26 @@ mod tests {
         let found = fs::metadata(dir.path().join("f")).unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o4755, -1, 999_999_999));
         assert_eq!(names(&dir), ["f"]);
+    }
+
+    #[test]
+    fn every_way_of_writing_writes_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        // Of which three aligned blocks start on a page, as slots do.
+        let content: Vec<u8> = (0..5 * 4_096 + 100).map(|i| (i % 251) as u8).collect();
+        let pages = content.as_ptr().align_offset(4_096);
+        let content = &content[pages..];
+        for io in [WriteIo::Cached, WriteIo::Direct, WriteIo::Writeback] {
+            let file = create_for(&dir, b"f", content.len() as u64, io).unwrap();
+            println!("{io:?} became {:?}", file.io());
+            assert!(file.io() == io || io == WriteIo::Direct && file.io() == WriteIo::Writeback);
+            // Out of order, aligned and not.
+            file.write_at(&content[8_192..], 8_192).unwrap();
+            file.write_at(&content[..5_000], 0).unwrap();
+            file.write_at(&content[5_000..8_192], 5_000).unwrap();
+            file.commit(&Metadata::default()).unwrap();
+            assert_eq!(fs::read(dir.path().join("f")).unwrap(), content, "{io:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod beneath;
 mod directory_spool;
 mod growing_file;
+pub mod layout;
 mod root;
 mod scan;
 mod scratch;
@@ -16,9 +17,14 @@ mod source_error;
 mod source_file;
 mod status;
 mod target;
+mod writeback;
 
 pub use directory_spool::DirectorySpool;
-pub use growing_file::GrowingFile;
+pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
+pub use layout::{
+    ComponentGeometry, FileLayout, FileSystem, FileSystems, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe,
+    StripeOutcome,
+};
 pub use root::Root;
 pub use scan::{Found, RootKind, Scan, ScanRoot};
 pub use scratch::ScratchNames;

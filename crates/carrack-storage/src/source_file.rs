@@ -235,7 +235,7 @@ fn page_is_cached(handle: BorrowedFd<'_>, offset: u64) -> bool {
 }
 
 /// Whether the storage takes direct reads of our alignment, as far as it tells.
-fn direct_fits(handle: BorrowedFd<'_>) -> bool {
+pub(crate) fn direct_fits(handle: BorrowedFd<'_>) -> bool {
     let Ok(found) = statx(handle, c"", AtFlags::EMPTY_PATH, STATX_DIOALIGN) else { return true };
     if found.stx_mask & STATX_DIOALIGN.bits() == 0 {
         return true;

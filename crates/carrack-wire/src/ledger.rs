@@ -71,6 +71,11 @@ impl<T: Clone> Ledger<T> {
         Ok(())
     }
 
+    /// What is attached to an open file.
+    pub fn get(&self, id: FileId) -> Option<&T> {
+        self.open.get(&id)?.attached.as_ref()
+    }
+
     /// An object arrives: its range counts as there from now on.
     pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<Arrival<T>, LedgerError> {
         if id > self.newest {

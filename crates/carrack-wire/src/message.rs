@@ -22,7 +22,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
     )]
     body: Option<Control>,
 }
@@ -93,6 +93,12 @@ pub enum Control {
     /// Either way, when nothing else was said for a while.
     #[prost(message, tag = "21")]
     Heartbeat(Heartbeat),
+    /// Sink → source: where a large file lies at the sink (LADS: FILE_ID).
+    #[prost(message, tag = "22")]
+    FilePlaced(FilePlaced),
+    /// To the end that the user started: the targets of the other, as they are now.
+    #[prost(message, tag = "23")]
+    Targets(Targets),
 }
 
 impl Control {
@@ -155,6 +161,36 @@ pub struct Settings {
     /// How the source reads: 0 auto, 1 buffered, 2 direct.
     #[prost(uint32, tag = "5")]
     pub source_io: u32,
+    /// How the sink writes: 0 auto, 1 buffered, 2 direct, 3 writeback.
+    #[prost(uint32, tag = "6")]
+    pub sink_io: u32,
+    /// Policy: 0 adaptive, 1 round-robin, 2 threshold, 3 adaptive and nice.
+    #[prost(uint32, tag = "7")]
+    pub policy: u32,
+    /// Threshold: the window W in ms.
+    #[prost(uint32, tag = "8")]
+    pub window_ms: u32,
+    /// Threshold: T in ms.
+    #[prost(uint32, tag = "9")]
+    pub threshold_ms: u32,
+    /// Threshold: M.
+    #[prost(uint32, tag = "10")]
+    pub skips: u32,
+    /// Bytes a second over all targets; 0 for no limit.
+    #[prost(uint64, tag = "11")]
+    pub rate: u64,
+    /// Bytes a second for each target; 0 for no limit.
+    #[prost(uint64, tag = "12")]
+    pub target_rate: u64,
+    /// Requests to one target at a time; 0 for the storage's own.
+    #[prost(uint32, tag = "13")]
+    pub in_flight_max: u32,
+    /// Directories whose mounts are a target each.
+    #[prost(bytes = "vec", repeated, tag = "14")]
+    pub target_sets: Vec<Vec<u8>>,
+    /// Whether files that were released to an archive are read, which recalls them.
+    #[prost(bool, tag = "15")]
+    pub recall: bool,
 }
 
 /// The values that both ends agree on; see `carrack_model::TransferSpec`.
@@ -181,6 +217,26 @@ pub struct Spec {
     /// 0 either, 1 the source dials, 2 the sink.
     #[prost(uint32, tag = "7")]
     pub dial_from: u32,
+    /// How large files are striped at the sink: 0 by default, 1 preserve, 2 auto, 3 as `stripes` says.
+    #[prost(uint32, tag = "8")]
+    pub stripe: u32,
+    /// With `stripe` 3.
+    #[prost(message, optional, tag = "9")]
+    pub stripes: Option<Stripes>,
+}
+
+/// A striping without a place.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Stripes {
+    /// Targets; 2^32-1 for all there are, 0 for the default.
+    #[prost(uint32, tag = "1")]
+    pub count: u32,
+    /// Bytes of a stripe; 0 for the default.
+    #[prost(uint64, tag = "2")]
+    pub stripe_bytes: u64,
+    /// Pool of targets; empty for the default.
+    #[prost(string, tag = "3")]
+    pub pool: String,
 }
 
 /// The answer of the end that was called.
@@ -221,6 +277,9 @@ pub struct SinkState {
     /// Free slots: how many objects the source may have on their way.
     #[prost(uint32, tag = "6")]
     pub credits: u32,
+    /// It writes to several targets, and says of each large file where that lies.
+    #[prost(bool, tag = "7")]
+    pub has_targets: bool,
 }
 
 /// Where the tree goes.
@@ -276,6 +335,9 @@ pub struct OpenFile {
     /// An entry table of one section and one entry.
     #[prost(bytes = "vec", tag = "2")]
     pub table: Vec<u8>,
+    /// How it is striped at the source, where that is to be preserved and known.
+    #[prost(message, optional, tag = "3")]
+    pub stripes: Option<Stripes>,
 }
 
 /// A file of the session.
@@ -284,6 +346,60 @@ pub struct FileRef {
     /// Its id.
     #[prost(uint64, tag = "1")]
     pub id: u64,
+}
+
+/// Where a large file lies at the sink.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FilePlaced {
+    /// Its id.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Bytes of a block, which lies on one target.
+    #[prost(uint64, tag = "2")]
+    pub block_bytes: u64,
+    /// Numbers of the sink's targets, one for each block from the file's start; behind the last one it begins again.
+    #[prost(uint64, repeated, tag = "3")]
+    pub targets: Vec<u64>,
+}
+
+/// The targets of one end.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Targets {
+    /// Those that were used.
+    #[prost(message, repeated, tag = "1")]
+    pub targets: Vec<Target>,
+}
+
+/// One target as its end sees it; see `carrack_model::TargetReport`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Target {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub label: String,
+    /// Bytes moved.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Items that wait.
+    #[prost(uint64, tag = "3")]
+    pub waiting: u64,
+    /// Requests in flight.
+    #[prost(uint32, tag = "4")]
+    pub in_flight: u32,
+    /// Most requests in flight; 0 for no limit.
+    #[prost(uint32, tag = "5")]
+    pub limit: u32,
+    /// Normal service time of a 1 MiB object, in microseconds; 0 if it is not known.
+    #[prost(uint64, tag = "6")]
+    pub normal_us: u64,
+    /// The same of late.
+    #[prost(uint64, tag = "7")]
+    pub recent_us: u64,
+    /// Whether it is avoided now.
+    #[prost(bool, tag = "8")]
+    pub is_avoided: bool,
+    /// How often it was found congested.
+    #[prost(uint64, tag = "9")]
+    pub avoided_count: u64,
 }
 
 /// Objects that reached their end.

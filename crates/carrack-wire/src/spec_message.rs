@@ -1,9 +1,9 @@
 //! Between [`TransferSpec`] and its message: numbers from a peer become values that this build knows, or an error.
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use carrack_model::{Checksum, DialFrom, TransferSpec};
+use carrack_model::{Checksum, DialFrom, StripeChoice, TransferSpec};
 
-use crate::message::{MessageError, Spec};
+use crate::message::{MessageError, Spec, Stripes};
 
 impl From<&TransferSpec> for Spec {
     fn from(spec: &TransferSpec) -> Spec {
@@ -22,6 +22,18 @@ impl From<&TransferSpec> for Spec {
                 DialFrom::Either => 0,
                 DialFrom::Source => 1,
                 DialFrom::Sink => 2,
+            },
+            stripe: match spec.stripe {
+                StripeChoice::Default => 0,
+                StripeChoice::Preserve => 1,
+                StripeChoice::Auto => 2,
+                StripeChoice::Fixed { .. } => 3,
+            },
+            stripes: match spec.stripe.clone() {
+                StripeChoice::Fixed { count, stripe_bytes, pool } => {
+                    Some(Stripes { count, stripe_bytes, pool })
+                }
+                _ => None,
             },
         }
     }
@@ -59,6 +71,15 @@ impl TryFrom<&Spec> for TransferSpec {
                 2 => DialFrom::Sink,
                 _ => return Err(MessageError::OutOfRange("the dialling end")),
             },
+            stripe: match (message.stripe, message.stripes.clone()) {
+                (0, _) => StripeChoice::Default,
+                (1, _) => StripeChoice::Preserve,
+                (2, _) => StripeChoice::Auto,
+                (3, Some(Stripes { count, stripe_bytes, pool })) => {
+                    StripeChoice::Fixed { count, stripe_bytes, pool }
+                }
+                _ => return Err(MessageError::OutOfRange("the striping")),
+            },
         })
     }
 }
@@ -71,7 +92,12 @@ mod tests {
     fn a_specification_survives_the_wire() {
         let spec =
             TransferSpec { recursive: true, streams: 7, dial_from: DialFrom::Sink, ..Default::default() };
-        assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+        assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec.clone()));
+        let fixed = StripeChoice::Fixed { count: 4, stripe_bytes: 1 << 20, pool: "flash".into() };
+        for stripe in [fixed, StripeChoice::Auto, StripeChoice::Preserve] {
+            let spec = TransferSpec { stripe, ..spec.clone() };
+            assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+        }
     }
 
     #[test]
@@ -84,6 +110,8 @@ mod tests {
             Spec { streams: 1000, ..good.clone() },
             Spec { checksum: 3, ..good.clone() },
             Spec { dial_from: 3, ..good.clone() },
+            Spec { stripe: 3, ..good.clone() },
+            Spec { stripe: 4, ..good.clone() },
             Spec { report_digests: true, ..good.clone() },
         ] {
             assert!(TransferSpec::try_from(&bad).is_err(), "{bad:?}");

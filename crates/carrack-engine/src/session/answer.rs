@@ -84,7 +84,7 @@ impl Answerer {
             Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
         let part = match &self.hello.destination {
             Some(path) => {
-                let destination = Destination::look(&remote_path(path))?;
+                let destination = Destination::look(&remote_path(path), &self.settings)?;
                 welcome.sink = Some(destination.to_message(self.pool.slot_count() as u32));
                 say(link, Control::Welcome(welcome))?;
                 let Control::Place(place) = expect(link, &self.pool, Instant::now() + ANSWER_TIMEOUT)? else {

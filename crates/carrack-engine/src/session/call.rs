@@ -61,7 +61,7 @@ impl Caller<'_> {
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other && !spec.dry_run;
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let destination = match self.role {
-            Role::Sink => Some(Destination::look(&self.transfer.destination)?),
+            Role::Sink => Some(Destination::look(&self.transfer.destination, settings)?),
             Role::Source => None,
         };
         let hello = self.hello(listening, destination.as_ref());

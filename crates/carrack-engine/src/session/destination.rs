@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use carrack_storage::{Identity, Root};
 use carrack_wire::message::SinkState;
@@ -11,17 +13,20 @@ use carrack_wire::message::SinkState;
 use super::place::{DestinationFacts, PlaceRoot, Standing};
 use super::typed::{ends_with_slash, last_name, parent};
 use crate::error::SessionError;
+use crate::settings::Settings;
+use crate::sink::SinkStorage;
 
 /// Where the user wants the data.
 pub(crate) struct Destination {
     path: PathBuf,
     facts: DestinationFacts,
     ancestors: Vec<Identity>,
+    storage: Arc<SinkStorage>,
 }
 
 impl Destination {
     /// Looks at `path` without touching it.
-    pub(crate) fn look(path: &Path) -> Result<Destination, SessionError> {
+    pub(crate) fn look(path: &Path, settings: &Settings) -> Result<Destination, SessionError> {
         let standing = match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Standing::Directory,
             Ok(_) => Standing::Other,
@@ -30,19 +35,24 @@ impl Destination {
             Err(error) => return Err(unusable(path, &error)),
         };
         let nearest = if standing == Standing::Directory { path } else { parent(path) };
-        let ancestors = Root::open(nearest)
-            .and_then(|root| root.ancestors())
-            .map_err(|error| unusable(nearest, &error))?;
+        let root = Root::open(nearest).map_err(|error| unusable(nearest, &error))?;
+        let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
+        let storage = SinkStorage::look(root.as_fd(), path, settings)
+            .map_err(SessionError::local("looking at the destination's storage"))?;
         let facts = DestinationFacts {
             standing,
             wants_directory: ends_with_slash(path),
             name: last_name(path).unwrap_or_default().to_vec(),
         };
-        Ok(Destination { path: path.to_path_buf(), facts, ancestors })
+        Ok(Destination { path: path.to_path_buf(), facts, ancestors, storage: Arc::new(storage) })
     }
 
     pub(super) fn facts(&self) -> &DestinationFacts {
         &self.facts
+    }
+
+    pub(crate) fn storage(&self) -> Arc<SinkStorage> {
+        Arc::clone(&self.storage)
     }
 
     /// What the source has to know.
@@ -58,6 +68,7 @@ impl Destination {
             host: host_identity(),
             ancestors: self.ancestors.iter().flat_map(|identity| [identity.dev, identity.ino]).collect(),
             credits,
+            has_targets: self.storage.has_targets(),
         }
     }
 
@@ -98,6 +109,7 @@ pub(crate) struct SinkFacts {
     /// The destination (or its parent while it does not exist) and every directory above, if it is on this host.
     pub(crate) ancestors_here: Vec<Identity>,
     pub(crate) credits: u32,
+    pub(crate) has_targets: bool,
 }
 
 impl SinkFacts {
@@ -119,6 +131,7 @@ impl SinkFacts {
             },
             ancestors_here: if same_host { identities.collect() } else { Vec::new() },
             credits: message.credits,
+            has_targets: message.has_targets,
         })
     }
 }

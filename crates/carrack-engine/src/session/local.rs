@@ -28,7 +28,7 @@ pub(super) fn run(
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
     let pool = new_pool(spec, settings)?;
-    let destination = Destination::look(&transfer.destination)?;
+    let destination = Destination::look(&transfer.destination, settings)?;
     let sink_facts = SinkFacts::from_message(&destination.to_message(pool.slot_count() as u32))?;
     let sources = resolve(&transfer.sources, spec.recursive, &sink_facts)?;
     let root = open_root(&destination, sources.place, spec)?;
@@ -42,6 +42,7 @@ pub(super) fn run(
         spec: spec.clone(),
         settings,
         root: root.map(Arc::new),
+        storage: destination.storage(),
         confinement: Confinement::of(destination.facts(), sources.place, Some(&transfer.sources)),
         pool,
         observer: None,
@@ -56,6 +57,7 @@ pub(super) fn run(
         failures: sources.failures,
         destination: sources.destination,
         credits: sink_facts.credits,
+        sink_has_targets: sink_facts.has_targets,
         observer: Some(observer),
     };
     Ok(thread::scope(|scope| {

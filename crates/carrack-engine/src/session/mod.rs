@@ -33,7 +33,7 @@ use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::report::{Observer, to_message};
 use crate::settings::{Peer, Role, Settings, Transfer};
-use crate::sink::{self, SinkStart};
+use crate::sink::{self, SinkStart, SinkStorage};
 use crate::source::{self, SourceStart};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
@@ -88,7 +88,7 @@ pub fn serve(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Outcome {
 /// This process's part, ready to begin.
 enum Part {
     Source { sources: Sources, sink: SinkFacts },
-    Sink { root: Option<Root>, confinement: Confinement },
+    Sink { root: Option<Root>, confinement: Confinement, storage: Arc<SinkStorage> },
 }
 
 impl Part {
@@ -122,7 +122,8 @@ impl Part {
             return Err(SessionError::Protocol("the source would write beside the destination".into()));
         }
         let confinement = Confinement::of(destination.facts(), root, asked);
-        Ok(Part::Sink { root: open_root(destination, root, spec)?, confinement })
+        let storage = destination.storage();
+        Ok(Part::Sink { root: open_root(destination, root, spec)?, confinement, storage })
     }
 
     fn place_message(&self) -> Place {
@@ -170,18 +171,19 @@ impl Standing {
                     failures: sources.failures,
                     destination: sources.destination,
                     credits: sink.credits,
+                    sink_has_targets: sink.has_targets,
                     observer,
                 };
                 source::run(start, abort)
             }
-            Part::Sink { root, confinement } => {
+            Part::Sink { root, confinement, storage } => {
                 let slot_bytes = spec.slot_bytes;
                 let receiver =
                     |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
                 let endpoints = self.streams.into_iter().map(receiver).collect();
                 let root = root.map(Arc::new);
                 sink::run(
-                    SinkStart { link, endpoints, spec, settings, root, confinement, pool, observer },
+                    SinkStart { link, endpoints, spec, settings, root, storage, confinement, pool, observer },
                     abort,
                 )
             }

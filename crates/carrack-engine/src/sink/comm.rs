@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, FileId, escape};
+use carrack_model::{Event, FileId, Side, escape};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint};
 use carrack_wire::message::{Control, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
@@ -16,7 +16,7 @@ use super::{Letter, Sink};
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::BothEnds;
 use crate::error::SessionError;
-use crate::report::to_event;
+use crate::report::{deliver, target_reports, to_event};
 
 /// How long a single answer waits for company: short against any network's round trip, long against an object's
 /// 0.1 ms, so that a fast transfer takes a message for many objects.
@@ -64,6 +64,18 @@ impl<'a> SinkComm<'a> {
             observer.event(&Event::Progress(self.both.progress(&self.before)));
         }
         self.before = self.both;
+        self.tell_targets(link);
+    }
+
+    fn tell_targets(&self, link: &mut Link) {
+        let sink = self.sink;
+        if !sink.is_sorting {
+            return;
+        }
+        let label = |id| sink.storage.file_systems().target(id).map(|target| target.label);
+        let targets = sink.inbox.with(|inbox| target_reports(inbox.targets(), label));
+        let event = Event::Targets { side: Side::Sink, targets };
+        deliver(event, sink.observer, |message| link.queue_control(message.to_body()));
     }
 
     /// Answers go out together, a moment after the first. What was said before an object was answered goes out before
@@ -91,6 +103,7 @@ impl<'a> SinkComm<'a> {
                 Letter::Say(body) => link.queue_control(body),
                 Letter::Park(endpoint) => self.parked.push(endpoint),
                 Letter::Finished => {
+                    self.tell_targets(link);
                     link.queue_control(Control::Finished(self.sink.counters.snapshot()).to_body());
                     self.is_over = true;
                 }
@@ -99,7 +112,7 @@ impl<'a> SinkComm<'a> {
     }
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
-        let file = Arc::new(SinkFile::announced(message.id, &message.table)?);
+        let file = Arc::new(SinkFile::announced(message)?);
         let confinement = &self.sink.confinement;
         if !confinement.allows_section(&file.directory, None)
             || !confinement.allows_entry(&file.directory, &file.entry.name)
@@ -109,13 +122,21 @@ impl<'a> SinkComm<'a> {
         }
         let id = FileId(message.id);
         let mut files = self.sink.files();
-        files.ledger.announce(id, file.entry.size(), Some(file))?;
+        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(&file)))?;
         let early = files.early.remove(&id).unwrap_or_default();
         drop(files);
+        if self.sink.is_sorting {
+            self.push_end(Task::Create(file));
+        }
         for incoming in early {
-            self.sink.inbox.release(|inbox| inbox.push_object(incoming));
+            self.queue(incoming);
         }
         Ok(())
+    }
+
+    fn queue(&self, incoming: Incoming) {
+        let target = self.sink.storage.own().own_target().id;
+        self.sink.inbox.release(|inbox| inbox.push_object(target, incoming));
     }
 
     fn push_end(&self, task: Task) {
@@ -146,7 +167,7 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let (Some(event), Some(observer)) = (to_event(&message), self.sink.observer) {
+        if let (Some(event), Some(observer)) = (to_event(&message, Side::Source), self.sink.observer) {
             observer.event(&event);
         }
         match message {
@@ -170,13 +191,14 @@ impl CommSide for SinkComm<'_> {
             Control::Counters(counters) => self.both.source = counters,
             Control::Abort(message) => return Err(SessionError::from_abort(message)),
             Control::Failure(_) | Control::Notice(_) | Control::WouldCopy(_) | Control::Heartbeat(_) => {}
+            Control::Targets(_) => {}
             _ => return Err(SessionError::Protocol("a message that a source does not send".into())),
         }
         Ok(())
     }
 
     fn object(&mut self, incoming: Incoming) -> Result<(), SessionError> {
-        self.sink.inbox.release(|inbox| inbox.push_object(incoming));
+        self.queue(incoming);
         Ok(())
     }
 

@@ -1,55 +1,82 @@
 //! What waits for an I/O thread of the sink.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use carrack_model::TargetId;
-use carrack_plan::TargetQueues;
-use carrack_storage::StorageTarget;
+use carrack_machine::Attempt;
+use carrack_model::{Scheduling, TargetId};
+use carrack_plan::{Rates, Service, TargetQueues, policy};
+use carrack_storage::{Medium, StorageTarget};
 use carrack_transport::{Incoming, ReceiveEndpoint};
 
 use super::sink_file::SinkFile;
 
 /// Something an I/O thread can do.
 pub(super) enum Task {
+    /// A file was announced: create it, and say where it lies.
+    Create(Arc<SinkFile>),
     /// The file is whole: give it its name.
     Commit(Arc<SinkFile>),
     /// The source gave the file up: take the temporary name away.
     Discard(Arc<SinkFile>),
     /// Everything is written: set the directories' metadata.
     Finish,
-    /// Check and write an object that came when nobody drove its stream.
+    /// Check and write an object that waited in the queue of its target.
     Store(TargetId, Incoming),
     /// Drive a stream that has data.
     Stream(Box<dyn ReceiveEndpoint>),
 }
 
-/// Ends of files first, as they hold descriptors; then objects, as they hold slots; then streams.
+/// Beginnings and ends of files first, as they hold descriptors. Where objects wait for their targets, streams come next:
+/// whoever drives one only sorts what comes. Else objects do, as they hold slots.
 pub(super) struct Inbox {
     ends: VecDeque<Task>,
     objects: TargetQueues<Incoming>,
     streams: VecDeque<Box<dyn ReceiveEndpoint>>,
-    target: TargetId,
+    known: HashSet<TargetId>,
+    streams_first: bool,
+    in_flight_max: u32,
+    began: Instant,
 }
 
 impl Inbox {
-    pub(super) fn new(target: Option<&StorageTarget>) -> Inbox {
-        // Bounded by the slots, each of which holds at most one object.
-        let mut objects = TargetQueues::new(usize::MAX);
-        if let Some(target) = target {
-            objects.set_depth(target.id, target.depth);
+    /// `is_sorting`: objects wait for their targets.
+    pub(super) fn new(scheduling: Scheduling, io_threads: usize, is_sorting: bool) -> Inbox {
+        let mut objects = match is_sorting {
+            true => TargetQueues::new(policy(&scheduling.policy, io_threads)),
+            false => TargetQueues::default(),
+        };
+        // The source keeps to the rate of all together.
+        objects.set_rates(Rates { all: 0, each: scheduling.target_rate });
+        Inbox {
+            ends: VecDeque::new(),
+            objects,
+            streams: VecDeque::new(),
+            known: HashSet::new(),
+            streams_first: is_sorting,
+            in_flight_max: scheduling.in_flight_max,
+            began: Instant::now(),
         }
-        let target = target.map_or(TargetId(0), |target| target.id);
-        Inbox { ends: VecDeque::new(), objects, streams: VecDeque::new(), target }
+    }
+
+    pub(super) fn knows(&self, target: TargetId) -> bool {
+        self.known.contains(&target)
+    }
+
+    pub(super) fn add_target(&mut self, target: &StorageTarget) {
+        let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
+        let depth = if self.in_flight_max == 0 { own } else { own.min(self.in_flight_max) };
+        self.known.insert(target.id);
+        self.objects.set_depth(target.id, depth);
     }
 
     pub(super) fn push_end(&mut self, task: Task) {
         self.ends.push_back(task);
     }
 
-    pub(super) fn push_object(&mut self, incoming: Incoming) {
-        let target = self.target;
-        self.objects.put_back(target, incoming);
+    pub(super) fn push_object(&mut self, target: TargetId, incoming: Incoming) {
+        self.objects.push(target, incoming.header.body_len.into(), incoming);
     }
 
     pub(super) fn push_stream(&mut self, endpoint: Box<dyn ReceiveEndpoint>) {
@@ -57,18 +84,39 @@ impl Inbox {
     }
 
     /// The next thing to do.
-    pub(super) fn take(&mut self) -> Option<Task> {
-        self.take_beside_streams().or_else(|| self.streams.pop_front().map(Task::Stream))
+    pub(super) fn take(&mut self) -> Attempt<Task> {
+        let now = self.began.elapsed();
+        let first = self.ends.pop_front();
+        let first = first.or_else(|| if self.streams_first { self.take_stream() } else { None });
+        match first.or_else(|| self.take_object(now)).or_else(|| self.take_stream()) {
+            Some(task) => Attempt::Done(task),
+            None => self.objects.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at)),
+        }
     }
 
     /// The next thing to do for a thread that drives a stream.
     pub(super) fn take_beside_streams(&mut self) -> Option<Task> {
         let end = self.ends.pop_front();
-        end.or_else(|| self.objects.take().map(|(target, incoming)| Task::Store(target, incoming)))
+        end.or_else(|| self.take_object(self.began.elapsed()))
     }
 
-    /// An object that was taken is stored.
-    pub(super) fn finished(&mut self, target: TargetId) {
-        self.objects.finished(target);
+    fn take_stream(&mut self) -> Option<Task> {
+        self.streams.pop_front().map(Task::Stream)
+    }
+
+    fn take_object(&mut self, now: Duration) -> Option<Task> {
+        let (target, incoming) = self.objects.take(now)?;
+        self.objects.charge(target, incoming.header.body_len.into(), now);
+        Some(Task::Store(target, incoming))
+    }
+
+    /// An object that was taken is stored, after so long if that is known.
+    pub(super) fn finished(&mut self, target: TargetId, service: Option<Service>) {
+        self.objects.finished(target, service, self.began.elapsed());
+    }
+
+    /// The queues, for reports.
+    pub(super) fn targets(&self) -> (&TargetQueues<Incoming>, Duration) {
+        (&self.objects, self.began.elapsed())
     }
 }

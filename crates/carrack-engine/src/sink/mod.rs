@@ -3,6 +3,7 @@
 //! | room | what happens there | threads |
 //! | --- | --- | --- |
 //! | [`comm`] | the source's messages; endpoints that are quiet; answers, several in one message | comm |
+//! | [`storage`] | whether there are several targets to choose from, and how files are written | all |
 //! | [`inbox`] | what waits for an I/O thread: streams with data, objects, ends of files | all |
 //! | [`writer`] | drives a stream, checks and writes what comes | I/O |
 //! | [`unpack`] | a bundle becomes small files and links | I/O |
@@ -11,6 +12,7 @@
 mod comm;
 mod inbox;
 mod sink_file;
+mod storage;
 mod unpack;
 mod writer;
 
@@ -22,11 +24,11 @@ use std::thread;
 
 use carrack_machine::{Monitor, SlotPool};
 use carrack_model::limits::OPEN_FILES_MAX;
-use carrack_model::{EntryFailure, Event, FailureKind, FileId, TransferSpec, escape};
-use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames, StorageTarget};
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, Notice, TargetId, TransferSpec, escape};
+use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames, WriteIo};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint};
-use carrack_wire::Ledger;
 use carrack_wire::message::Control;
+use carrack_wire::{FrameKind, Ledger, TableReader, TableRecord};
 
 use crate::abort::Abort;
 use crate::comm::Comm;
@@ -39,6 +41,7 @@ use crate::session::Confinement;
 use crate::settings::Settings;
 use inbox::Inbox;
 use sink_file::SinkFile;
+pub(crate) use storage::{SinkStorage, stripes_to_message};
 
 /// What a sink needs to begin: the session stands, the destination is open.
 pub(crate) struct SinkStart<'a> {
@@ -49,6 +52,8 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) settings: &'a Settings,
     /// Everything is written beneath it. Nothing in a dry run.
     pub(crate) root: Option<Arc<Root>>,
+    /// What it lies on.
+    pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
     pub(crate) confinement: Confinement,
     /// Its slots back the credits that the source was given.
@@ -85,10 +90,12 @@ struct Sink<'a> {
     spec: TransferSpec,
     root: Option<Arc<Root>>,
     confinement: Confinement,
-    target: Option<StorageTarget>,
+    storage: Arc<SinkStorage>,
     /// Whether one thread at a time writes to a file. A local file system locks it for a buffered write, and a second
     /// writer would spin on that lock: 15 % of all CPU time with one large file and two streams on two cores.
     writes_in_turn: bool,
+    /// Whether objects wait in the queues of their targets. Else they are written by whoever receives them.
+    is_sorting: bool,
     scratch: ScratchNames,
     pool: SlotPool,
     inbox: Monitor<Inbox>,
@@ -114,36 +121,39 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     let mut both = BothEnds::default();
     let stream_count = start.endpoints.len();
     let (settings, link, endpoints) = (start.settings, start.link, start.endpoints);
-    let target = start.root.as_ref().map(|root| StorageTarget::of(root.as_ref().as_fd())).transpose();
-    let prepared =
-        target.map_err(SessionError::local("looking at the destination's storage")).and_then(|target| {
-            let credits = start.pool.slot_count();
-            Ok(Sink {
-                scratch: ScratchNames::new().map_err(SessionError::local("making a temporary name"))?,
-                inbox: Monitor::new(Inbox::new(target.as_ref())),
-                files: Mutex::new(Files { ledger: Ledger::new(OPEN_FILES_MAX), early: HashMap::new() }),
-                answers: Mutex::default(),
-                answers_at_once: ANSWERS_AT_ONCE.min(credits / 8).max(1),
-                directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
-                mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
-                counters: Counters::default(),
-                fault: Fault::default(),
-                spec: start.spec,
-                root: start.root,
-                confinement: start.confinement,
-                answered: AtomicU64::new(0),
-                pool: start.pool,
-                observer: start.observer,
-                writes_in_turn: target.as_ref().is_some_and(|target| target.medium != Medium::Network),
-                target,
-            })
-        });
-    let result = prepared.and_then(|sink| {
-        let preferred = sink.target.as_ref().map_or(1, |target| target.depth);
-        // One thread more than streams: whoever drives a stream may be waiting for it when a file is to be ended.
-        let io_threads = settings.io_thread_count(preferred).max(stream_count + 1);
-        sink.run_threads(link, endpoints, io_threads, abort, &mut both)
-    });
+    let storage = start.storage;
+    let is_sorting = storage.has_targets();
+    // One thread more than streams: whoever drives a stream may be waiting for it when a file is to be ended. Where
+    // objects wait for their targets, whoever drives a stream does nothing else.
+    let wanted = settings.io_thread_count(storage.depth());
+    let io_threads = if is_sorting { wanted + stream_count } else { wanted.max(stream_count + 1) };
+    let prepared = (|| {
+        let credits = start.pool.slot_count();
+        let mut inbox = Inbox::new(settings.scheduling, wanted, is_sorting);
+        inbox.add_target(storage.own().own_target());
+        Ok(Sink {
+            scratch: ScratchNames::new().map_err(SessionError::local("making a temporary name"))?,
+            inbox: Monitor::new(inbox),
+            files: Mutex::new(Files { ledger: Ledger::new(OPEN_FILES_MAX), early: HashMap::new() }),
+            answers: Mutex::default(),
+            answers_at_once: ANSWERS_AT_ONCE.min(credits / 8).max(1),
+            directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
+            mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
+            counters: Counters::default(),
+            fault: Fault::default(),
+            spec: start.spec,
+            root: start.root,
+            confinement: start.confinement,
+            answered: AtomicU64::new(0),
+            pool: start.pool,
+            observer: start.observer,
+            writes_in_turn: storage.own().own_target().medium != Medium::Network,
+            is_sorting,
+            storage,
+        })
+    })();
+    let result =
+        prepared.and_then(|sink: Sink<'_>| sink.run_threads(link, endpoints, io_threads, abort, &mut both));
     (both, result)
 }
 
@@ -212,6 +222,50 @@ impl Sink<'_> {
         }
         self.report(Event::Failed(failure));
         Ok(())
+    }
+
+    /// The target whose queue an object waits in. What can't be told yet goes with the destination's own.
+    fn target_of(&self, incoming: &Incoming) -> TargetId {
+        let header = incoming.header;
+        let known = match header.kind {
+            FrameKind::Bundle => self.target_of_bundle(incoming),
+            FrameKind::Object | FrameKind::Control => {
+                let file = self.files().ledger.get(header.file).cloned();
+                file.and_then(|file| file.target_at(header.offset))
+            }
+        };
+        known.unwrap_or(self.storage.own().own_target().id)
+    }
+
+    /// Where the directory of a bundle's first files lies.
+    fn target_of_bundle(&self, incoming: &Incoming) -> Option<TargetId> {
+        let table_len = incoming.header.table_len as usize;
+        let (_, table) = incoming.body().split_at_checked(incoming.body().len().checked_sub(table_len)?)?;
+        let Some(Ok(TableRecord::Section { path, .. })) = TableReader::new(table).next() else { return None };
+        // Not made here: what the source may write is judged when the bundle is unpacked.
+        let held = self.root.as_ref()?.open_directory(&path).ok()?;
+        let target = self.storage.file_systems().of(held.as_fd()).ok()?.own_target().id;
+        self.learn(&[target]);
+        Some(target)
+    }
+
+    /// Makes targets known to the queues.
+    fn learn(&self, targets: &[TargetId]) {
+        for &id in targets {
+            if self.inbox.with(|inbox| inbox.knows(id)) {
+                continue;
+            }
+            if let Some(target) = self.storage.file_systems().target(id) {
+                self.inbox.release(|inbox| inbox.add_target(&target));
+            }
+        }
+    }
+
+    /// A large file was created: tells how it is written and striped, if the user does not know.
+    fn tell_news(&self, io: WriteIo, refusal: Option<&str>) {
+        let io_news = self.storage.io_news(io).map(Notice::Text);
+        let refusal_news = refusal.and_then(|why| self.storage.refusal_news(why)).map(Notice::Warning);
+        io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(Event::Notice(notice)));
     }
 
     /// To the user, at whichever end that is. Not for the comm thread.

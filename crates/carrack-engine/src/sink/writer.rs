@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId};
-use carrack_storage::{Root, SinkError};
+use carrack_plan::Service;
+use carrack_storage::{GrowingFile, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
 use carrack_wire::message::{Control, FileRef};
 use carrack_wire::{Arrival, FrameKind};
@@ -15,12 +17,13 @@ use super::{Letter, Sink, unpack};
 use crate::check::{ObjectCheck, object_check};
 use crate::counters::Stage;
 use crate::error::SessionError;
+use crate::placed;
 
 /// Works until the session ends.
 pub(super) fn run(sink: &Sink<'_>) {
     let mut writer = Writer { sink, unpacker: unpack::Unpacker::default() };
     loop {
-        let taken = sink.counters.time(Stage::Idle, || sink.inbox.take(|inbox| inbox.take()));
+        let taken = sink.counters.time(Stage::Idle, || sink.inbox.take_timed(|inbox| inbox.take()));
         let Ok(task) = taken else { return };
         if let Err(error) = writer.work(task) {
             sink.fault.raise(error, sink);
@@ -37,12 +40,15 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn work(&mut self, task: Task) -> Result<(), SessionError> {
         match task {
+            Task::Stream(endpoint) if self.sink.is_sorting => self.sort(endpoint),
             Task::Stream(endpoint) => self.drive(endpoint),
             Task::Store(target, incoming) => {
                 let stored = self.store(incoming);
-                self.sink.inbox.release(|inbox| inbox.finished(target));
-                stored
+                let service = self.sink.is_sorting.then(|| stored.as_ref().ok().copied().flatten()).flatten();
+                self.sink.inbox.release(|inbox| inbox.finished(target, service));
+                stored.map(|_| ())
             }
+            Task::Create(file) => self.sink.create(&file),
             Task::Commit(file) => self.sink.commit(&file),
             Task::Discard(file) => {
                 drop(file);
@@ -59,7 +65,9 @@ impl Writer<'_> {
             let received =
                 sink.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &sink.pool))?;
             match received {
-                Received::Object(incoming) => self.store(incoming)?,
+                Received::Object(incoming) => {
+                    self.store(incoming)?;
+                }
                 Received::Pending => {
                     let _ = sink.mail.post(Letter::Park(endpoint));
                     return Ok(());
@@ -72,13 +80,34 @@ impl Writer<'_> {
         }
     }
 
-    fn store(&mut self, incoming: Incoming) -> Result<(), SessionError> {
+    /// Receives until the stream is quiet, and puts what comes into the queues of its targets (L8).
+    fn sort(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
+        let sink = self.sink;
+        loop {
+            let received =
+                sink.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &sink.pool))?;
+            match received {
+                Received::Object(incoming) => {
+                    let target = sink.target_of(&incoming);
+                    sink.inbox.release(|inbox| inbox.push_object(target, incoming));
+                }
+                Received::Pending => {
+                    let _ = sink.mail.post(Letter::Park(endpoint));
+                    return Ok(());
+                }
+                Received::Closed => return Ok(()),
+            }
+        }
+    }
+
+    /// Checks and writes an object; returns how long the storage took, if it was asked.
+    fn store(&mut self, incoming: Incoming) -> Result<Option<Service>, SessionError> {
         let sink = self.sink;
         let Some(root) = &sink.root else {
             return Err(SessionError::Protocol("an object in a dry run".into()));
         };
         sink.counters.time(Stage::Storage, || match incoming.header.kind {
-            FrameKind::Bundle => self.unpacker.store(sink, root, incoming),
+            FrameKind::Bundle => self.unpacker.store(sink, root, incoming).map(|()| None),
             FrameKind::Object | FrameKind::Control => sink.store_object(root, incoming),
         })
     }
@@ -97,7 +126,28 @@ impl Writer<'_> {
 }
 
 impl Sink<'_> {
-    fn store_object(&self, root: &Root, incoming: Incoming) -> Result<(), SessionError> {
+    /// Creates a file that was announced, and says where it lies.
+    fn create(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        let Some(root) = &self.root else {
+            return Err(SessionError::Protocol("a file in a dry run".into()));
+        };
+        // An error is told when its first object is written.
+        if self.growing(root, file).is_ok()
+            && let Some(layout) = file.layout()
+        {
+            self.learn(layout.targets());
+            let message = placed::to_message(file.id, &**layout, file.entry.size());
+            self.say(Control::FilePlaced(message));
+        }
+        Ok(())
+    }
+
+    /// The file under its temporary name, created by the first caller.
+    fn growing<'a>(&self, root: &Root, file: &'a SinkFile) -> Result<&'a GrowingFile, &'a SinkError> {
+        file.growing(root, self, |growing, refusal| self.tell_news(growing.io(), refusal))
+    }
+
+    fn store_object(&self, root: &Root, incoming: Incoming) -> Result<Option<Service>, SessionError> {
         let header = incoming.header;
         let range = ByteRange::new(header.offset, header.body_len.into());
         let arrival = {
@@ -105,7 +155,7 @@ impl Sink<'_> {
             let arrival = files.ledger.arrive(header.file, range)?;
             if matches!(arrival, Arrival::Early) {
                 files.early.entry(header.file).or_default().push(incoming);
-                return Ok(());
+                return Ok(None);
             }
             arrival
         };
@@ -113,39 +163,42 @@ impl Sink<'_> {
         let Arrival::Write(file) = arrival else {
             drop(incoming);
             self.written(object);
-            return Ok(());
+            return Ok(None);
         };
-        let is_good = self.write_object(root, &file, range, &incoming)?;
+        let service = self.write_object(root, &file, range, &incoming)?;
         drop(incoming);
-        if is_good {
+        if service.is_some() {
             self.written(object);
         } else {
             self.files().ledger.reject(header.file, range);
             self.corrupt(object);
         }
-        Ok(())
+        Ok(service)
     }
 
-    /// False if the object failed its check.
+    /// How long the storage took; nothing if the object failed its check.
     fn write_object(
         &self,
         root: &Root,
         file: &Arc<SinkFile>,
         range: ByteRange,
         incoming: &Incoming,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<Option<Service>, SessionError> {
         let body = incoming.body();
         let check = object_check(self.spec.checksum, range, body, file.entry.size());
         let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
         if value != incoming.header.check {
-            return Ok(false);
+            return Ok(None);
         }
-        let written = match file.growing(root, &self.scratch) {
+        let growing = self.growing(root, file);
+        let began = Instant::now();
+        let written = match growing {
             Ok(growing) => file
-                .write(growing, body, range.offset, self.writes_in_turn)
+                .write(growing, body, range.offset, self.writes_in_turn && growing.io() == WriteIo::Cached)
                 .map_err(|error| (error.kind(), error.to_string())),
             Err(error) => Err((error.kind(), error.to_string())),
         };
+        let service = Service { time: began.elapsed(), bytes: range.len };
         match written {
             Ok(()) => {
                 self.counters.bytes_done.fetch_add(range.len, Relaxed);
@@ -153,7 +206,7 @@ impl Sink<'_> {
             }
             Err((kind, detail)) => self.give_up(file, kind, detail)?,
         }
-        Ok(true)
+        Ok(Some(service))
     }
 
     /// The file can't be written: reported once, and the source is told before the object is answered.

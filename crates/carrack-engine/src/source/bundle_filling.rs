@@ -107,6 +107,6 @@ impl BundleFilling<'_> {
     fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
         self.source.pending.fetch_add(1, AcqRel);
         let job = Job::Open { directory: Arc::clone(directory), entry: entry.clone(), attempts: 1 };
-        self.source.open_when_permitted(self.target, job);
+        self.source.queue.release(|queue| queue.push(self.target, job));
     }
 }

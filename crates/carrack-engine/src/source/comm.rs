@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Instant;
 
-use carrack_model::{Event, FileId, ObjectId};
+use carrack_model::{Event, FileId, ObjectId, Side};
 use carrack_transport::{Incoming, Link, Patience, SendState};
-use carrack_wire::message::{Control, Finish, ObjectsDone};
+use carrack_wire::message::{Control, FilePlaced, Finish, ObjectsDone};
 use rustix::event::PollFlags;
 
 use super::Source;
@@ -17,7 +17,8 @@ use super::queue::{Job, Sent};
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::BothEnds;
 use crate::error::SessionError;
-use crate::report::to_event;
+use crate::placed::to_layout;
+use crate::report::{deliver, target_reports, to_event};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
@@ -67,6 +68,17 @@ impl<'a> SourceComm<'a> {
             observer.event(&Event::Progress(self.both.progress(&self.before)));
         }
         self.before = self.both;
+        self.tell_targets(link);
+    }
+
+    fn tell_targets(&self, link: &mut Link) {
+        let source = self.source;
+        let label = |id| source.file_systems.target(id).map(|target| target.label);
+        let targets = source.queue.with(|queue| target_reports(queue.targets(), label));
+        if targets.len() > 1 || source.settings.scheduling.holds_back() {
+            let event = Event::Targets { side: Side::Source, targets };
+            deliver(event, source.observer, |message| link.queue_control(message.to_body()));
+        }
     }
 
     fn read_mail(&self, link: &mut Link) {
@@ -110,12 +122,12 @@ impl<'a> SourceComm<'a> {
     fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
         let credits = done.written.len() + done.corrupt.len();
         for id in done.written {
-            let sent = self.source.sent().remove(&ObjectId(id));
+            let sent = self.source.take_sent(ObjectId(id));
             match sent {
                 Some(Sent::Bundle(..)) => self.source.one_less_pending(),
-                Some(Sent::Object(file, extent, _)) => {
-                    let step = file.confirmed(extent.range.len);
-                    self.follow_later(file, step);
+                Some(Sent::Object(piece)) => {
+                    let step = piece.file.confirmed(piece.extent.range.len);
+                    self.follow_later(piece.file, step);
                 }
                 None => return Err(SessionError::Protocol(format!("object {id} was never sent"))),
             }
@@ -131,8 +143,7 @@ impl<'a> SourceComm<'a> {
     /// What comes next may take a system call or wait for the mailbox: an I/O thread does it.
     fn follow_later(&self, file: Arc<LargeFile>, step: Step) {
         if step != Step::Wait {
-            let target = file.target;
-            self.source.queue.release(|queue| queue.push(target, Job::Follow(file, step)));
+            self.source.queue.release(|queue| queue.push_errand(Job::Follow(file, step)));
         }
     }
 
@@ -143,6 +154,19 @@ impl<'a> SourceComm<'a> {
         }
         self.source.files().remove(&id);
         self.source.large_file_ended();
+        Ok(())
+    }
+
+    fn file_placed(&self, message: &FilePlaced) -> Result<(), SessionError> {
+        let layout = to_layout(message)
+            .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
+        let id = FileId(message.id);
+        // It may have come to its end meanwhile.
+        let file = self.source.files().get(&id).cloned();
+        if let Some(file) = file {
+            file.placed_at_sink(layout);
+            self.source.queue.release_many(self.source.io_threads, |queue| queue.placed(id));
+        }
         Ok(())
     }
 
@@ -168,6 +192,7 @@ impl CommSide for SourceComm<'_> {
         if self.is_done() && !self.finish_sent {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link);
+            self.tell_targets(link);
             let counters = Some(self.source.counters.snapshot());
             let objects_sent = self.source.objects_sent();
             link.queue_control(Control::Finish(Finish { counters, objects_sent }).to_body());
@@ -178,11 +203,12 @@ impl CommSide for SourceComm<'_> {
     }
 
     fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let (Some(event), Some(observer)) = (to_event(&message), self.source.observer) {
+        if let (Some(event), Some(observer)) = (to_event(&message, Side::Sink), self.source.observer) {
             observer.event(&event);
         }
         match message {
             Control::ObjectsDone(done) => self.objects_done(done),
+            Control::FilePlaced(placed) => self.file_placed(&placed),
             Control::FileDone(file) => self.file_done(FileId(file.id)),
             Control::FileFailed(file) => self.file_failed(FileId(file.id)),
             Control::Counters(counters) => {
@@ -196,6 +222,7 @@ impl CommSide for SourceComm<'_> {
             }
             Control::Abort(message) => Err(SessionError::from_abort(message)),
             Control::Failure(_) | Control::Notice(_) | Control::Digest(_) | Control::Heartbeat(_) => Ok(()),
+            Control::Targets(_) => Ok(()),
             _ => Err(SessionError::Protocol("a message that a sink does not send".into())),
         }
     }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX};
-use carrack_model::{Directory, Entry, FailureKind, ObjectId, TargetId};
+use carrack_model::{Directory, Entry, FailureKind, ObjectId};
 use carrack_storage::SourceError;
 use carrack_wire::message::{Control, FileRef};
 
 use super::Source;
+use super::flow::Place;
 use super::large_file::{Doom, LargeFile, Step};
-use super::queue::{Job, Sent, take_one};
+use super::queue::{Job, Piece, Sent};
 
 impl Source<'_> {
     pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
@@ -81,7 +82,10 @@ impl Source<'_> {
             Doom::Changed if attempts < FILE_ATTEMPTS_MAX => {
                 let (directory, entry) = (Arc::clone(&file.directory), file.entry.clone());
                 let job = Job::Open { directory, entry, attempts };
-                self.queue.release(|queue| queue.push(file.target, job));
+                self.queue.release_many(2, |queue| {
+                    queue.return_permit();
+                    queue.push(file.target, job);
+                });
             }
             Doom::Changed => {
                 let path = self.path(&file.directory, &file.entry);
@@ -98,52 +102,51 @@ impl Source<'_> {
         self.one_less_pending();
     }
 
-    /// A large file may be opened in place of one that is not open any more; those that wait here go first.
+    /// A large file may be opened in place of one that is not open any more.
     pub(super) fn return_permit(&self) {
-        let mut postponed = self.postponed();
-        match postponed.pop_front() {
-            Some((target, job)) => self.queue.release(|queue| queue.push(target, job)),
-            None => self.permits.release(|permits| *permits += 1),
-        }
-    }
-
-    /// Queues the opening of a file that turned out to be large, now or when another has come to its end. An I/O
-    /// thread must not wait for that itself: it may be needed for the other's end.
-    pub(super) fn open_when_permitted(&self, target: TargetId, job: Job) {
-        let mut postponed = self.postponed();
-        match self.permits.try_take(take_one) {
-            Some(()) => self.queue.release(|queue| queue.push(target, job)),
-            None => postponed.push_back((target, job)),
-        }
+        self.queue.release(|queue| queue.return_permit());
     }
 
     /// The sink could not use an object as it arrived: it is read again, or given up.
     ///
     /// False if there was no such object.
     pub(super) fn reread(&self, object: ObjectId) -> bool {
-        let Some(sent) = self.sent().remove(&object) else { return false };
+        let Some(sent) = self.take_sent(object) else { return false };
         self.counters.objects_reread.fetch_add(1, Relaxed);
         match sent {
-            Sent::Object(file, extent, attempts) if attempts + 1 < OBJECT_ATTEMPTS_MAX => {
-                let target = file.target;
-                self.queue.release(|queue| queue.push(target, Job::Object(file, extent, attempts + 1)));
+            Sent::Object(piece) if piece.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
+                let piece = Piece { attempts: piece.attempts + 1, ..piece };
+                self.queue.release(|queue| queue.push(piece.extent.target, Job::Object(piece)));
             }
             Sent::Bundle(target, bundle, attempts) if attempts + 1 < OBJECT_ATTEMPTS_MAX => {
                 self.queue.release(|queue| queue.push(target, Job::Bundle(bundle, attempts + 1)));
             }
             // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
-            given_up => {
-                let target = given_up.target();
-                self.queue.release(|queue| queue.push(target, Job::GiveUp(given_up)));
-            }
+            given_up => self.queue.release(|queue| queue.push_errand(Job::GiveUp(given_up))),
         }
         true
+    }
+
+    /// An object that was sent has been answered, or will not be: what it was.
+    pub(super) fn take_sent(&self, object: ObjectId) -> Option<Sent> {
+        let sent = self.sent().remove(&object)?;
+        if let (true, Some(place)) = (self.counts_flow, sent.place()) {
+            self.queue.release(|queue| queue.arrived(place));
+        }
+        Some(sent)
+    }
+
+    /// An object will not be sent.
+    pub(super) fn arrived(&self, place: Option<Place>) {
+        if let Some(place) = place.filter(|_| self.counts_flow) {
+            self.queue.release(|queue| queue.arrived(place));
+        }
     }
 
     pub(super) fn give_up(&self, sent: Sent) {
         let detail = "the object arrived damaged every time";
         match sent {
-            Sent::Object(file, ..) => {
+            Sent::Object(Piece { file, .. }) => {
                 let (is_first, step) = file.lost_one(Doom::Reported);
                 self.lost(&file, is_first, FailureKind::Corrupt, detail, step);
             }

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
-use carrack_model::{Directory, Event, Notice, Section, TargetId};
+use carrack_model::{Directory, Entry, EntryFailure, Event, FailureKind, Notice, Section, TargetId};
 use carrack_plan::{BundleLimits, Bundler, Work};
-use carrack_storage::{Found, Identity, Scan, ScanRoot, StorageTarget};
+use carrack_storage::{FileSystem, Found, Identity, Scan, ScanRoot};
 
 use super::Source;
-use super::queue::{Job, Room, take_one};
+use super::queue::Job;
 
 /// Scans everything and returns when all of it is queued.
 pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
@@ -42,10 +42,10 @@ impl<'a> Feeder<'a> {
         self.bundlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_bundler(&self, target: TargetId) -> Bundler {
+    fn new_bundler(&self, file_system: &FileSystem) -> Bundler {
         let slot_bytes = self.source.spec.slot_bytes;
         Bundler::new(BundleLimits {
-            object_bytes: self.source.targets.object_bytes(target, slot_bytes),
+            object_bytes: file_system.own_target().object_bytes.min(slot_bytes).into(),
             slot_bytes: slot_bytes as usize,
             entries_max: BUNDLE_ENTRIES_MAX,
         })
@@ -54,7 +54,7 @@ impl<'a> Feeder<'a> {
     fn found(&self, found: Found) -> ControlFlow<()> {
         let source = self.source;
         match found {
-            Found::Section(section, target) => return self.section(section, target),
+            Found::Section(section, device) => return self.section(section, device),
             Found::Failed(failure) => source.fail(failure),
             Found::Skipped { path, reason } => {
                 source.counters.entries_skipped.fetch_add(1, Relaxed);
@@ -64,7 +64,7 @@ impl<'a> Feeder<'a> {
         ControlFlow::Continue(())
     }
 
-    fn section(&self, section: Section, target: TargetId) -> ControlFlow<()> {
+    fn section(&self, section: Section, device: u64) -> ControlFlow<()> {
         self.count(&section);
         if self.source.spec.dry_run {
             self.would_copy(&section);
@@ -74,23 +74,25 @@ impl<'a> Feeder<'a> {
                 ControlFlow::Continue(())
             };
         }
-        self.learn(target, &section.directory);
+        let Some(file_system) = self.source.file_system(device, &section.directory) else {
+            return self.unreadable(&section);
+        };
+        let target = file_system.own_target().id;
+        self.source.learn(&[target]);
         let mut work = Vec::new();
-        self.bundlers().entry(target).or_insert_with(|| self.new_bundler(target)).add(section, &mut work);
-        work.into_iter().try_for_each(|work| self.queue(target, work))
+        let mut bundlers = self.bundlers();
+        bundlers.entry(target).or_insert_with(|| self.new_bundler(&file_system)).add(section, &mut work);
+        drop(bundlers);
+        work.into_iter().try_for_each(|work| self.queue(&file_system, work))
     }
 
-    /// Looks at a target when the scan first comes across it.
-    fn learn(&self, id: TargetId, directory: &Directory) {
-        let source = self.source;
-        if source.targets.get(id).is_some() {
-            return;
+    /// Its directory vanished between the scan's look and this one.
+    fn unreadable(&self, section: &Section) -> ControlFlow<()> {
+        for entry in &section.entries {
+            let path = self.source.path(&section.directory, entry);
+            self.source.fail_path(path, FailureKind::Missing, "its directory can't be opened any more");
         }
-        // A directory that can't be opened (any more) fails where its files are read.
-        let Ok(held) = source.open_directory(directory) else { return };
-        let Ok(target) = StorageTarget::of(held.as_fd()) else { return };
-        source.targets.add(target);
-        source.queue.with(|queue| queue.add_target(&target));
+        ControlFlow::Continue(())
     }
 
     fn count(&self, section: &Section) {
@@ -113,18 +115,54 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    fn queue(&self, target: TargetId, work: Work) -> ControlFlow<()> {
-        let source = self.source;
-        let job = match work {
-            Work::Bundle(bundle) => Job::Bundle(bundle, 0),
+    fn queue(&self, file_system: &FileSystem, work: Work) -> ControlFlow<()> {
+        let own = file_system.own_target().id;
+        match work {
+            Work::Bundle(bundle) => self.push(own, Job::Bundle(bundle, 0)),
             Work::Large { directory, entry } => {
-                if source.permits.take(take_one).is_err() {
-                    return ControlFlow::Break(());
-                }
-                Job::Open { directory, entry, attempts: 0 }
+                let target = match self.target_of(file_system, &directory, &entry) {
+                    Ok(target) => target.unwrap_or(own),
+                    Err(failure) => {
+                        self.source.fail(failure);
+                        return ControlFlow::Continue(());
+                    }
+                };
+                self.push(target, Job::Open { directory, entry, attempts: 0 })
             }
-        };
-        if source.room.take(Room::take).is_err() {
+        }
+    }
+
+    /// The target of a large file's first byte, where the file system places files: there it waits to be opened.
+    fn target_of(
+        &self,
+        file_system: &FileSystem,
+        directory: &Directory,
+        entry: &Entry,
+    ) -> Result<Option<TargetId>, EntryFailure> {
+        let source = self.source;
+        if !file_system.has_layouts() {
+            return Ok(None);
+        }
+        // What can't be looked at fails where it is opened.
+        let Ok(held) = source.open_directory(directory) else { return Ok(None) };
+        let follows = source.follows(directory.root_index);
+        let found = file_system.layout_at(held.as_fd(), entry.name_at_source(), follows, entry.size());
+        if found.is_released && !source.settings.recall {
+            return Err(EntryFailure {
+                path: source.path(directory, entry),
+                kind: FailureKind::Released,
+                detail: "it was released to an archive; with --recall it is read, which brings it back"
+                    .into(),
+            });
+        }
+        source.learn(found.layout.targets());
+        Ok(Some(found.layout.extent_at(0).target))
+    }
+
+    fn push(&self, target: TargetId, job: Job) -> ControlFlow<()> {
+        let source = self.source;
+        let entries = job.fresh_entries();
+        if source.room.take(|room| room.take(entries)).is_err() {
             return ControlFlow::Break(());
         }
         source.pending.fetch_add(1, AcqRel);
@@ -139,7 +177,7 @@ impl<'a> Feeder<'a> {
             .filter_map(|(target, bundler)| Some((*target, bundler.finish()?)))
             .collect();
         for (target, bundle) in rests {
-            if self.queue(target, Work::Bundle(bundle)).is_break() {
+            if self.push(target, Job::Bundle(bundle, 0)).is_break() {
                 return;
             }
         }

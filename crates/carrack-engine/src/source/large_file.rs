@@ -5,10 +5,10 @@
 //! read, and when none of its objects is on its way any more it is abandoned.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use carrack_model::{Directory, Entry, FileId, TargetId};
-use carrack_plan::{FileCursor, ObjectExtent};
+use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
 use carrack_transport::ExtentFile;
 
@@ -39,15 +39,18 @@ pub(super) struct LargeFile {
     /// As it was when opened.
     pub(super) entry: Entry,
     pub(super) source: SourceFile,
+    /// Where it was queued to be opened.
     pub(super) target: TargetId,
     /// How often it was tried before.
     pub(super) attempts: u32,
+    /// Where it lies at the sink, once that has said so.
+    place: OnceLock<Box<dyn Layout>>,
     progress: Mutex<Progress>,
 }
 
 struct Progress {
-    /// The cursor still has objects.
-    is_cutting: bool,
+    /// Cursors that may still have objects.
+    cursors: usize,
     /// Objects cut and not answered for good.
     in_flight: u64,
     /// Bytes that the sink has not confirmed.
@@ -66,13 +69,13 @@ impl LargeFile {
         attempts: u32,
     ) -> LargeFile {
         let progress = Mutex::new(Progress {
-            is_cutting: true,
+            cursors: 1,
             in_flight: 0,
             unconfirmed_bytes: entry.size(),
             doom: None,
             is_committed: false,
         });
-        LargeFile { id, directory, entry, source, target, attempts, progress }
+        LargeFile { id, directory, entry, source, target, attempts, place: OnceLock::new(), progress }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -90,11 +93,27 @@ impl LargeFile {
         Some(extent)
     }
 
-    /// The cursor is gone: it was exhausted, or the file is doomed.
+    /// So many cursors will cut it.
+    pub(super) fn expect_cursors(&self, count: usize) {
+        self.progress().cursors = count;
+    }
+
+    /// A cursor is gone: it was exhausted, or the file is doomed.
     pub(super) fn cursor_ended(&self) -> Step {
         let mut progress = self.progress();
-        progress.is_cutting = false;
+        progress.cursors -= 1;
         progress.step()
+    }
+
+    /// The sink has said where the file lies there.
+    pub(super) fn placed_at_sink(&self, layout: Box<dyn Layout>) {
+        // A second answer changes nothing.
+        let _ = self.place.set(layout);
+    }
+
+    /// The sink's target of the byte at `offset`, if it is known.
+    pub(super) fn place_at_sink(&self, offset: u64) -> Option<TargetId> {
+        self.place.get().map(|layout| layout.extent_at(offset).target)
     }
 
     /// The sink has an object of `len` bytes.
@@ -146,7 +165,7 @@ impl ExtentFile for LargeFile {
 impl Progress {
     fn step(&self) -> Step {
         match self.doom {
-            _ if self.is_cutting || self.in_flight > 0 => Step::Wait,
+            _ if self.cursors > 0 || self.in_flight > 0 => Step::Wait,
             Some(doom) => Step::Abandon(doom),
             None if self.unconfirmed_bytes == 0 => Step::Settle,
             None => Step::Wait,

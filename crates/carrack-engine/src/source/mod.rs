@@ -3,8 +3,9 @@
 //! | room | what happens there | threads |
 //! | --- | --- | --- |
 //! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues | scan |
-//! | [`targets`] | the devices and mounts that the scan has come across | scan, I/O |
+//! | [`targets`] | the file systems and targets that the scan has come across | scan, I/O |
 //! | [`queue`] | the target queues and what waits in them | all |
+//! | [`flow`] | how many objects are on their way to each of the sink's targets | all |
 //! | [`reader`] | takes work, leases a slot, reads, makes the check, posts the object | I/O |
 //! | [`bundle_filling`] | reads many small files into one slot (M7) | I/O |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
@@ -16,22 +17,21 @@ mod bundle_filling;
 mod comm;
 mod endings;
 mod feeder;
+mod flow;
 mod large_file;
 mod outbox;
 mod queue;
 mod reader;
 mod targets;
 
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::AsFd;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use carrack_machine::{Monitor, SlotPool};
-use carrack_model::limits::OPEN_FILES_MAX;
-use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TargetId, TransferSpec};
-use carrack_storage::{Identity, RootKind, ScanRoot, StorageTarget};
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TransferSpec};
+use carrack_storage::{FileSystems, Identity, RootKind, ScanRoot};
 use carrack_transport::{Link, SendEndpoint};
 
 use crate::abort::Abort;
@@ -42,10 +42,11 @@ use crate::fault::{Fault, Stop};
 use crate::mailbox::Mailbox;
 use crate::report::{Observer, deliver};
 use crate::settings::Settings;
+use flow::Flow;
 use large_file::LargeFile;
 use outbox::Outbox;
-use queue::{Job, Queue, Room, Sent};
-use targets::Targets;
+use queue::{Queue, Room, Sent};
+use targets::RootStorage;
 
 /// What a source needs to begin: the session stands, the roots are open.
 pub(crate) struct SourceStart<'a> {
@@ -61,6 +62,8 @@ pub(crate) struct SourceStart<'a> {
     /// A directory that the scan must not enter, as the sink is writing there.
     pub(crate) destination: Option<Identity>,
     pub(crate) credits: u32,
+    /// The sink writes to several targets and says where files lie.
+    pub(crate) sink_has_targets: bool,
     /// The one who watches, if the user started this end.
     pub(crate) observer: Option<&'a dyn Observer>,
 }
@@ -74,7 +77,11 @@ struct Source<'a> {
     spec: TransferSpec,
     settings: &'a Settings,
     roots: Vec<ScanRoot>,
-    targets: Targets,
+    file_systems: FileSystems,
+    /// I/O threads.
+    io_threads: usize,
+    /// Whether it matters where at the sink an object goes.
+    counts_flow: bool,
     pool: SlotPool,
     queue: Monitor<Queue>,
     /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
@@ -87,10 +94,6 @@ struct Source<'a> {
     sent: Mutex<HashMap<ObjectId, Sent>>,
     /// Large files between their announcement and their end.
     files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
-    /// How many more large files may be opened.
-    permits: Monitor<usize>,
-    /// Small files that turned out to be large and wait for a permit.
-    postponed: Mutex<VecDeque<(TargetId, Job)>>,
     /// Bundles and large files that were found and are not at their end.
     pending: AtomicUsize,
     next_object: AtomicU64,
@@ -114,24 +117,24 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
 type Prepared<'a> = (Source<'a>, Link, Vec<EntryFailure>, Option<Identity>);
 
 fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
-    let targets = start
-        .roots
-        .iter()
-        .map(|root| StorageTarget::of(root.root.as_ref().as_fd()))
-        .collect::<Result<Vec<_>, _>>();
-    let targets = targets.map_err(SessionError::local("looking at the source's storage"))?;
-    let queue = Queue::new(&targets);
-    let targets = Targets::new(&targets);
-    let ready_max = if targets.are_memory() { READY_MAX_MEMORY } else { start.pool.slot_count() };
+    let looking = || SessionError::local("looking at the source's storage");
+    let file_systems = FileSystems::new(&start.settings.target_sets).map_err(looking())?;
+    let storage = RootStorage::look(&file_systems, &start.roots).map_err(looking())?;
+    let ready_max = if storage.is_memory { READY_MAX_MEMORY } else { start.pool.slot_count() };
+    // At least one for each stream: whoever sends stays with its stream until the object is out.
+    let io_threads = start.settings.io_thread_count(storage.depth).max(start.endpoints.len());
+    let flow = Flow::new(start.sink_has_targets, start.credits);
+    let queue = Queue::new(start.settings.scheduling, io_threads, flow);
     let source = Source {
         queue: Monitor::new(queue),
+        file_systems,
+        io_threads,
+        counts_flow: start.sink_has_targets,
         room: Monitor::new(Room::default()),
         outbox: Outbox::new(start.endpoints, start.credits, ready_max),
         mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
         sent: Mutex::default(),
         files: Mutex::default(),
-        permits: Monitor::new(OPEN_FILES_MAX),
-        postponed: Mutex::default(),
         pending: AtomicUsize::new(0),
         next_object: AtomicU64::new(1),
         next_file: Mutex::new(FileId(1)),
@@ -142,7 +145,6 @@ fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
         settings: start.settings,
         roots: start.roots,
         observer: start.observer,
-        targets,
         pool: start.pool,
     };
     Ok((source, start.link, start.failures, start.destination))
@@ -156,9 +158,7 @@ impl Source<'_> {
         abort: &Abort,
         both: &mut BothEnds,
     ) -> Result<(), SessionError> {
-        // At least one for each stream: whoever sends stays with its stream until the object is out.
-        let wanted = self.settings.io_thread_count(self.targets.depth()).max(self.outbox.endpoint_count);
-        let io_threads = if self.spec.dry_run { 0 } else { wanted };
+        let io_threads = if self.spec.dry_run { 0 } else { self.io_threads };
         thread::scope(|scope| {
             let _watch = self.fault.watch(self);
             self.fault.spawn(scope, self, "carrack-feed", move || feeder::run(self, destination));
@@ -180,10 +180,6 @@ impl Source<'_> {
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileId, Arc<LargeFile>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn postponed(&self) -> MutexGuard<'_, VecDeque<(TargetId, Job)>> {
-        self.postponed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn next_object(&self) -> ObjectId {
@@ -243,7 +239,6 @@ impl Stop for Source<'_> {
         self.room.close();
         self.outbox.close();
         self.pool.close();
-        self.permits.close();
         self.mail.close();
     }
 }

@@ -1,53 +1,79 @@
 //! What waits at the source, and what is on its way: the target queues (L2) with the items that lie in them.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use carrack_model::limits::QUEUE_ITEMS_MAX;
-use carrack_model::{Directory, Entry, TargetId};
-use carrack_plan::{Bundle, FileCursor, ObjectExtent, TargetQueues};
+use carrack_machine::Attempt;
+use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
+use carrack_model::{Directory, Entry, FileId, Scheduling, TargetId};
+use carrack_plan::{Bundle, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
 use carrack_storage::{Medium, StorageTarget};
 
 use super::Source;
+use super::flow::{Flow, Place};
 use super::large_file::{LargeFile, Step};
 
 /// Something an I/O thread can do.
 pub(super) enum Job {
     /// Read these small files and send them together; the number of times they were read before.
     Bundle(Bundle, u32),
-    /// Open this large file, announce it, and queue its cursor.
+    /// Open this large file, announce it, and queue its cursors.
     Open { directory: Arc<Directory>, entry: Entry, attempts: u32 },
     /// Read some of a file's objects, one after the other.
     Cursor(Arc<LargeFile>, FileCursor),
-    /// Read this object (again); the number of times it was read before.
-    Object(Arc<LargeFile>, ObjectExtent, u32),
+    /// Read this object (again).
+    Object(Piece),
     /// Do what comes next for a file.
     Follow(Arc<LargeFile>, Step),
     /// Report that the sink could not get this object undamaged.
     GiveUp(Sent),
 }
 
+/// An object of a large file.
+pub(super) struct Piece {
+    pub(super) file: Arc<LargeFile>,
+    pub(super) extent: ObjectExtent,
+    /// How often it was read before.
+    pub(super) attempts: u32,
+    /// Where it goes, if that is counted.
+    pub(super) place: Option<Place>,
+}
+
 /// An object on its way, by what has to be done if it arrives damaged.
 pub(super) enum Sent {
     Bundle(TargetId, Bundle, u32),
-    Object(Arc<LargeFile>, ObjectExtent, u32),
+    Object(Piece),
 }
 
 impl Sent {
-    /// The target that it was read from.
-    pub(super) fn target(&self) -> TargetId {
+    /// Where it goes, if that is counted.
+    pub(super) fn place(&self) -> Option<Place> {
         match self {
-            Sent::Bundle(target, ..) => *target,
-            Sent::Object(file, ..) => file.target,
+            Sent::Bundle(target, ..) => Some(Place::Bundles(*target)),
+            Sent::Object(piece) => piece.place,
         }
     }
 }
 
+/// What a thread took: the work, and the target that it is in service of.
+pub(super) type Taken = (Option<TargetId>, Job);
+
 /// The target queues of a source.
 pub(super) struct Queue {
+    /// What needs no storage, or hardly any: never behind a target.
+    errands: VecDeque<Job>,
     items: TargetQueues<Job>,
+    flow: Flow,
+    known: HashSet<TargetId>,
+    /// How many more large files may be opened.
+    permits: usize,
+    scheduling: Scheduling,
+    /// The session's start, from which the policy counts.
+    began: Instant,
 }
 
-/// Places in the queues for what the scan finds.
+/// Places in the queues for the entries that the scan finds.
 pub(super) struct Room {
     free: usize,
     /// Places that were left and are not free again yet.
@@ -55,24 +81,25 @@ pub(super) struct Room {
 }
 
 /// Places that are freed together: the scan is faster than the readers, and for each single place it would be woken up.
-const ROOM_STEP: usize = QUEUE_ITEMS_MAX / 4;
+const ROOM_STEP: usize = QUEUE_ENTRIES_MAX / 4;
 
 impl Default for Room {
     fn default() -> Room {
-        Room { free: QUEUE_ITEMS_MAX, left: 0 }
+        Room { free: QUEUE_ENTRIES_MAX, left: 0 }
     }
 }
 
 impl Room {
-    /// Takes a place, if one is free.
-    pub(super) fn take(&mut self) -> Option<()> {
-        take_one(&mut self.free)
+    /// Takes places, if so many are free.
+    pub(super) fn take(&mut self, count: usize) -> Option<()> {
+        self.free = self.free.checked_sub(count)?;
+        Some(())
     }
 
-    /// Something has left its place; true if it is time to free some. Three quarters of all places are taken otherwise,
+    /// Something has left its places; true if it is time to free some. Three quarters of all places are taken otherwise,
     /// and will be left too: nobody waits in vain.
-    fn leave(&mut self) -> bool {
-        self.left += 1;
+    fn leave(&mut self, count: usize) -> bool {
+        self.left += count;
         self.left >= ROOM_STEP
     }
 
@@ -81,68 +108,201 @@ impl Room {
     }
 }
 
-/// Takes one of `count`, if there is one.
-pub(super) fn take_one(count: &mut usize) -> Option<()> {
-    *count = count.checked_sub(1)?;
-    Some(())
-}
-
 impl Source<'_> {
     /// A job that came from the scan was taken out of the queues.
-    pub(super) fn make_room(&self) {
-        if self.room.with(Room::leave) {
-            self.room.release_many(ROOM_STEP, Room::free);
+    pub(super) fn make_room(&self, entries: usize) {
+        if self.room.with(|room| room.leave(entries)) {
+            self.room.release_many(self.settings.scan_thread_count(), Room::free);
         }
     }
 }
 
 impl Job {
-    /// Whether it came from the scan and has not been touched yet: taking it makes room for the next.
-    pub(super) fn is_fresh(&self) -> bool {
-        matches!(self, Job::Bundle(_, 0) | Job::Open { attempts: 0, .. })
+    /// The entries for which it takes room, if it came from the scan and has not been touched yet.
+    pub(super) fn fresh_entries(&self) -> usize {
+        match self {
+            Job::Bundle(bundle, 0) => bundle.entry_count,
+            Job::Open { attempts: 0, .. } => 1,
+            _ => 0,
+        }
+    }
+
+    /// About how many bytes it stands for.
+    fn bytes(&self) -> u64 {
+        match self {
+            Job::Bundle(bundle, _) => bundle.content_bytes as u64,
+            Job::Open { entry, .. } => entry.size(),
+            Job::Cursor(_, cursor) => cursor.remaining_bytes(),
+            Job::Object(piece) => piece.extent.range.len,
+            Job::Follow(..) | Job::GiveUp(_) => 0,
+        }
     }
 }
 
 impl Queue {
-    pub(super) fn new(targets: &[StorageTarget]) -> Queue {
-        let items = TargetQueues::new(usize::MAX);
-        let mut queue = Queue { items };
-        targets.iter().for_each(|target| queue.add_target(target));
-        queue
+    /// Without targets. `flow` counts what is on its way to a sink that has several.
+    pub(super) fn new(scheduling: Scheduling, io_threads: usize, flow: Flow) -> Queue {
+        let mut items = TargetQueues::new(policy(&scheduling.policy, io_threads));
+        items.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
+        Queue {
+            errands: VecDeque::new(),
+            items,
+            flow,
+            known: HashSet::new(),
+            permits: OPEN_FILES_MAX,
+            scheduling,
+            began: Instant::now(),
+        }
     }
 
-    /// A target that the scan came across. Memory can't be flooded: there the number of threads is the only bound, as
-    /// each of them may be sending for long.
+    pub(super) fn knows(&self, target: TargetId) -> bool {
+        self.known.contains(&target)
+    }
+
+    /// Memory can't be flooded: there the number of threads is the only bound.
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
-        let depth = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
+        let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
+        let depth = match self.scheduling.in_flight_max {
+            0 => own,
+            most => own.min(most),
+        };
+        self.known.insert(target.id);
         self.items.set_depth(target.id, depth);
     }
 
     /// Puts work behind what waits. What comes from the scan has waited for room before; what comes from other work
     /// is bounded by what was taken and what is on its way.
     pub(super) fn push(&mut self, target: TargetId, job: Job) {
-        self.items.put_back(target, job);
+        self.items.push(target, job.bytes(), job);
+    }
+
+    /// Puts a file's cursor before what waits: a file that was begun is ended before others begin.
+    pub(super) fn push_begun(&mut self, target: TargetId, job: Job) {
+        self.items.push_front(target, job.bytes(), job);
+    }
+
+    /// Puts work that needs no storage, or hardly any, before everything else.
+    pub(super) fn push_errand(&mut self, job: Job) {
+        self.errands.push_back(job);
+    }
+
+    /// Objects are taken one by one where there is something to choose, or to hold back. Else a cursor goes to one thread
+    /// for a while: neighbours in a file then follow each other on one stream, and no two threads of the sink write to
+    /// one file. Only when nothing else waits do several threads share a file.
+    fn takes_one_by_one(&self) -> bool {
+        self.known.len() > 1 || self.flow.is_on() || self.scheduling.holds_back() || self.items.is_empty()
     }
 
     /// The next thing to do.
-    ///
-    /// A cursor goes to one thread for a while: neighbours in a file then follow each other on one stream, and no two
-    /// threads of the sink write to one file. Only when nothing else waits do several threads share a file: one
-    /// object is cut, and the cursor stays here.
-    pub(super) fn take(&mut self) -> Option<(TargetId, Job)> {
-        let (target, job) = self.items.take()?;
-        let Job::Cursor(file, mut cursor) = job else { return Some((target, job)) };
-        if !self.items.is_empty() {
-            return Some((target, Job::Cursor(file, cursor)));
+    pub(super) fn take(&mut self) -> Attempt<Taken> {
+        if let Some(job) = self.errands.pop_front() {
+            return Attempt::Done((None, job));
         }
-        let Some(extent) = file.cut(&mut cursor) else { return Some((target, Job::Cursor(file, cursor))) };
-        let rest = cursor.peek_target().unwrap_or(target);
-        self.items.put_back(rest, Job::Cursor(Arc::clone(&file), cursor));
-        Some((target, Job::Object(file, extent, 0)))
+        let now = self.began.elapsed();
+        while let Some((target, job)) = self.items.take(now) {
+            if let Some(job) = self.begin(target, job, now) {
+                return Attempt::Done((Some(target), job));
+            }
+            self.items.finished(target, None, now);
+        }
+        self.items.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at))
     }
 
-    /// What was taken from `target` is done.
-    pub(super) fn finished(&mut self, target: TargetId) {
-        self.items.finished(target);
+    /// What of the job can be done now; nothing if it has to wait for something.
+    fn begin(&mut self, target: TargetId, job: Job, now: Duration) -> Option<Job> {
+        match job {
+            Job::Open { .. } if self.permits == 0 => {
+                self.push_begun(target, job);
+                self.items.block(target);
+                None
+            }
+            Job::Open { .. } => {
+                self.permits -= 1;
+                Some(job)
+            }
+            Job::Bundle(..) => self.depart(target, Some(Place::Bundles(target)), job, now),
+            Job::Object(piece) => {
+                let place = self.flow.is_on().then(|| self.place_of(&piece.file, piece.extent.range.offset));
+                self.depart(target, place, Job::Object(Piece { place, ..piece }), now)
+            }
+            Job::Cursor(file, cursor) if self.takes_one_by_one() => self.cut(target, file, cursor, now),
+            job => Some(job),
+        }
+    }
+
+    /// One object; the cursor stays here, before the files that wait.
+    fn cut(
+        &mut self,
+        target: TargetId,
+        file: Arc<LargeFile>,
+        mut cursor: FileCursor,
+        now: Duration,
+    ) -> Option<Job> {
+        let place = self.flow.is_on().then(|| self.place_of(&file, cursor.peek_offset()));
+        if let Some(place) = place.filter(|place| !self.flow.has_room(*place)) {
+            self.flow.park(place, target, Job::Cursor(file, cursor));
+            return None;
+        }
+        // Whoever takes an exhausted cursor ends it.
+        let Some(extent) = file.cut(&mut cursor) else { return Some(Job::Cursor(file, cursor)) };
+        let rest = cursor.peek_target().unwrap_or(target);
+        self.push_begun(rest, Job::Cursor(Arc::clone(&file), cursor));
+        let job = Job::Object(Piece { file, extent, attempts: 0, place });
+        self.depart(target, place, job, now)
+    }
+
+    /// Lets the job's object go there, or keeps it until there is room.
+    fn depart(&mut self, target: TargetId, place: Option<Place>, job: Job, now: Duration) -> Option<Job> {
+        if let Some(place) = place {
+            if !self.flow.has_room(place) {
+                self.flow.park(place, target, job);
+                return None;
+            }
+            self.flow.depart(place);
+        }
+        self.items.charge(target, job.bytes(), now);
+        Some(job)
+    }
+
+    fn place_of(&self, file: &LargeFile, offset: u64) -> Place {
+        match file.place_at_sink(offset) {
+            Some(target) => Place::Target(target),
+            None => Place::File(file.id),
+        }
+    }
+
+    /// Objects of a run that a thread cuts by itself.
+    pub(super) fn charge(&mut self, target: TargetId, bytes: u64) {
+        self.items.charge(target, bytes, self.began.elapsed());
+    }
+
+    /// An object has come to its end: answered, or lost.
+    pub(super) fn arrived(&mut self, place: Place) {
+        if let Some((target, job)) = self.flow.arrive(place) {
+            self.push_begun(target, job);
+        }
+    }
+
+    /// The sink has said where the file lies.
+    pub(super) fn placed(&mut self, file: FileId) {
+        for (target, job) in self.flow.placed(file) {
+            self.push_begun(target, job);
+        }
+    }
+
+    /// A large file may be opened in place of one that is not open any more.
+    pub(super) fn return_permit(&mut self) {
+        self.permits += 1;
+        self.items.unblock();
+    }
+
+    /// The storage is done with what was taken from `target`, after so long if it is known.
+    pub(super) fn finished(&mut self, target: TargetId, service: Option<Service>) {
+        self.items.finished(target, service, self.began.elapsed());
+    }
+
+    /// The queues, for reports.
+    pub(super) fn targets(&self) -> (&TargetQueues<Job>, Duration) {
+        (&self.items, self.began.elapsed())
     }
 }

@@ -4,22 +4,26 @@
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use carrack_machine::Slot;
-use carrack_model::{Checksum, Directory, Entry, EntryKind, FailureKind, FileId, Section, TargetId};
-use carrack_plan::{Bundle, FileCursor, ObjectExtent, SingleTarget};
-use carrack_storage::{SourceError, SourceFile};
+use carrack_model::{
+    Checksum, Directory, Entry, EntryKind, FailureKind, FileId, Section, StripeChoice, TargetId,
+};
+use carrack_plan::{Bundle, FileCursor, ObjectExtent, Service, SingleTarget};
+use carrack_storage::{FileLayout, SourceError, SourceFile};
 use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
 use carrack_wire::message::{Control, OpenFile};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter};
 
 use super::large_file::{Doom, LargeFile};
 use super::outbox::{Departure, Home};
-use super::queue::{Job, Sent};
+use super::queue::{Job, Piece, Sent};
 use super::{Source, bundle_filling};
 use crate::check::{bundle_check, object_check};
 use crate::counters::Stage;
 use crate::error::SessionError;
+use crate::sink::stripes_to_message;
 
 /// Direct I/O wants lengths in multiples of this; slots are.
 const DIRECT_ALIGN: usize = 4096;
@@ -30,21 +34,23 @@ const RUN_OBJECTS: usize = 16;
 
 /// Works until the session ends.
 pub(super) fn run(source: &Source<'_>) {
-    let mut reader = Reader { source, table: Vec::new(), home: Home::default() };
+    let mut reader = Reader { source, table: Vec::new(), home: Home::default(), serving: None };
     loop {
-        let taken = source.counters.time(Stage::Idle, || source.queue.take(|queue| queue.take()));
+        let taken = source.counters.time(Stage::Idle, || source.queue.take_timed(|queue| queue.take()));
         let Ok((target, job)) = taken else { return };
         // A cursor that was put back, or simply more work: the next waiter may go on.
         source.queue.release(|_| ());
-        if job.is_fresh() {
-            source.make_room();
+        match job.fresh_entries() {
+            0 => {}
+            entries => source.make_room(entries),
         }
+        reader.serving = target;
         // An error here is a closed monitor (the session ends) or a broken endpoint.
-        if let Err(error) = reader.work(target, job) {
+        if let Err(error) = reader.work(job) {
             source.raise(error);
             return;
         }
-        source.queue.release(|queue| queue.finished(target));
+        reader.storage_is_done(None);
     }
 }
 
@@ -53,26 +59,40 @@ struct Reader<'a> {
     /// The entry table of the bundle in the making.
     table: Vec<u8>,
     home: Home,
+    /// The target that is being served, until the storage has done its part.
+    serving: Option<TargetId>,
 }
 
+/// Bytes for which opening and reading a small file counts when service times are compared.
+const FILE_COSTS_BYTES: u64 = 64 << 10;
+
 impl Reader<'_> {
-    fn work(&mut self, target: TargetId, job: Job) -> Result<(), SessionError> {
-        match job {
-            Job::Bundle(bundle, attempts) => self.bundle(target, bundle, attempts),
-            Job::Open { directory, entry, attempts } => {
+    fn work(&mut self, job: Job) -> Result<(), SessionError> {
+        match (job, self.serving) {
+            (Job::Bundle(bundle, attempts), Some(target)) => self.bundle(target, bundle, attempts),
+            (Job::Open { directory, entry, attempts }, Some(target)) => {
                 self.open(target, directory, entry, attempts);
                 Ok(())
             }
-            Job::Object(file, extent, attempts) => self.object(file, extent, attempts),
-            Job::Cursor(file, cursor) => self.run_of_objects(target, &file, cursor),
-            Job::Follow(file, step) => {
+            (Job::Object(piece), _) => self.object(piece),
+            (Job::Cursor(file, cursor), Some(target)) => self.run_of_objects(target, &file, cursor),
+            (Job::Follow(file, step), _) => {
                 self.source.follow(&file, step);
                 Ok(())
             }
-            Job::GiveUp(sent) => {
+            (Job::GiveUp(sent), _) => {
                 self.source.give_up(sent);
                 Ok(())
             }
+            // What lies in a target's queue comes with its target.
+            (Job::Bundle(..) | Job::Open { .. } | Job::Cursor(..), None) => Err(SessionError::Internal),
+        }
+    }
+
+    /// The target is free for others; the policy learns how long it took.
+    fn storage_is_done(&mut self, service: Option<Service>) {
+        if let Some(target) = self.serving.take() {
+            self.source.queue.release(|queue| queue.finished(target, service));
         }
     }
 
@@ -113,9 +133,12 @@ impl Reader<'_> {
     fn bundle(&mut self, target: TargetId, bundle: Bundle, attempts: u32) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
         let source = self.source;
+        let began = Instant::now();
         let (content_len, table_len) = source.counters.time(Stage::Storage, || {
             bundle_filling::fill(source, target, &bundle, slot.bytes_mut(), &mut self.table)
         });
+        let bytes = content_len as u64 + FILE_COSTS_BYTES * bundle.entry_count as u64;
+        self.storage_is_done(Some(Service { time: began.elapsed(), bytes }));
         let body_len = content_len + table_len;
         let header = FrameHeader {
             kind: FrameKind::Bundle,
@@ -178,7 +201,10 @@ impl Reader<'_> {
         let mut writer = TableWriter::new(&mut table);
         writer.section(&directory.sink, None);
         writer.regular(&entry.name, size, &entry.metadata, None);
-        let object_bytes = source.targets.object_bytes(target, source.spec.slot_bytes);
+        let FileLayout { layout, geometry, .. } = self.layout_of(&file, size);
+        let is_to_be_preserved = source.spec.stripe == StripeChoice::Preserve;
+        let stripes = geometry.filter(|_| is_to_be_preserved).as_ref().and_then(stripes_to_message);
+        let object_bytes = source.object_bytes(&*layout);
 
         // Ids reach the sink in rising order: taken and said under one lock, which the comm thread never takes.
         let mut next_id = source.next_file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,10 +212,36 @@ impl Reader<'_> {
         *next_id = FileId(id.0 + 1);
         let large = Arc::new(LargeFile::new(id, directory, entry, file, target, attempts));
         source.files().insert(id, Arc::clone(&large));
-        source.say(Control::OpenFile(OpenFile { id: id.0, table }));
+        source.say(Control::OpenFile(OpenFile { id: id.0, table, stripes }));
         drop(next_id);
-        let cursor = FileCursor::new(id, size, Arc::new(SingleTarget { target }), object_bytes);
-        source.queue.release(|queue| queue.push(target, Job::Cursor(large, cursor)));
+        let cursors = FileCursor::new(id, size, layout, object_bytes).for_each_target();
+        large.expect_cursors(cursors.len());
+        source.queue.release_many(cursors.len(), |queue| {
+            for cursor in cursors {
+                let first = cursor.peek_target().unwrap_or(target);
+                queue.push_begun(first, Job::Cursor(Arc::clone(&large), cursor));
+            }
+        });
+    }
+
+    /// Where the file lies; all of it with its own directory if that can't be found out.
+    fn layout_of(&self, file: &SourceFile, size: u64) -> FileLayout {
+        let source = self.source;
+        let found =
+            source.file_systems.of(file.descriptor()).map(|own| own.layout_of(file.descriptor(), size));
+        match found {
+            Ok(found) => {
+                source.learn(found.layout.targets());
+                found
+            }
+            // It could be opened, and its file system can't be asked: nothing that would stop the reading.
+            Err(_) => FileLayout {
+                layout: Arc::new(SingleTarget { target: self.serving.unwrap_or(TargetId(0)) }),
+                geometry: None,
+                is_released: false,
+                problem: None,
+            },
+        }
     }
 
     /// Reads and sends neighbouring objects, then lets others have the file.
@@ -205,26 +257,26 @@ impl Reader<'_> {
                 self.source.follow(file, step);
                 return Ok(());
             };
-            self.object(Arc::clone(file), extent, 0)?;
+            self.source.queue.with(|queue| queue.charge(target, extent.range.len));
+            self.object(Piece { file: Arc::clone(file), extent, attempts: 0, place: None })?;
         }
         let job = Job::Cursor(Arc::clone(file), cursor);
         self.source.queue.release(|queue| queue.push(target, job));
         Ok(())
     }
 
-    fn object(
-        &mut self,
-        file: Arc<LargeFile>,
-        extent: ObjectExtent,
-        attempts: u32,
-    ) -> Result<(), SessionError> {
-        let (payload, check) = if attempts == 0 && self.leaves_from_file(&file) {
+    fn object(&mut self, piece: Piece) -> Result<(), SessionError> {
+        let (file, extent) = (Arc::clone(&piece.file), piece.extent);
+        let (payload, check) = if piece.attempts == 0 && self.leaves_from_file(&file) {
+            self.storage_is_done(None);
             (Payload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), [0; 32])
         } else {
             let mut slot = self.lease()?;
-            match self.source.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot)) {
+            let read = self.source.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot));
+            match read {
                 Ok(check) => (Payload::Slot(slot), check),
                 Err(problem) => {
+                    self.source.arrived(piece.place);
                     self.lost(&file, problem);
                     return Ok(());
                 }
@@ -239,7 +291,7 @@ impl Reader<'_> {
             table_len: 0,
             check,
         };
-        self.post(Outgoing { header, payload }, Sent::Object(file, extent, attempts))
+        self.post(Outgoing { header, payload }, Sent::Object(piece))
     }
 
     /// Whether the transport may send the file's objects straight from the page cache: nobody has to look at the bytes
@@ -266,10 +318,17 @@ impl Reader<'_> {
     }
 
     /// Reads an object into the slot and makes its check.
-    fn read(&self, file: &LargeFile, extent: ObjectExtent, slot: &mut Slot) -> Result<[u8; 32], ReadProblem> {
+    fn read(
+        &mut self,
+        file: &LargeFile,
+        extent: ObjectExtent,
+        slot: &mut Slot,
+    ) -> Result<[u8; 32], ReadProblem> {
         let len = extent.range.len as usize;
         let wanted = if file.source.is_direct() { len.next_multiple_of(DIRECT_ALIGN) } else { len };
+        let began = Instant::now();
         let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
+        self.storage_is_done(Some(Service { time: began.elapsed(), bytes: extent.range.len }));
         if got.map_err(|error| ReadProblem::Failed(error.to_string()))? < len {
             return Err(ReadProblem::Shrunk);
         }

@@ -1,46 +1,71 @@
-//! The storage targets that the scan has come across: one for each device or mount beneath the sources.
+//! The storage targets that the scan has come across.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use carrack_model::TargetId;
-use carrack_storage::{Medium, StorageTarget};
+use carrack_model::{Directory, TargetId};
+use carrack_plan::Layout;
+use carrack_storage::{FileSystem, Medium, ScanRoot};
 
-/// Grows while the scan runs; a host has few devices.
-pub(super) struct Targets {
-    known: Mutex<HashMap<TargetId, StorageTarget>>,
+use super::Source;
+
+/// I/O threads for storage whose inside is known: as the paper found, more of them bring more up to the number of targets.
+const DEPTH_OF_LAYOUTS: u32 = 16;
+
+impl Source<'_> {
+    /// The file system of a directory that the scan has found.
+    pub(super) fn file_system(&self, device: u64, directory: &Directory) -> Option<Arc<FileSystem>> {
+        if let Some(known) = self.file_systems.known(device) {
+            return Some(known);
+        }
+        // A directory that can't be opened (any more) fails where its files are read.
+        let held = self.open_directory(directory).ok()?;
+        self.file_systems.of(held.as_fd()).ok()
+    }
+
+    /// Makes targets known to the queues.
+    pub(super) fn learn(&self, targets: &[TargetId]) {
+        for &id in targets {
+            if self.queue.with(|queue| queue.knows(id)) {
+                continue;
+            }
+            if let Some(target) = self.file_systems.target(id) {
+                self.queue.release(|queue| queue.add_target(&target));
+            }
+        }
+    }
+
+    /// Bytes of the objects that are cut of a file: what its target prefers, but never more than a slot; both are powers
+    /// of two.
+    pub(super) fn object_bytes(&self, layout: &dyn Layout) -> u64 {
+        let first = layout.targets().first().and_then(|id| self.file_systems.target(*id));
+        let slot_bytes = self.spec.slot_bytes;
+        u64::from(first.map_or(slot_bytes, |target| target.object_bytes.min(slot_bytes)))
+    }
 }
 
-impl Targets {
-    pub(super) fn new(first: &[StorageTarget]) -> Targets {
-        Targets { known: Mutex::new(first.iter().map(|target| (target.id, *target)).collect()) }
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<TargetId, StorageTarget>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn get(&self, id: TargetId) -> Option<StorageTarget> {
-        self.known().get(&id).copied()
-    }
-
-    pub(super) fn add(&self, target: StorageTarget) {
-        self.known().insert(target.id, target);
-    }
-
+/// What the storage of the roots is like.
+pub(super) struct RootStorage {
     /// The most I/O threads that any of them can use.
-    pub(super) fn depth(&self) -> u32 {
-        self.known().values().map(|target| target.depth).max().unwrap_or(1)
-    }
+    pub(super) depth: u32,
+    /// Whether all are memory: reading them has no latency to hide.
+    pub(super) is_memory: bool,
+}
 
-    /// Whether all that are known are memory: reading them has no latency to hide.
-    pub(super) fn are_memory(&self) -> bool {
-        self.known().values().all(|target| target.medium == Medium::Memory)
-    }
-
-    /// Bytes of the objects that are cut on a target: what it prefers, but never more than a slot; both are powers
-    /// of two.
-    pub(super) fn object_bytes(&self, id: TargetId, slot_bytes: u32) -> u64 {
-        u64::from(self.get(id).map_or(slot_bytes, |target| target.object_bytes.min(slot_bytes)))
+impl RootStorage {
+    pub(super) fn look(
+        file_systems: &carrack_storage::FileSystems,
+        roots: &[ScanRoot],
+    ) -> io::Result<RootStorage> {
+        let mut storage = RootStorage { depth: 1, is_memory: true };
+        for root in roots {
+            let file_system = file_systems.of(root.root.as_ref().as_fd())?;
+            let target = file_system.own_target();
+            let depth = if file_system.has_layouts() { DEPTH_OF_LAYOUTS } else { target.depth };
+            storage.depth = storage.depth.max(depth);
+            storage.is_memory &= target.medium == Medium::Memory;
+        }
+        Ok(storage)
     }
 }

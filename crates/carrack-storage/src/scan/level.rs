@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, Metadata, PathProblem, RelPath, TargetId};
+use carrack_model::{Directory, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
 use super::name_list::NameList;
@@ -51,8 +51,8 @@ impl Level {
     }
 
     /// The device that it lies on.
-    pub fn target(&self) -> TargetId {
-        TargetId(self.identity.dev)
+    pub fn device(&self) -> u64 {
+        self.identity.dev
     }
 
     /// Whether nothing of it is left to do.

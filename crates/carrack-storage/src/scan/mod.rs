@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 
 use carrack_model::limits::IO_THREADS_MAX;
-use carrack_model::{EntryFailure, RelPath, Section, TargetId};
+use carrack_model::{EntryFailure, RelPath, Section};
 
 use crate::{Identity, Root};
 use queue::TaskQueue;
@@ -73,8 +73,8 @@ pub enum Found {
     /// Entries of one directory, at most [`carrack_model::limits::SCAN_BATCH_ENTRIES_MAX`].
     ///
     /// The first section of a directory carries its metadata, and comes before any of the directories in it. With it
-    /// comes the storage target that the directory lies on, see [`crate::StorageTarget`].
-    Section(Section, TargetId),
+    /// comes the device number of the file system that it lies on, see [`crate::FileSystems::known`].
+    Section(Section, u64),
     /// An entry that can't be copied, with its path as the user knows it.
     Failed(EntryFailure),
     /// A socket, pipe or device, which is left out.

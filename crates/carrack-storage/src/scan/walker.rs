@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
-use carrack_model::{Directory, Entry, EntryFailure, FailureKind, RelPath, Section, TargetId, check_name};
+use carrack_model::{Directory, Entry, EntryFailure, FailureKind, RelPath, Section, check_name};
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
 
@@ -132,7 +132,7 @@ impl<'a> Walker<'a> {
                 }
                 let section =
                     Section { directory: Arc::new(directory), metadata: None, entries: vec![entry] };
-                self.give(Found::Section(section, TargetId(root.identity().dev)))
+                self.give(Found::Section(section, root.identity().dev))
             }
             Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
             other => self.not_an_entry(&directory, name.to_bytes(), other),
@@ -282,7 +282,7 @@ impl<'a> Walker<'a> {
         }
         let entries = self.entries.drain(..).collect();
         let directory = Arc::clone(level.directory());
-        self.give(Found::Section(Section { directory, metadata, entries }, level.target()))
+        self.give(Found::Section(Section { directory, metadata, entries }, level.device()))
     }
 
     fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: Inspected) -> Flow {

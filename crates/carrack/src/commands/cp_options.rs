@@ -8,9 +8,10 @@ use std::path::PathBuf;
 
 use carrack_engine::Settings;
 use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, DialFrom, SourceIo, TransferSpec};
+use carrack_model::{Checksum, DialFrom, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::storage_options::StorageArgs;
 use crate::exit;
 use crate::ports::PortRange;
 use crate::size;
@@ -109,9 +110,8 @@ pub struct CpArgs {
           value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
     io_threads: u16,
 
-    /// How large files are read
-    #[arg(long, value_enum, value_name = "WAY", default_value_t = SourceIoName::Auto, help_heading = TUNING)]
-    source_io: SourceIoName,
+    #[command(flatten)]
+    storage: StorageArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -134,16 +134,6 @@ enum DialName {
     Sink,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SourceIoName {
-    /// From the page cache what is there, past it what is not
-    Auto,
-    /// Always through the page cache
-    Buffered,
-    /// Always past it, where the file system can
-    Direct,
-}
-
 impl From<ChecksumName> for Checksum {
     fn from(name: ChecksumName) -> Checksum {
         match name {
@@ -160,16 +150,6 @@ impl From<DialName> for DialFrom {
             DialName::Either => DialFrom::Either,
             DialName::Source => DialFrom::Source,
             DialName::Sink => DialFrom::Sink,
-        }
-    }
-}
-
-impl From<SourceIoName> for SourceIo {
-    fn from(name: SourceIoName) -> SourceIo {
-        match name {
-            SourceIoName::Auto => SourceIo::Auto,
-            SourceIoName::Buffered => SourceIo::Buffered,
-            SourceIoName::Direct => SourceIo::Direct,
         }
     }
 }
@@ -194,6 +174,7 @@ impl CpArgs {
             slot_bytes: self.object_size,
             streams: self.streams,
             dial_from: self.connect_from.into(),
+            stripe: self.storage.stripe.clone(),
         })
     }
 
@@ -206,7 +187,11 @@ impl CpArgs {
             pool_bytes: self.buffer,
             io_threads: self.io_threads.into(),
             ports: self.ports.clone().map(|ports| ports.0),
-            source_io: self.source_io.into(),
+            source_io: self.storage.source_io(),
+            sink_io: self.storage.sink_io(),
+            scheduling: self.storage.scheduling()?,
+            target_sets: self.storage.target_sets(),
+            recall: self.storage.recall(),
             ..Settings::default()
         })
     }
@@ -255,6 +240,7 @@ More examples:
 #[cfg(test)]
 mod tests {
     use carrack_model::limits::{POOL_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
+    use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice};
     use clap::{CommandFactory, Parser};
 
     use super::*;
@@ -276,6 +262,7 @@ mod tests {
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (POOL_BYTES_DEFAULT, 0));
         assert!(settings.ports.is_none());
+        assert_eq!(settings.scheduling, Scheduling::default());
     }
 
     #[test]
@@ -293,6 +280,27 @@ mod tests {
         assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
         assert_eq!((&args.ssh, &*args.remote_carrack), (&"x -y".parse().unwrap(), "/c"));
         assert_eq!(args.paths().unwrap(), (&["a".into(), "b".into()][..], OsStr::new("c")));
+    }
+
+    #[test]
+    fn storage_options_arrive() {
+        let words = "--policy threshold:1000,80,30 --bwlimit 1MB --bwlimit-per-target 2MB --max-inflight-per-target 3 \
+                     --targets /a,/b --targets /c --sink-io direct --stripe auto --recall a b";
+        let args = parse(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
+        let settings = args.settings().unwrap();
+        let scheduling = settings.scheduling;
+        assert_eq!(scheduling.policy.to_string(), "threshold:1000,80,30");
+        assert_eq!(
+            (scheduling.rate, scheduling.target_rate, scheduling.in_flight_max),
+            (1_000_000, 2_000_000, 3)
+        );
+        assert_eq!(settings.target_sets, ["/a", "/b", "/c"].map(PathBuf::from));
+        assert_eq!((settings.sink_io, settings.recall), (SinkIo::Direct, true));
+        assert_eq!(args.spec().unwrap().stripe, StripeChoice::Auto);
+        let nice = parse(&["--nice", "a", "b"]).unwrap().settings().unwrap();
+        assert_eq!(nice.scheduling.policy, PolicyChoice::Adaptive { nice: true });
+        assert!(parse(&["--nice", "--policy", "round-robin", "a", "b"]).unwrap().settings().is_err());
+        assert!(parse(&["--policy", "fifo", "a", "b"]).is_err());
     }
 
     #[test]

@@ -5,3 +5,4 @@ pub mod cp;
 mod cp_options;
 pub mod man;
 pub mod session;
+mod storage_options;

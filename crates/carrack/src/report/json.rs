@@ -18,7 +18,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use carrack_model::{EntryFailure, Event, Notice, Progress, Side};
+use carrack_model::{EntryFailure, Event, Notice, Progress, Side, TargetReport};
 use serde::Serialize;
 
 use super::summary::{Protection, bytes_per_s};
@@ -98,6 +98,10 @@ enum Body<'a> {
     Warning {
         text: &'a str,
     },
+    Targets {
+        side: &'static str,
+        targets: Vec<TargetLine<'a>>,
+    },
     Summary(Box<SummaryLine<'a>>),
 }
 
@@ -110,6 +114,10 @@ impl<'a> Body<'a> {
             Event::FileDigest { path, size, digest } => {
                 Body::FileDigest { path: Path::of(path), size_bytes: *size, blake3: hex(digest) }
             }
+            Event::Targets { side, targets } => Body::Targets {
+                side: side_name(*side),
+                targets: targets.iter().map(TargetLine::of).collect(),
+            },
             Event::Failed(failure) => Body::Failed(FailedLine::of(failure)),
             Event::Notice(Notice::Skipped { path, reason }) => Body::Skipped { path: Path::of(path), reason },
             Event::Notice(Notice::Text(text)) => Body::Notice { text },
@@ -180,6 +188,36 @@ impl<'a> FailedLine<'a> {
             side: side_name(failure.kind.side()),
             detail: &failure.detail,
             hint: failure.kind.hint(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct TargetLine<'a> {
+    target: &'a str,
+    bytes: u64,
+    waiting: u64,
+    in_flight: u32,
+    /// 0 for none.
+    limit: u32,
+    normal_us: u64,
+    recent_us: u64,
+    avoided: bool,
+    avoided_count: u64,
+}
+
+impl<'a> TargetLine<'a> {
+    fn of(report: &'a TargetReport) -> TargetLine<'a> {
+        TargetLine {
+            target: &report.label,
+            bytes: report.bytes,
+            waiting: report.waiting,
+            in_flight: report.in_flight,
+            limit: report.limit,
+            normal_us: report.normal_us,
+            recent_us: report.recent_us,
+            avoided: report.is_avoided,
+            avoided_count: report.avoided_count,
         }
     }
 }

@@ -8,6 +8,7 @@ mod progress;
 mod summary;
 mod talk;
 mod tally;
+mod targets;
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

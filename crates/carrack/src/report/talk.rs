@@ -10,7 +10,7 @@ use carrack_model::limits::FAILURES_LISTED_MAX;
 use carrack_model::{EntryFailure, Event, Notice, escape};
 
 use super::progress::Bar;
-use super::{Ending, View, summary};
+use super::{Ending, View, summary, targets};
 use crate::exit::Exit;
 
 /// How much is told.
@@ -101,6 +101,11 @@ impl<W: Write + Send> View for TalkView<W> {
         self.bar = None;
         if self.volume >= Volume::Normal && !is_told_by_troubles(ending) {
             summary::lines(ending).iter().for_each(|line| self.say(line));
+        }
+        if self.volume >= Volume::Verbose {
+            for (side, targets) in &ending.tally.targets {
+                targets::lines(*side, targets).iter().for_each(|line| self.say(line));
+            }
         }
         for trouble in &ending.troubles {
             self.say(&format!("carrack: error: {}", tame(&trouble.message)));

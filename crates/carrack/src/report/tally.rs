@@ -1,6 +1,6 @@
 //! What the events of a transfer add up to, beside the engine's own counts.
 
-use carrack_model::{Event, FailureKind};
+use carrack_model::{Event, FailureKind, Side, TargetReport};
 
 /// How the data travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Tally {
     pub failed: u64,
     /// Each kind of failure in order of appearance, with its count.
     pub failed_by_kind: Vec<(FailureKind, u64)>,
+    /// The storage targets of either end as last told.
+    pub targets: Vec<(Side, Vec<TargetReport>)>,
 }
 
 impl Tally {
@@ -38,6 +40,10 @@ impl Tally {
                 self.listed_bytes = self.listed_bytes.saturating_add(*size);
             }
             Event::Failed(failure) => self.add_failure(failure.kind),
+            Event::Targets { side, targets } => {
+                self.targets.retain(|(known, _)| known != side);
+                self.targets.push((*side, targets.clone()));
+            }
             Event::Progress(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
         }
     }

@@ -1,0 +1,137 @@
+//! The sink's storage: whether there is something to choose, and how files are written (L8).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use carrack_model::{SinkIo, StripeChoice};
+use carrack_storage::{
+    ComponentGeometry, FileSystem, FileSystems, Geometry, GrowingSpec, Medium, Pattern, Stripe, WriteIo,
+};
+use carrack_wire::message::Stripes;
+
+use crate::settings::Settings;
+
+/// I/O threads for storage whose inside is known.
+const DEPTH_OF_LAYOUTS: u32 = 16;
+
+/// What is known of the storage beneath a destination.
+pub(crate) struct SinkStorage {
+    file_systems: FileSystems,
+    own: Arc<FileSystem>,
+    io: SinkIo,
+    has_targets: bool,
+    /// Whether the user knows how files are written.
+    io_told: AtomicBool,
+    /// Whether the user knows that files can't be striped as wished.
+    refusal_told: AtomicBool,
+}
+
+impl SinkStorage {
+    /// Looks at the directory that is or holds the destination.
+    pub(crate) fn look(fd: BorrowedFd<'_>, path: &Path, settings: &Settings) -> io::Result<SinkStorage> {
+        let file_systems = FileSystems::new(&settings.target_sets)?;
+        let own = file_systems.of(fd)?;
+        let has_targets =
+            own.has_layouts() || file_systems.has_mounts_beneath(path) || settings.scheduling.holds_back();
+        let (io_told, refusal_told) = Default::default();
+        Ok(SinkStorage { file_systems, own, io: settings.sink_io, has_targets, io_told, refusal_told })
+    }
+
+    /// Whether objects wait in the queues of several targets, rather than being written by whoever receives them.
+    pub(crate) fn has_targets(&self) -> bool {
+        self.has_targets
+    }
+
+    /// Whether everything beneath the destination lies on its own file system: nobody has to look.
+    pub(crate) fn is_one_file_system(&self) -> bool {
+        !self.has_targets
+    }
+
+    pub(crate) fn file_systems(&self) -> &FileSystems {
+        &self.file_systems
+    }
+
+    /// The file system of the destination itself.
+    pub(crate) fn own(&self) -> &FileSystem {
+        &self.own
+    }
+
+    /// The most I/O threads that it can use.
+    pub(crate) fn depth(&self) -> u32 {
+        let target = self.own.own_target();
+        if self.has_targets && target.medium != Medium::Memory { DEPTH_OF_LAYOUTS } else { target.depth }
+    }
+
+    /// What a file on `file_system` shall be like.
+    pub(crate) fn growing<'a>(
+        &self,
+        file_system: &'a FileSystem,
+        size: u64,
+        stripe: &'a Stripe,
+    ) -> GrowingSpec<'a> {
+        GrowingSpec { size, file_system, stripe, io: self.io(file_system) }
+    }
+
+    /// Where there is something to choose, writes have to show how long the storage takes. Local file systems take direct
+    /// writes well; on others these may be many times slower than what their clients do with the page cache.
+    fn io(&self, file_system: &FileSystem) -> WriteIo {
+        let medium = file_system.own_target().medium;
+        match self.io {
+            SinkIo::Buffered => WriteIo::Cached,
+            SinkIo::Direct => WriteIo::Direct,
+            SinkIo::Writeback => WriteIo::Writeback,
+            SinkIo::Auto if !self.has_targets || medium == Medium::Memory => WriteIo::Cached,
+            SinkIo::Auto if medium == Medium::Device => WriteIo::Direct,
+            SinkIo::Auto => WriteIo::Writeback,
+        }
+    }
+
+    /// What to tell the user about how files are written: once, and only if that was decided here.
+    pub(crate) fn io_news(&self, io: WriteIo) -> Option<String> {
+        let is_first = !self.io_told.swap(true, Relaxed);
+        (is_first && io != WriteIo::Cached).then(|| format!("large files are written {}", io.name()))
+    }
+
+    /// What to tell the user about a striping that could not be had: once.
+    pub(crate) fn refusal_news(&self, why: &str) -> Option<String> {
+        let is_first = !self.refusal_told.swap(true, Relaxed);
+        is_first.then(|| {
+            format!("files can't be striped as --stripe says, and get their directory's default: {why}")
+        })
+    }
+}
+
+/// How a file of `size` bytes shall be striped, which at the source is striped like this.
+pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, size: u64) -> Stripe {
+    let fixed = |count, stripe_bytes: u64, pool: &str| Stripe::Fixed {
+        count,
+        stripe_bytes: (stripe_bytes > 0).then_some(stripe_bytes),
+        pool: (!pool.is_empty()).then(|| pool.to_owned()),
+    };
+    match (choice, at_source) {
+        (StripeChoice::Default, _) | (StripeChoice::Preserve, None) => Stripe::Default,
+        (StripeChoice::Preserve, Some(stripes)) => Stripe::Like(Geometry {
+            components: vec![ComponentGeometry {
+                start: 0,
+                end: u64::MAX,
+                stripe_bytes: stripes.stripe_bytes,
+                stripe_count: stripes.count,
+                // A pool of one file system is none of another.
+                pool: None,
+                pattern: Pattern::Striped,
+            }],
+            mirrors: 1,
+        }),
+        (StripeChoice::Auto, _) => Stripe::Auto { file_bytes: size },
+        (StripeChoice::Fixed { count, stripe_bytes, pool }, _) => fixed(*count, *stripe_bytes, pool),
+    }
+}
+
+/// What the sink has to know of a file's striping at the source to preserve it.
+pub(crate) fn stripes_to_message(geometry: &Geometry) -> Option<Stripes> {
+    let widest = geometry.widest()?;
+    Some(Stripes { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })
+}
