@@ -7,6 +7,7 @@
 mod beneath;
 mod directory_spool;
 mod growing_file;
+pub mod layout;
 mod root;
 mod scan;
 mod scratch;
@@ -19,6 +20,9 @@ mod target;
 
 pub use directory_spool::DirectorySpool;
 pub use growing_file::GrowingFile;
+pub use layout::{
+    ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Stripe, StripeOutcome,
+};
 pub use root::Root;
 pub use scan::{Found, RootKind, Scan, ScanRoot};
 pub use scratch::ScratchNames;

@@ -1,9 +1,11 @@
-//! On which storage target a file lives, as far as every Linux host can tell: the device or mount.
+//! One piece of storage, and how to treat it.
 //!
-//! The simplest layout provider: one target for each file system. Lustre, Ceph and others will tell more.
+//! Owns what is known of kinds of storage in general: what they are made of, and the sizes and depths that suit them.
+//! Which targets a file lies on is what [`crate::layout`] finds out.
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use carrack_model::TargetId;
@@ -18,6 +20,9 @@ const OBJECT_BYTES: u32 = 1 << 20;
 
 /// I/O threads on one device or server at once: hides the latency of a request without flooding a disk.
 const DEPTH: u32 = 8;
+
+/// Disks of one target that count: more threads than this times [`DEPTH`] don't run anyway.
+const DISKS_MAX: u32 = 32;
 
 /// File systems that live in memory: tmpfs, ramfs (include/uapi/linux/magic.h).
 const MEMORY_MAGICS: [u32; 2] = [0x0102_1994, 0x8584_58F6];
@@ -51,43 +56,58 @@ pub enum Medium {
 }
 
 /// One independent piece of storage and how to treat it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageTarget {
-    /// Which one: the device number.
+    /// Which one, within this process.
     pub id: TargetId,
+    /// How people call it: "OST0007", "osd.3", "host:/brick", "sda", "md0 (sdb sdc)", "/mnt/d3", "tmpfs".
+    pub label: Arc<str>,
     /// What it is made of.
     pub medium: Medium,
-    /// Size of the objects to cut from its files, in bytes.
+    /// Size of the objects to cut from its files, in bytes; a power of two.
     pub object_bytes: u32,
     /// I/O threads that may work on it at once.
     pub depth: u32,
 }
 
 impl StorageTarget {
-    /// The target of an open file or directory (`O_PATH` will do).
+    /// The device number as the target of an open file or directory (`O_PATH` will do), for callers that don't ask
+    /// [`crate::FileSystems`] yet.
     ///
     /// # Errors
     /// What `fstat` and `fstatfs` say.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<StorageTarget> {
-        let id = TargetId(fstat(fd)?.st_dev);
+        let device = fstat(fd)?.st_dev;
         // The kernel's magic numbers have 32 bits, sign-extended on some platforms.
-        let medium = medium_of(fstatfs(fd)?.f_type as u32);
+        let medium = Medium::of_magic(fstatfs(fd)?.f_type as u32);
+        Ok(StorageTarget::new(TargetId(device), format!("device {device}").into(), medium, 1))
+    }
+
+    /// A target of `disk_count` disks (or servers, or anything else that serves requests at the same time).
+    pub(crate) fn new(id: TargetId, label: Arc<str>, medium: Medium, disk_count: usize) -> StorageTarget {
         let (object_bytes, depth) = match medium {
             Medium::Memory => (OBJECT_BYTES_MEMORY, core_count()),
-            Medium::Device | Medium::Network => (OBJECT_BYTES, DEPTH),
+            Medium::Device | Medium::Network => (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX)),
         };
-        Ok(StorageTarget { id, medium, object_bytes, depth })
+        StorageTarget { id, label, medium, object_bytes, depth }
     }
 }
 
-fn medium_of(magic: u32) -> Medium {
-    if MEMORY_MAGICS.contains(&magic) {
-        Medium::Memory
-    } else if NETWORK_MAGICS.contains(&magic) {
-        Medium::Network
-    } else {
-        Medium::Device
+impl Medium {
+    /// What a file system with this `f_type` lies on.
+    pub(crate) fn of_magic(magic: u32) -> Medium {
+        if MEMORY_MAGICS.contains(&magic) {
+            Medium::Memory
+        } else if NETWORK_MAGICS.contains(&magic) {
+            Medium::Network
+        } else {
+            Medium::Device
+        }
     }
+}
+
+fn clamped(count: usize, min: u32, max: u32) -> u32 {
+    u32::try_from(count).unwrap_or(max).clamp(min, max)
 }
 
 fn core_count() -> u32 {
@@ -118,7 +138,7 @@ mod tests {
         };
         let target = StorageTarget::of(shm.as_fd()).unwrap();
         assert_eq!((target.medium, target.object_bytes), (Medium::Memory, 256 << 10));
-        assert_eq!(medium_of(0x0BD0_0BD0), Medium::Network);
-        assert_eq!(medium_of(0xEF53), Medium::Device);
+        assert_eq!(Medium::of_magic(0x0BD0_0BD0), Medium::Network);
+        assert_eq!(Medium::of_magic(0xEF53), Medium::Device);
     }
 }

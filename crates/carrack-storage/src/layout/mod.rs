@@ -1,0 +1,24 @@
+//! On which storage targets a file lies, and how a new file is spread over them.
+//!
+//! [`FileSystems`] knows the mounts, [`FileSystem`] asks each of them in its own way (a provider), and the parsers of
+//! what they answer are pure functions. Reads attributes and asks with `ioctl`; never reads or writes a file's bytes.
+//! Any thread may ask at any time. `docs/formats/layouts.md` has the formats.
+
+mod disk;
+mod file_ref;
+mod file_system;
+mod file_systems;
+mod geometry;
+mod lustre;
+mod mount_table;
+mod provider;
+mod registry;
+
+pub use file_system::{FileLayout, FileSystem, FileSystemKind};
+pub use file_systems::{FileSystems, SetError};
+pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe, StripeOutcome};
+
+/// The formats that file systems answer in, taken apart: bytes in, values out, and nothing in them is trusted.
+pub mod formats {
+    pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
+}
