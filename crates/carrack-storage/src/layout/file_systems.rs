@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use super::disk::Disks;
 use super::file_ref::FileRef;
+use super::gluster::Gluster;
 use super::lustre::Lustre;
 use super::mount_table::{Mount, mount_of};
 use super::provider::Provider;
@@ -176,6 +177,7 @@ fn choose_provider(
 ) -> (FileSystemKind, Option<Box<dyn Provider>>) {
     let (kind, provider): (_, Box<dyn Provider>) = match (magic, mount.map_or("", |mount| &mount.kind)) {
         (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
+        (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(Gluster)),
         (FUSE_MAGIC, _) if Lustre::answers(&FileRef::Held(fd)) => (FileSystemKind::Lustre, Box::new(Lustre)),
         _ => return (FileSystemKind::Plain, None),
     };

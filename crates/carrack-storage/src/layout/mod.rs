@@ -9,6 +9,7 @@ mod file_ref;
 mod file_system;
 mod file_systems;
 mod geometry;
+mod gluster;
 mod lustre;
 mod mount_table;
 mod provider;
@@ -20,5 +21,6 @@ pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Strip
 
 /// The formats that file systems answer in, taken apart: bytes in, values out, and nothing in them is trusted.
 pub mod formats {
+    pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 }
