@@ -14,6 +14,7 @@ use rustix::fs::{CWD, Mode, fstat, fstatfs, openat};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::ceph::CephFs;
 use super::disk::Disks;
 use super::file_ref::FileRef;
 use super::gluster::Gluster;
@@ -26,6 +27,7 @@ use crate::beneath::PASSAGE;
 use crate::{Identity, Medium, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
+const CEPH_MAGIC: u32 = 0x00C3_6400;
 const FUSE_MAGIC: u32 = 0x6573_5546;
 
 /// What is known of the file systems that an end works on. Shared by all its threads; grows as devices are met.
@@ -177,6 +179,10 @@ fn choose_provider(
 ) -> (FileSystemKind, Option<Box<dyn Provider>>) {
     let (kind, provider): (_, Box<dyn Provider>) = match (magic, mount.map_or("", |mount| &mount.kind)) {
         (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
+        (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true))),
+        (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
+            (FileSystemKind::CephFs, Box::new(CephFs::new(false)))
+        }
         (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(Gluster)),
         (FUSE_MAGIC, _) if Lustre::answers(&FileRef::Held(fd)) => (FileSystemKind::Lustre, Box::new(Lustre)),
         _ => return (FileSystemKind::Plain, None),

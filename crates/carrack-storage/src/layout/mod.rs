@@ -4,12 +4,14 @@
 //! what they answer are pure functions. Reads attributes and asks with `ioctl`; never reads or writes a file's bytes.
 //! Any thread may ask at any time. `docs/formats/layouts.md` has the formats.
 
+mod ceph;
 mod disk;
 mod file_ref;
 mod file_system;
 mod file_systems;
 mod geometry;
 mod gluster;
+mod ioctl;
 mod lustre;
 mod mount_table;
 mod provider;
@@ -21,6 +23,7 @@ pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Strip
 
 /// The formats that file systems answer in, taken apart: bytes in, values out, and nothing in them is trusted.
 pub mod formats {
+    pub use super::ceph::{CephError, CephLayout, parse_ceph_layout};
     pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 }
