@@ -14,6 +14,7 @@ use rustix::fs::{CWD, Mode, fstat, fstatfs, openat};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::beegfs::BeeGfs;
 use super::ceph::CephFs;
 use super::disk::Disks;
 use super::file_ref::FileRef;
@@ -28,6 +29,7 @@ use crate::{Identity, Medium, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 const CEPH_MAGIC: u32 = 0x00C3_6400;
+const BEEGFS_MAGIC: u32 = 0x1983_0326;
 const FUSE_MAGIC: u32 = 0x6573_5546;
 
 /// What is known of the file systems that an end works on. Shared by all its threads; grows as devices are met.
@@ -180,6 +182,7 @@ fn choose_provider(
     let (kind, provider): (_, Box<dyn Provider>) = match (magic, mount.map_or("", |mount| &mount.kind)) {
         (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
         (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true))),
+        (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfs)),
         (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
             (FileSystemKind::CephFs, Box::new(CephFs::new(false)))
         }

@@ -4,6 +4,7 @@
 //! what they answer are pure functions. Reads attributes and asks with `ioctl`; never reads or writes a file's bytes.
 //! Any thread may ask at any time. `docs/formats/layouts.md` has the formats.
 
+mod beegfs;
 mod ceph;
 mod disk;
 mod file_ref;
@@ -23,6 +24,10 @@ pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Strip
 
 /// The formats that file systems answer in, taken apart: bytes in, values out, and nothing in them is trusted.
 pub mod formats {
+    pub use super::beegfs::{
+        BeeGfsError, BeeGfsStripes, STRIPE_INFO_BYTES, STRIPE_TARGET_BYTES, STRIPE_TARGET_V2_BYTES,
+        parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
+    };
     pub use super::ceph::{CephError, CephLayout, parse_ceph_layout};
     pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
