@@ -19,6 +19,7 @@ use super::ceph::CephFs;
 use super::disk::Disks;
 use super::file_ref::FileRef;
 use super::gluster::Gluster;
+use super::gpfs::Gpfs;
 use super::lustre::Lustre;
 use super::mount_table::{Mount, mount_of};
 use super::provider::Provider;
@@ -30,6 +31,7 @@ use crate::{Identity, Medium, StorageTarget};
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 const CEPH_MAGIC: u32 = 0x00C3_6400;
 const BEEGFS_MAGIC: u32 = 0x1983_0326;
+const GPFS_MAGIC: u32 = 0x4750_4653;
 const FUSE_MAGIC: u32 = 0x6573_5546;
 
 /// What is known of the file systems that an end works on. Shared by all its threads; grows as devices are met.
@@ -183,6 +185,7 @@ fn choose_provider(
         (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
         (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true))),
         (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfs)),
+        (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(Gpfs::default())),
         (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
             (FileSystemKind::CephFs, Box::new(CephFs::new(false)))
         }

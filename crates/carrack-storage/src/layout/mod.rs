@@ -12,6 +12,7 @@ mod file_system;
 mod file_systems;
 mod geometry;
 mod gluster;
+mod gpfs;
 mod ioctl;
 mod lustre;
 mod mount_table;
@@ -30,5 +31,6 @@ pub mod formats {
     };
     pub use super::ceph::{CephError, CephLayout, parse_ceph_layout};
     pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
+    pub use super::gpfs::{GpfsBlocks, GpfsError, block_request, parse_blocks};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 }
