@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use carrack_engine::Role;
 use carrack_fuzz::far_end::Ground;
+use carrack_fuzz::layouts::{LovWriter, gpfs_answer};
 use carrack_journal::{FileDigest, subtrees};
 use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
+use carrack_storage::layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
 use carrack_wire::auth::{ListenerNonce, Response, SessionKey, StreamPlace};
 use carrack_wire::message::*;
 use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
@@ -58,6 +60,8 @@ fn main() {
     write("file_digest", "with_tail", &[&[0, 100, 20, 4, 0, 0, 0, 4, 2]]);
     let huge = [u64::MAX, 0, 1 << 63, 1 << 63, (1 << 63) - 1].map(u64::to_le_bytes).concat();
     write("file_digest", "huge", &[&[1], &huge]);
+
+    layouts();
 
     sessions();
 }
@@ -227,6 +231,74 @@ fn auth() {
             [key.as_bytes(), &[2; 32], listener.as_bytes(), other.as_bytes(), &[place, change]];
         write("auth", name, &parts);
     }
+}
+
+/// One of each kind that a file system writes.
+fn layouts() {
+    let little = LovWriter { is_big: false };
+    for (name, file) in lustre_files() {
+        write("lustre_lov", name, &[&little.file(&file)]);
+        write("lustre_lov", &format!("{name}_big"), &[&LovWriter { is_big: true }.file(&file)]);
+    }
+
+    let offset = (5u64 << 20).to_le_bytes();
+    for (name, text) in [
+        ("default", "stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cephfs_data"),
+        ("striped", "stripe_unit=1048576 stripe_count=3 object_size=4194304 pool=cdata pool_namespace=a"),
+    ] {
+        write("ceph_layout", name, &[&offset, text.as_bytes()]);
+    }
+
+    for (name, text) in [
+        ("distributed", "(<DISTRIBUTE:v1-dht> <POSIX(/b4):vm:/b4/f>)"),
+        (
+            "replicated",
+            "(<DISTRIBUTE:v-dht> (<REPLICATE:v-replicate-0> <POSIX(/b):h:/b/f> <POSIX(/c):i:/c/f>))",
+        ),
+        ("dispersed", "(<DISTRIBUTE:v-dht> (<EC:v-disperse-0> <POSIX(/b):h:/b/f> <POSIX(/c):i:/c/f>))"),
+        ("directory", "((<DISTRIBUTE:v-dht> <POSIX(/b):h:/b/>) (v-dht-layout (v-client-0 0 4294967295)))"),
+    ] {
+        write("gluster_pathinfo", name, &[text.as_bytes()]);
+    }
+
+    let info = [&1u32.to_ne_bytes()[..], &524_288u32.to_ne_bytes(), &4u32.to_ne_bytes()].concat();
+    let target = [&3u16.to_ne_bytes()[..], &101u16.to_ne_bytes(), &[0; 258]].concat();
+    let buddies = [3u32, 7, 201, 202, 1, 2].map(u32::to_ne_bytes).concat();
+    write("beegfs_reply", "all", &[&info, &target, &buddies]);
+
+    let blocks = (0..5).map(|block| (block << 22, (block != 3).then_some(block as u32 % 2))).collect();
+    write("gpfs_reply", "five_blocks", &[&gpfs_answer(&GpfsBlocks { block_bytes: 1 << 22, blocks })]);
+}
+
+fn lustre_files() -> Vec<(&'static str, LovFile)> {
+    let stripes = |pattern, osts: &[u32], pool: Option<&str>| LovStripes {
+        pattern,
+        stripe_bytes: 1 << 20,
+        stripe_count: osts.len() as u16,
+        pool: pool.map(str::to_owned),
+        osts: osts.to_vec(),
+    };
+    let component = |id, flags, start, end, stripes| LovComponent { id, flags, start, end, stripes };
+    let (mib, init) = (1 << 20, LovComponent::INIT);
+    let progressive = vec![
+        component(1, init, 0, mib, Some(stripes(LovStripes::MDT, &[], None))),
+        component(2, init, mib, 64 * mib, Some(stripes(1, &[3], None))),
+        component(3, init, 64 * mib, 128 * mib, Some(stripes(1, &[4, 5], Some("flash")))),
+        component(4, LovComponent::EXTENSION, 128 * mib, u64::MAX, Some(stripes(1, &[], None))),
+    ];
+    let mirrored = vec![
+        component(0x1_0001, init | LovComponent::STALE, 0, u64::MAX, Some(stripes(1, &[1], None))),
+        component(0x2_0002, init | LovComponent::PREFERRED, 0, u64::MAX, Some(stripes(1, &[2], None))),
+        component(0x3_0003, init, 0, u64::MAX, None),
+    ];
+    vec![
+        ("v1", LovFile::Plain(stripes(1, &[7, 8], None))),
+        ("v3_overstriped", LovFile::Plain(stripes(1 | LovStripes::OVERSTRIPING, &[1, 2, 1], Some("pool")))),
+        ("released", LovFile::Plain(stripes(1 | LovStripes::RELEASED, &[], None))),
+        ("progressive", LovFile::Composite(progressive)),
+        ("mirrored", LovFile::Composite(mirrored)),
+        ("foreign", LovFile::Foreign),
+    ]
 }
 
 fn control(message: Control) -> Vec<u8> {

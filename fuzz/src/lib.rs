@@ -1,6 +1,7 @@
 //! What the fuzz targets share: taking an input apart, and a session whose other end is an input.
 
 pub mod far_end;
+pub mod layouts;
 
 /// Takes pieces of fixed size off the front of an input, so that a mutation changes one thing.
 pub struct Input<'a>(pub &'a [u8]);

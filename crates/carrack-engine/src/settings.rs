@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use carrack_model::limits::{IO_THREADS_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
+use carrack_storage::FileSystems;
 use carrack_wire::message::{self, MessageError};
+
+use crate::error::SessionError;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +107,15 @@ impl Settings {
     /// Pool bytes that hold at least [`SLOT_COUNT_MIN`] slots.
     pub(crate) fn pool_bytes_for(&self, slot_bytes: u32) -> u64 {
         self.pool_bytes.max(SLOT_COUNT_MIN as u64 * u64::from(slot_bytes))
+    }
+
+    /// What this end knows of file systems before it looks at any. Mounts of a set that are not here are the other end's.
+    pub(crate) fn file_systems(&self) -> Result<FileSystems, SessionError> {
+        let here: Vec<PathBuf> = self.target_sets.iter().filter(|path| path.is_dir()).cloned().collect();
+        FileSystems::new(&here).map_err(|error| {
+            let hint = "name each mount once, by its mount point";
+            SessionError::refused(format!("--targets: {error}"), hint)
+        })
     }
 
     pub(crate) fn to_message(&self) -> message::Settings {

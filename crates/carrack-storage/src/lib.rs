@@ -22,8 +22,8 @@ mod writeback;
 pub use directory_spool::DirectorySpool;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{
-    ComponentGeometry, FileLayout, FileSystem, FileSystems, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe,
-    StripeOutcome,
+    ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
+    STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome,
 };
 pub use root::Root;
 pub use scan::{Found, RootKind, Scan, ScanRoot};

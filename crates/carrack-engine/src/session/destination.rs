@@ -37,8 +37,7 @@ impl Destination {
         let nearest = if standing == Standing::Directory { path } else { parent(path) };
         let root = Root::open(nearest).map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
-        let storage = SinkStorage::look(root.as_fd(), path, settings)
-            .map_err(SessionError::local("looking at the destination's storage"))?;
+        let storage = SinkStorage::look(root.as_fd(), path, settings)?;
         let facts = DestinationFacts {
             standing,
             wants_directory: ends_with_slash(path),

@@ -1,6 +1,5 @@
 //! The sink's storage: whether there is something to choose, and how files are written (L8).
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use carrack_storage::{
 };
 use carrack_wire::message::Stripes;
 
+use crate::error::SessionError;
 use crate::settings::Settings;
 
 /// I/O threads for storage whose inside is known.
@@ -31,9 +31,14 @@ pub(crate) struct SinkStorage {
 
 impl SinkStorage {
     /// Looks at the directory that is or holds the destination.
-    pub(crate) fn look(fd: BorrowedFd<'_>, path: &Path, settings: &Settings) -> io::Result<SinkStorage> {
-        let file_systems = FileSystems::new(&settings.target_sets)?;
-        let own = file_systems.of(fd)?;
+    pub(crate) fn look(
+        fd: BorrowedFd<'_>,
+        path: &Path,
+        settings: &Settings,
+    ) -> Result<SinkStorage, SessionError> {
+        let file_systems = settings.file_systems()?;
+        let looking = SessionError::local("looking at the destination's storage");
+        let own = file_systems.of(fd).map_err(looking)?;
         let has_targets =
             own.has_layouts() || file_systems.has_mounts_beneath(path) || settings.scheduling.holds_back();
         let (io_told, refusal_told) = Default::default();

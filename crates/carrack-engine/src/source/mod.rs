@@ -118,7 +118,7 @@ type Prepared<'a> = (Source<'a>, Link, Vec<EntryFailure>, Option<Identity>);
 
 fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
     let looking = || SessionError::local("looking at the source's storage");
-    let file_systems = FileSystems::new(&start.settings.target_sets).map_err(looking())?;
+    let file_systems = start.settings.file_systems()?;
     let storage = RootStorage::look(&file_systems, &start.roots).map_err(looking())?;
     let ready_max = if storage.is_memory { READY_MAX_MEMORY } else { start.pool.slot_count() };
     // At least one for each stream: whoever sends stays with its stream until the object is out.

@@ -1,0 +1,277 @@
+//! CephFS: files are cut into objects, each of which lies on an OSD of its own.
+//!
+//! Owns a connection to the cluster, made when the first layout is asked for and the kernel can't tell. Where nobody
+//! tells the OSD, an object's number stands in for it: that still keeps objects apart.
+
+mod library;
+mod text;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use carrack_model::TargetId;
+use carrack_plan::Mapped;
+use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat};
+use rustix::io::Errno;
+use rustix::ioctl::Opcode;
+
+use library::Cluster;
+pub use text::{CephError, CephLayout, parse_ceph_layout};
+
+use super::file_ref::FileRef;
+use super::geometry::Wish;
+use super::ioctl::{exchange, updates};
+use super::provider::{Found, NewFile, NoLayout, Provider};
+use super::registry::Pieces;
+use super::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, StripeOutcome};
+
+/// The attribute that is the layout.
+const LAYOUT: &str = "ceph.file.layout";
+
+/// The data pool's number, which `ceph.file.layout` names by its name.
+const POOL_ID: &str = "ceph.file.layout.pool_id";
+
+/// Targets that stand in for OSDs that nobody tells: as many as a transfer has I/O threads, about.
+const BUCKETS: u64 = 32;
+
+/// `struct ceph_ioctl_dataloc` (Linux, fs/ceph/ioctl.h).
+const DATALOC_BYTES: usize = 248;
+
+/// Of `osd` in it: behind four numbers, the object's name and two more.
+const DATALOC_OSD_OFFSET: usize = 112;
+
+/// `CEPH_IOC_GET_DATALOC`.
+const GET_DATALOC: Opcode = updates::<DATALOC_BYTES>(0x97, 3);
+
+/// `CEPH_MIN_STRIPE_UNIT`: stripe units are multiples of it.
+const STRIPE_UNIT: u64 = 64 << 10;
+
+/// A mounted CephFS.
+#[derive(Debug)]
+pub(super) struct CephFs {
+    /// Whether the kernel's own client has mounted it.
+    is_kernel: bool,
+    cluster: OnceLock<Result<Cluster, String>>,
+}
+
+impl CephFs {
+    pub(super) fn new(is_kernel: bool) -> CephFs {
+        CephFs { is_kernel, cluster: OnceLock::new() }
+    }
+
+    /// The target of each block of the file, and why OSDs are not known.
+    fn places(
+        &self,
+        file: &FileRef<'_>,
+        layout: &CephLayout,
+        size: u64,
+        pieces: &Pieces,
+    ) -> (Vec<TargetId>, Option<String>) {
+        if self.is_kernel
+            && let Ok(held) = file.descriptor()
+            && let Some(places) =
+                by_osd(layout, size, pieces, |object| kernel_osd(held.as_fd(), layout, object))
+        {
+            return (places, None);
+        }
+        match self.library_places(file, layout, size, pieces) {
+            Ok(places) => (places, None),
+            Err(problem) => {
+                let bucket = |object| format!("bucket.{}", object % BUCKETS);
+                let places = by_object(layout, size, |object| Some(pieces.named(&bucket(object))));
+                let problem = format!("CephFS does not tell which OSD has an object: {problem}");
+                (places.unwrap_or_default(), Some(problem))
+            }
+        }
+    }
+
+    fn library_places(
+        &self,
+        file: &FileRef<'_>,
+        layout: &CephLayout,
+        size: u64,
+        pieces: &Pieces,
+    ) -> Result<Vec<TargetId>, String> {
+        let cluster = self.cluster.get_or_init(Cluster::connect).as_ref().map_err(String::clone)?;
+        let held = file.descriptor().map_err(|errno| errno.to_string())?;
+        let inode = fstat(held.as_fd()).map_err(|errno| errno.to_string())?.st_ino;
+        let pool =
+            pool_id(file).or_else(|| cluster.pool_id(layout.pool.as_deref()?)).ok_or("no such pool")?;
+        let object_bytes = u32::try_from(layout.object_bytes.get()).map_err(|error| error.to_string())?;
+        let inode = cluster.inode(inode, object_bytes, pool).ok_or("no such inode")?;
+        by_osd(layout, size, pieces, |object| inode.osd_of(object)).ok_or("no OSD has it".to_owned())
+    }
+}
+
+impl Provider for CephFs {
+    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<Found, NoLayout> {
+        let value =
+            file.attribute(LAYOUT).map_err(|errno| NoLayout::problem("reading ceph.file.layout", errno))?;
+        let layout = parse_ceph_layout(&value)
+            .map_err(|error| NoLayout::problem("reading ceph.file.layout", error))?;
+        let (places, problem) = self.places(file, &layout, size, pieces);
+        let mapped = Mapped::new(&places, layout.block_bytes());
+        Ok(Found { problem, ..Found::new(mapped, geometry(&layout)) })
+    }
+
+    fn create(&self, file: &NewFile<'_>, wish: &Wish<'_>) -> Result<(OwnedFd, StripeOutcome), Errno> {
+        if wish.is_auto {
+            // Every file lies on as many OSDs as it has objects.
+            return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
+        }
+        file.create_and_set(OFlags::empty(), |created| set(created, wish))
+    }
+}
+
+fn pool_id(file: &FileRef<'_>) -> Option<u32> {
+    String::from_utf8(file.attribute(POOL_ID).ok()?).ok()?.trim_matches(['\0', '\n']).parse().ok()
+}
+
+fn geometry(layout: &CephLayout) -> Geometry {
+    let component = ComponentGeometry {
+        start: 0,
+        end: u64::MAX,
+        stripe_bytes: layout.block_bytes(),
+        stripe_count: u32::try_from(layout.stripe_count.get()).unwrap_or(STRIPE_COUNT_ALL),
+        pool: layout.pool.clone(),
+        pattern: Pattern::Objects,
+    };
+    Geometry { components: vec![component], mirrors: 1 }
+}
+
+/// The OSD that the kernel's client would ask for an object.
+fn kernel_osd(file: BorrowedFd<'_>, layout: &CephLayout, object: u64) -> Option<u32> {
+    let mut argument = [0; DATALOC_BYTES];
+    argument[..8].copy_from_slice(&layout.first_byte_of(object)?.to_ne_bytes());
+    exchange::<GET_DATALOC, DATALOC_BYTES>(file, &mut argument).ok()?;
+    dataloc_osd(&argument)
+}
+
+/// Nothing if no OSD has it (-1).
+fn dataloc_osd(argument: &[u8; DATALOC_BYTES]) -> Option<u32> {
+    let osd = argument[DATALOC_OSD_OFFSET..].first_chunk()?;
+    u32::try_from(i64::from_ne_bytes(*osd)).ok()
+}
+
+/// One target for each OSD; nothing if one of the objects has none.
+fn by_osd(
+    layout: &CephLayout,
+    size: u64,
+    pieces: &Pieces,
+    osd_of: impl Fn(u64) -> Option<u32>,
+) -> Option<Vec<TargetId>> {
+    let mut targets = HashMap::new();
+    by_object(layout, size, |object| {
+        let osd = osd_of(object)?;
+        Some(*targets.entry(osd).or_insert_with(|| pieces.named(&format!("osd.{osd}"))))
+    })
+}
+
+/// Asks once for each object, and gives each block its object's target.
+fn by_object(
+    layout: &CephLayout,
+    size: u64,
+    mut target_of: impl FnMut(u64) -> Option<TargetId>,
+) -> Option<Vec<TargetId>> {
+    let mut known: HashMap<u64, TargetId> = HashMap::new();
+    let mut find = |object| {
+        if let Some(target) = known.get(&object) {
+            return Some(*target);
+        }
+        let target = target_of(object)?;
+        known.insert(object, target);
+        Some(target)
+    };
+    layout.objects(size).map(&mut find).collect()
+}
+
+/// The layout of an empty file, from its default and the wish.
+fn set(file: BorrowedFd<'_>, wish: &Wish<'_>) -> Result<StripeOutcome, String> {
+    let value =
+        FileRef::Open(file).attribute(LAYOUT).map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
+    let default = parse_ceph_layout(&value).map_err(|error| format!("reading {LAYOUT}: {error}"))?;
+    let text = wished(&default, wish);
+    let try_set = |text: &str| fsetxattr(file, LAYOUT, text.as_bytes(), XattrFlags::empty());
+    let Some(pool) = wish.pool else {
+        try_set(&text).map_err(|errno| format!("setting {LAYOUT}: {errno}"))?;
+        return Ok(StripeOutcome::Set);
+    };
+    match try_set(&format!("{text} pool={pool}")) {
+        Ok(()) => Ok(StripeOutcome::Set),
+        Err(errno) => match try_set(&text) {
+            Ok(()) => Ok(StripeOutcome::Refused(format!("striped, but not in the pool {pool}: {errno}"))),
+            Err(errno) => Err(format!("setting {LAYOUT}: {errno}")),
+        },
+    }
+}
+
+/// Objects keep their size as far as whole stripe units fit.
+fn wished(default: &CephLayout, wish: &Wish<'_>) -> String {
+    let unit = wish.stripe_bytes.map_or(default.stripe_unit.get(), |bytes| {
+        bytes.clamp(STRIPE_UNIT, 1 << 31).next_multiple_of(STRIPE_UNIT)
+    });
+    // Objects are on all OSDs in any case; no number of them in a round is "all".
+    let wished_count = wish.count.filter(|count| *count != STRIPE_COUNT_ALL);
+    let count = wished_count.map_or(default.stripe_count.get(), u64::from);
+    let object_bytes = default.object_bytes.get().next_multiple_of(unit);
+    format!("stripe_unit={unit} stripe_count={count} object_size={object_bytes}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Medium;
+    use crate::layout::registry::{Registry, TargetKey};
+    use std::sync::Arc;
+
+    fn pieces() -> (Arc<Registry>, Pieces) {
+        let registry = Arc::new(Registry::default());
+        let own = registry.meet(TargetKey::FileSystem(5), || "/ceph".into(), Medium::Network, 1).unwrap();
+        (registry.clone(), Pieces::new(registry, 5, &own))
+    }
+
+    fn layout(text: &str) -> CephLayout {
+        parse_ceph_layout(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_object_is_asked_for_once_and_its_units_lie_together() {
+        let (registry, pieces) = pieces();
+        let layout = layout("stripe_unit=65536 stripe_count=2 object_size=131072 pool=cdata");
+        let asked = std::cell::Cell::new(0);
+        let osd_of = |object: u64| {
+            asked.set(asked.get() + 1);
+            Some((object % 3) as u32)
+        };
+        let places = by_osd(&layout, 6 << 16, &pieces, osd_of).unwrap();
+        let labels: Vec<_> = places.iter().map(|id| registry.get(*id).unwrap().label.to_string()).collect();
+        assert_eq!(labels, ["osd.0", "osd.1", "osd.0", "osd.1", "osd.2", "osd.0"]);
+        assert_eq!(asked.get(), 4);
+        assert_eq!(by_osd(&layout, 1, &pieces, |_| None), None);
+    }
+
+    #[test]
+    fn the_kernels_answer_names_the_osd() {
+        let mut answer = [0xEE; DATALOC_BYTES];
+        answer[DATALOC_OSD_OFFSET..][..8].copy_from_slice(&7i64.to_ne_bytes());
+        assert_eq!(dataloc_osd(&answer), Some(7));
+        answer[DATALOC_OSD_OFFSET..][..8].copy_from_slice(&(-1i64).to_ne_bytes());
+        assert_eq!(dataloc_osd(&answer), None);
+    }
+
+    #[test]
+    fn a_wish_keeps_what_it_does_not_name() {
+        let default = layout("stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cdata");
+        let wish = |count, stripe_bytes| Wish { count, stripe_bytes, pool: None, is_auto: false };
+        for (wish, text) in [
+            (wish(Some(3), Some(1 << 20)), "stripe_unit=1048576 stripe_count=3 object_size=4194304"),
+            (wish(Some(3), None), "stripe_unit=4194304 stripe_count=3 object_size=4194304"),
+            (wish(None, Some(3 << 20)), "stripe_unit=3145728 stripe_count=1 object_size=6291456"),
+            (wish(Some(STRIPE_COUNT_ALL), Some(1)), "stripe_unit=65536 stripe_count=1 object_size=4194304"),
+        ] {
+            assert_eq!(wished(&default, &wish), text);
+            assert!(parse_ceph_layout(text.as_bytes()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The file systems that one end of a transfer works on, each looked at once.
+//!
+//! Owns what is known of them and the numbers of their targets. Used by any number of threads at once; a thread that
+//! meets a device first looks at it, others meanwhile may do the same in vain.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use carrack_model::TargetId;
+use rustix::fs::{CWD, Mode, fstat, fstatfs, openat};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::beegfs::BeeGfs;
+use super::ceph::CephFs;
+use super::disk::Disks;
+use super::file_ref::FileRef;
+use super::gluster::Gluster;
+use super::gpfs::Gpfs;
+use super::lustre::Lustre;
+use super::mount_table::{Mount, has_mounts_beneath, mount_of};
+use super::provider::Provider;
+use super::registry::{Pieces, Registry, TargetKey};
+use super::{FileSystem, FileSystemKind};
+use crate::beneath::PASSAGE;
+use crate::{Identity, Medium, StorageTarget};
+
+const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
+const CEPH_MAGIC: u32 = 0x00C3_6400;
+const BEEGFS_MAGIC: u32 = 0x1983_0326;
+const GPFS_MAGIC: u32 = 0x4750_4653;
+const FUSE_MAGIC: u32 = 0x6573_5546;
+
+/// What is known of the file systems that an end works on. Shared by all its threads; grows as devices are met.
+#[derive(Debug)]
+pub struct FileSystems {
+    /// The mounts that the user declared, by device number.
+    set: HashMap<u64, Member>,
+    known: RwLock<HashMap<u64, Arc<FileSystem>>>,
+    registry: Arc<Registry>,
+    sysfs: PathBuf,
+}
+
+#[derive(Debug)]
+struct Member {
+    identity: Identity,
+    path: PathBuf,
+}
+
+/// Why mounts can't be a set.
+#[derive(Debug, Error)]
+pub enum SetError {
+    /// One of them can't be opened, or is no directory.
+    #[error("{}: {error}", path.display())]
+    Unusable {
+        /// As the user named it.
+        path: PathBuf,
+        /// What `open` or `stat` said.
+        #[source]
+        error: io::Error,
+    },
+    /// Two directories of one mount are one target, not two.
+    #[error("{} and {} lie on one file system", first.display(), second.display())]
+    SameFileSystem {
+        /// As the user named it.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+}
+
+impl FileSystems {
+    /// Knows nothing but `sets`: mount directories that the user declared as one set, each mount one target.
+    ///
+    /// # Errors
+    /// [`SetError`]; a directory that is named twice counts once.
+    pub fn new(sets: &[PathBuf]) -> Result<FileSystems, SetError> {
+        FileSystems::with_sysfs(sets, Path::new("/sys"))
+    }
+
+    fn with_sysfs(sets: &[PathBuf], sysfs: &Path) -> Result<FileSystems, SetError> {
+        let mut set: HashMap<u64, Member> = HashMap::new();
+        for path in sets {
+            let identity = directory_identity(path)
+                .map_err(|errno| SetError::Unusable { path: path.clone(), error: errno.into() })?;
+            let other = set.insert(identity.dev, Member { identity, path: path.clone() });
+            if let Some(other) = other.filter(|other| other.identity != identity) {
+                return Err(SetError::SameFileSystem { first: other.path, second: path.clone() });
+            }
+        }
+        let (known, registry) = (RwLock::default(), Arc::default());
+        Ok(FileSystems { set, known, registry, sysfs: sysfs.to_path_buf() })
+    }
+
+    /// The file system of an open file or directory (`O_PATH` will do).
+    ///
+    /// # Errors
+    /// What `fstat` and `fstatfs` say.
+    pub fn of(&self, fd: BorrowedFd<'_>) -> io::Result<Arc<FileSystem>> {
+        let device = fstat(fd)?.st_dev;
+        if let Some(known) = self.known(device) {
+            return Ok(known);
+        }
+        // The kernel's magic numbers have 32 bits, sign-extended on some platforms.
+        let magic = fstatfs(fd)?.f_type as u32;
+        let found = Arc::new(self.look_at(fd, device, magic));
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(known.entry(device).or_insert(found).clone())
+    }
+
+    /// The file system with a device number (`st_dev`), if one of its files has been met.
+    pub fn known(&self, device: u64) -> Option<Arc<FileSystem>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(&device).cloned()
+    }
+
+    /// A target that some layout has named.
+    pub fn target(&self, id: TargetId) -> Option<StorageTarget> {
+        self.registry.get(id)
+    }
+
+    /// All targets that layouts have named so far.
+    pub fn targets(&self) -> Vec<StorageTarget> {
+        self.registry.all()
+    }
+
+    /// Whether other file systems are mounted beneath a directory; no for one that does not exist.
+    pub fn has_mounts_beneath(&self, path: &Path) -> bool {
+        path.canonicalize().is_ok_and(|path| has_mounts_beneath(&path))
+    }
+
+    fn look_at(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> FileSystem {
+        let mount = mount_of(fd, device);
+        let (kind, provider) = match self.set.contains_key(&device) {
+            true => (FileSystemKind::Set, None),
+            false => choose_provider(fd, magic, mount.as_ref()),
+        };
+        let own = self.own_target(device, magic, mount.as_ref());
+        let pieces = Pieces::new(self.registry.clone(), device, &own);
+        FileSystem::new(kind, mount.map(|mount| mount.point), own, provider, pieces)
+    }
+
+    /// What files without a layout of their own lie on: the disks, the memory, or the mount.
+    fn own_target(&self, device: u64, magic: u32, mount: Option<&Mount>) -> StorageTarget {
+        let medium = Medium::of_magic(magic);
+        let disks = Disks::of(&self.sysfs, device);
+        let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
+        let (key, label) = match (self.set.get(&device), disks) {
+            (Some(member), _) => (TargetKey::FileSystem(device), label_of(&member.path)),
+            (None, Some(disks)) => (TargetKey::Host(disks.key().into()), disks.label),
+            (None, None) => whole_mount(device, medium, mount),
+        };
+        let label: Arc<str> = label.into();
+        let met = self.registry.meet(key, || label.clone(), medium, disk_count);
+        // With as many targets as that, files of this one are queued with those of target 0: nobody's.
+        met.unwrap_or_else(|| StorageTarget::new(TargetId(0), label, medium, disk_count))
+    }
+}
+
+/// Memory is one target, however often it is mounted; so is what several mounts have as their source (btrfs).
+fn whole_mount(device: u64, medium: Medium, mount: Option<&Mount>) -> (TargetKey, String) {
+    let own = TargetKey::FileSystem(device);
+    match mount {
+        Some(mount) if medium == Medium::Memory => (TargetKey::Host("memory".into()), mount.kind.clone()),
+        Some(mount) if medium == Medium::Device && mount.source.is_absolute() => {
+            (TargetKey::Host(label_of(&mount.source).into()), label_of(&mount.point))
+        }
+        Some(mount) => (own, label_of(&mount.point)),
+        None => (own, format!("device {device}")),
+    }
+}
+
+fn label_of(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn directory_identity(path: &Path) -> Result<Identity, Errno> {
+    Ok(Identity::of(&fstat(openat(CWD, path, PASSAGE, Mode::empty())?)?))
+}
+
+/// By the magic number first; what runs in a process (FUSE) is known by the mount's type, and else by trying.
+fn choose_provider(
+    fd: BorrowedFd<'_>,
+    magic: u32,
+    mount: Option<&Mount>,
+) -> (FileSystemKind, Option<Box<dyn Provider>>) {
+    let (kind, provider): (_, Box<dyn Provider>) = match (magic, mount.map_or("", |mount| &mount.kind)) {
+        (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
+        (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true))),
+        (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfs)),
+        (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(Gpfs::default())),
+        (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
+            (FileSystemKind::CephFs, Box::new(CephFs::new(false)))
+        }
+        (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(Gluster)),
+        (FUSE_MAGIC, _) if Lustre::answers(&FileRef::Held(fd)) => (FileSystemKind::Lustre, Box::new(Lustre)),
+        _ => return (FileSystemKind::Plain, None),
+    };
+    (kind, Some(provider))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Stripe, StripeOutcome};
+    use rustix::fs::OFlags;
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+
+    fn none() -> FileSystems {
+        FileSystems::new(&[]).unwrap()
+    }
+
+    #[test]
+    fn memory_is_one_target() {
+        let Ok(shm) = File::open("/dev/shm") else {
+            println!("skipped: no /dev/shm");
+            return;
+        };
+        let systems = none();
+        let found = systems.of(shm.as_fd()).unwrap();
+        assert_eq!((found.kind(), found.has_layouts()), (FileSystemKind::Plain, false));
+        let own = found.own_target();
+        assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", Medium::Memory, 256 << 10));
+        assert_eq!(systems.target(own.id).as_ref(), Some(own));
+        assert_eq!(systems.targets().len(), 1);
+    }
+
+    #[test]
+    fn a_file_and_its_directory_are_on_one_file_system() {
+        let systems = none();
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let file = tempfile::tempfile_in(dir.path()).unwrap();
+        let held = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
+        let device = fstat(&file).unwrap().st_dev;
+        assert!(systems.known(device).is_none());
+        let found = systems.of(held.as_fd()).unwrap();
+        assert!(Arc::ptr_eq(&found, &systems.of(file.as_fd()).unwrap()));
+        assert!(Arc::ptr_eq(&found, &systems.known(device).unwrap()));
+        let layout = found.layout_of(file.as_fd(), 5);
+        assert_eq!(layout.layout.targets(), [found.own_target().id]);
+        assert!(layout.problem.is_none() && layout.geometry.is_none() && !layout.is_released);
+        assert!(found.own_target().object_bytes.is_power_of_two());
+        println!("{found:?}");
+    }
+
+    #[test]
+    fn this_machines_disk_has_a_name() {
+        let root = File::open("/").unwrap();
+        let device = fstat(&root).unwrap().st_dev;
+        if Disks::of(Path::new("/sys"), device).is_none() {
+            println!("skipped: / is not on a disk that sysfs knows");
+            return;
+        }
+        let systems = none();
+        let own = systems.of(root.as_fd()).unwrap().own_target().clone();
+        assert!(!own.label.contains('/') && own.medium == Medium::Device, "{own:?}");
+    }
+
+    #[test]
+    fn a_declared_mount_is_one_target() {
+        let shm = PathBuf::from("/dev/shm");
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let sets = [dir.path().to_path_buf(), shm.clone(), shm.clone()];
+        let (Ok(systems), Ok(held)) = (FileSystems::new(&sets), File::open(&shm)) else {
+            println!("skipped: no /dev/shm");
+            return;
+        };
+        let found = systems.of(held.as_fd()).unwrap();
+        assert_eq!((found.kind(), &*found.own_target().label), (FileSystemKind::Set, "/dev/shm"));
+    }
+
+    #[test]
+    fn what_can_not_be_a_set_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), b"x").unwrap();
+        fs::create_dir(at("a")).unwrap();
+        fs::create_dir(at("b")).unwrap();
+        for path in [at("none"), at("file")] {
+            let error = FileSystems::new(std::slice::from_ref(&path)).unwrap_err();
+            assert!(matches!(&error, SetError::Unusable { path: named, .. } if *named == path));
+            assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
+        }
+        let error = FileSystems::new(&[at("a"), at("b")]).unwrap_err();
+        assert!(matches!(error, SetError::SameFileSystem { .. }), "{error}");
+        assert!(FileSystems::new(&[at("a"), at("a")]).is_ok());
+    }
+
+    #[test]
+    fn files_are_created_once_and_stripes_refused_where_there_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let handle = File::open(dir.path()).unwrap();
+        let systems = none();
+        let found = systems.of(handle.as_fd()).unwrap();
+        let create = |name: &[u8], stripe: &Stripe| {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            found.create(handle.as_fd(), name, flags, Mode::RUSR | Mode::WUSR, stripe)
+        };
+        let fixed = Stripe::Fixed { count: 4, stripe_bytes: None, pool: None };
+        assert_eq!(create(b"a", &Stripe::Default).unwrap().1, StripeOutcome::Default);
+        assert_eq!(create(b"b", &Stripe::Auto { file_bytes: 5 << 30 }).unwrap().1, StripeOutcome::Default);
+        assert!(matches!(create(b"c", &fixed).unwrap().1, StripeOutcome::Refused(_)));
+        assert_eq!(create(b"a", &Stripe::Default).unwrap_err(), Errno::EXIST);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+}

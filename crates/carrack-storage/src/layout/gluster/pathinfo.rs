@@ -1,0 +1,162 @@
+//! The text of `glusterfs.pathinfo`, taken apart.
+//!
+//! Pure: bytes in, value out. The text holds names of files, which are anybody's: only what stands before the first of
+//! them is believed.
+
+use thiserror::Error;
+
+/// Items before the first brick: the layers of a volume, of which there are at most three.
+const ITEMS_MAX: usize = 16;
+
+/// Longest name of a volume, set, host or brick that is a label.
+const NAME_BYTES_MAX: usize = 1_024;
+
+/// Where GlusterFS keeps a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrickPlace {
+    /// The set of bricks among which every read is spread (`EC`, dispersed volumes), by its name in the volume.
+    pub dispersed: Option<String>,
+    /// The host of the (first) brick.
+    pub host: String,
+    /// The brick's directory there.
+    pub brick: String,
+    /// Whether other bricks hold copies.
+    pub is_replicated: bool,
+}
+
+/// Why a text names no brick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PathInfoError {
+    /// No `<POSIX(…):host:path>` among its first items.
+    #[error("no brick is named")]
+    NoBrick,
+    /// An item that does not end, or a brick without a host.
+    #[error("the text is broken")]
+    Broken,
+    /// A name longer than any that GlusterFS allows.
+    #[error("a name is too long")]
+    TooLong,
+}
+
+impl BrickPlace {
+    /// What all files in this place have in common, for people: "host:/brick", or a dispersed set's name.
+    pub fn label(&self) -> String {
+        self.dispersed.clone().unwrap_or_else(|| format!("{}:{}", self.host, self.brick))
+    }
+}
+
+/// Takes a value of `trusted.glusterfs.pathinfo` or `glusterfs.pathinfo` apart.
+///
+/// # Errors
+/// [`PathInfoError`]; what follows the first brick is ignored.
+pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, PathInfoError> {
+    let mut rest = value;
+    let (mut dispersed, mut is_replicated) = (None, false);
+    for _ in 0..ITEMS_MAX {
+        rest = after_byte(rest, b'<').ok_or(PathInfoError::NoBrick)?;
+        if let Some(brick) = rest.strip_prefix(b"POSIX(") {
+            let (host, brick) = brick_of(brick)?;
+            return Ok(BrickPlace { dispersed, host, brick, is_replicated });
+        }
+        let end = rest.iter().position(|&byte| byte == b'>').ok_or(PathInfoError::Broken)?;
+        let (item, after) = rest.split_at(end);
+        match item.strip_prefix(b"EC:") {
+            Some(set) => dispersed = Some(name(set)?),
+            None => is_replicated |= item.starts_with(b"REPLICATE:"),
+        }
+        rest = after;
+    }
+    Err(PathInfoError::NoBrick)
+}
+
+/// `/brick):host:/brick/path>`
+fn brick_of(item: &[u8]) -> Result<(String, String), PathInfoError> {
+    let end = item.windows(2).position(|pair| pair == b"):").ok_or(PathInfoError::Broken)?;
+    let (brick, rest) = (&item[..end], &item[end + 2..]);
+    // A host may be an IPv6 address: it ends where the brick's path begins again.
+    let is_path = |at: &usize| rest[*at] == b':' && rest[at + 1..].starts_with(brick);
+    let end = (0..rest.len().min(NAME_BYTES_MAX)).find(is_path).ok_or(PathInfoError::Broken)?;
+    Ok((name(&rest[..end])?, name(brick)?))
+}
+
+fn name(bytes: &[u8]) -> Result<String, PathInfoError> {
+    match bytes.len() {
+        0 => Err(PathInfoError::Broken),
+        1..=NAME_BYTES_MAX => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        _ => Err(PathInfoError::TooLong),
+    }
+}
+
+fn after_byte(bytes: &[u8], wanted: u8) -> Option<&[u8]> {
+    bytes.iter().position(|&byte| byte == wanted).map(|at| &bytes[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn label(text: &str) -> Result<String, PathInfoError> {
+        parse_pathinfo(text.as_bytes()).map(|place| place.label())
+    }
+
+    #[test]
+    fn the_first_brick_is_the_place() {
+        for (text, expected) in [
+            ("(<DISTRIBUTE:v1-dht> <POSIX(/b4):vm:/b4/f>)", "vm:/b4"),
+            ("<POSIX(/b1):h1.example:/b1/d/f>", "h1.example:/b1"),
+            (
+                "(<DISTRIBUTE:v1-dht> (<REPLICATE:v1-replicate-1> <POSIX(/b1):h1:/b1/f> <POSIX(/b2):h2:/b2/f>))",
+                "h1:/b1",
+            ),
+            (
+                "(<DISTRIBUTE:v-dht> (<EC:v-disperse-0> <POSIX(/b1):h:/b1/f> <POSIX(/b2):h:/b2/f>))",
+                "v-disperse-0",
+            ),
+            ("(<DISTRIBUTE:v1-dht> <POSIX(/b4):fd00::7:/b4/f>)", "fd00::7:/b4"),
+            ("(<DISTRIBUTE:v1-dht> <POSIX(/b (1)):h:/b (1)/f>)", "h:/b (1)"),
+            // A directory: all bricks, and which hashes each of them has.
+            (
+                "((<DISTRIBUTE:v1-dht> <POSIX(/b1):h:/b1/> <POSIX(/b2):h:/b2/>) \
+                 (v1-dht-layout (v1-client-0 0 2147483646) (v1-client-1 2147483647 4294967295)))",
+                "h:/b1",
+            ),
+            // A file whose name lies.
+            ("(<DISTRIBUTE:v1-dht> <POSIX(/b4):h:/b4/x> <POSIX(/evil):e:/evil/>)", "h:/b4"),
+        ] {
+            assert_eq!(label(text).as_deref(), Ok(expected), "{text}");
+        }
+        assert!(parse_pathinfo(b"(<REPLICATE:r> <POSIX(/b):h:/b/f>)").unwrap().is_replicated);
+    }
+
+    #[test]
+    fn a_text_without_a_brick_is_refused() {
+        for text in ["", "()", "(<DISTRIBUTE:v1-dht>)", "(<DISTRIBUTE:v1-dht> )"] {
+            assert_eq!(label(text), Err(PathInfoError::NoBrick), "{text}");
+        }
+        for text in ["<DISTRIBUTE", "<POSIX(/b", "<POSIX(/b):h", "<POSIX(/b):h:/c/f>", "<POSIX(/b)::/b/f>"] {
+            assert_eq!(label(text), Err(PathInfoError::Broken), "{text}");
+        }
+        assert_eq!(label(&"<A:b>".repeat(20)), Err(PathInfoError::NoBrick));
+        let long = format!("<EC:{}> <POSIX(/b):h:/b/f>", "x".repeat(2_000));
+        assert_eq!(label(&long), Err(PathInfoError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_a_place_or_refused(pieces in proptest::collection::vec(
+            proptest::sample::select(vec!["(", "<", ">", ")", ":", "POSIX(", "EC:", "/b", "h", " ", "REPLICATE:", "é"]),
+            0..40,
+        )) {
+            if let Ok(place) = parse_pathinfo(pieces.concat().as_bytes()) {
+                prop_assert!(!place.label().is_empty());
+            }
+        }
+
+        #[test]
+        fn a_brick_is_read_whatever_the_file_is_called(name in ".{0,60}") {
+            let text = format!("(<DISTRIBUTE:v-dht> <POSIX(/data/b1):host:/data/b1/{name}>)");
+            prop_assert_eq!(label(&text), Ok("host:/data/b1".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the kernel says of mounts: type, source and mount point.
+//!
+//! Owns the reading of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`). Its text is the kernel's, but names in it are
+//! anybody's.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    id: u64,
+    device: (u32, u32),
+    /// Where it is mounted, as this process sees it.
+    pub(super) point: PathBuf,
+    /// The type of the file system: "ext4", "fuse.glusterfs".
+    pub(super) kind: String,
+    /// What is mounted: "/dev/sda1", "host:/volume".
+    pub(super) source: PathBuf,
+}
+
+/// The mount that a file or directory with device number `device` lies on; nothing without `/proc`.
+pub(super) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> Option<Mount> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    find(&table, mount_id(fd), (major(device), minor(device)))
+}
+
+/// Whether anything is mounted on a directory beneath `path`, which is absolute and has no links in it.
+pub(super) fn has_mounts_beneath(path: &Path) -> bool {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    is_mounted_beneath(&table, path)
+}
+
+fn is_mounted_beneath(table: &[u8], path: &Path) -> bool {
+    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
+    mounts.map(|mount| mount.point).any(|point| point != path && point.starts_with(path))
+}
+
+/// Linux 5.8 and newer: a device may be mounted several times, and btrfs has more devices than mounts.
+fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
+    let found = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+/// The mount with the id, else the last with the device, which covers the others.
+fn find(table: &[u8], id: Option<u64>, device: (u32, u32)) -> Option<Mount> {
+    let mounts = || table.split(|&byte| byte == b'\n').filter_map(parse);
+    let by_id = id.and_then(|id| mounts().find(|mount| mount.id == id));
+    by_id.or_else(|| mounts().rfind(|mount| mount.device == device))
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw`
+fn parse(line: &[u8]) -> Option<Mount> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let id = number(words.next()?)?;
+    let mut device = words.nth(1)?.split(|&byte| byte == b':');
+    let device = (number(device.next()?)?, number(device.next()?)?);
+    let point = path(words.nth(1)?);
+    let mut words = words.skip_while(|word| *word != b"-").skip(1);
+    let kind = String::from_utf8_lossy(words.next()?).into_owned();
+    Some(Mount { id, device, point, kind, source: path(words.next()?) })
+}
+
+fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Space, tab, newline and backslash are written as three octal digits.
+fn path(word: &[u8]) -> PathBuf {
+    let (mut name, mut rest) = (Vec::with_capacity(word.len()), word);
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match after {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if byte == b'\\' => {
+                name.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
+                rest = after;
+            }
+            _ => name.push(byte),
+        }
+    }
+    OsString::from_vec(name).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    const TABLE: &[u8] = b"22 27 0:21 / /proc rw,relatime - proc proc rw\n\
+        27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n\
+        42 27 254:0 /run /run/ne\\040tns rw shared:1 master:2 - ext4 /dev/vda rw\n\
+        77 27 0:50 / /mnt/v1 rw,relatime shared:9 - fuse.glusterfs 127.0.0.1:/v1 rw,user_id=0\n\
+        broken line\n";
+
+    #[test]
+    fn a_mount_is_found_by_its_id_or_its_device() {
+        let gluster = find(TABLE, None, (0, 50)).unwrap();
+        assert_eq!((&*gluster.kind, gluster.source.to_str()), ("fuse.glusterfs", Some("127.0.0.1:/v1")));
+        assert_eq!(gluster.point.to_str(), Some("/mnt/v1"));
+        assert_eq!(find(TABLE, Some(27), (0, 50)).unwrap().point.to_str(), Some("/"));
+        assert_eq!(find(TABLE, Some(99), (254, 0)).unwrap().point.to_str(), Some("/run/ne tns"));
+        assert_eq!(find(TABLE, None, (9, 9)), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_root() {
+        let root = File::open("/").unwrap();
+        let device = rustix::fs::fstat(&root).unwrap().st_dev;
+        let Some(mount) = mount_of(root.as_fd(), device) else {
+            println!("skipped: no /proc");
+            return;
+        };
+        assert_eq!(mount.point.to_str(), Some("/"));
+    }
+
+    #[test]
+    fn mounts_beneath_a_directory_are_seen() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /set/d0 rw - xfs /dev/b rw\n";
+        let is_beneath = |path: &str| is_mounted_beneath(table, Path::new(path));
+        assert!(is_beneath("/") && is_beneath("/set"));
+        assert!(!is_beneath("/set/d0") && !is_beneath("/se") && !is_beneath("/other"));
+    }
+}

@@ -1,0 +1,21 @@
+//! The place of a GlusterFS file. Input: a value of `glusterfs.pathinfo`.
+#![no_main]
+
+use carrack_storage::layout::formats::parse_pathinfo;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(place) = parse_pathinfo(data) else { return };
+    assert!(!place.host.is_empty() && !place.brick.is_empty() && !place.label().is_empty());
+    // Whatever a file is called, it can't say where it lies.
+    let with_lie = [data, b"<POSIX(/evil):evil:/evil/f> <EC:evil>"].concat();
+    assert_eq!(parse_pathinfo(&with_lie), Ok(place.clone()));
+    let set = place.dispersed.as_ref().map(|set| format!("<EC:{set}> ")).unwrap_or_default();
+    let copies = if place.is_replicated { "<REPLICATE:r> " } else { "" };
+    let (host, brick) = (&place.host, &place.brick);
+    let again = format!("{copies}{set}<POSIX({brick}):{host}:{brick}/f>");
+    // Replaced characters are another name than the bytes were, but one that is read the same.
+    if !again.contains('\u{FFFD}') {
+        assert_eq!(parse_pathinfo(again.as_bytes()), Ok(place));
+    }
+});
