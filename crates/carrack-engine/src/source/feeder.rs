@@ -42,7 +42,9 @@ impl<'a> Feeder<'a> {
         self.bundlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For a target that the scan has come across.
     fn new_bundler(&self, file_system: &FileSystem) -> Bundler {
+        self.source.learn(&[file_system.own_target().id]);
         let slot_bytes = self.source.spec.slot_bytes;
         Bundler::new(BundleLimits {
             object_bytes: file_system.own_target().object_bytes.min(slot_bytes).into(),
@@ -77,12 +79,11 @@ impl<'a> Feeder<'a> {
         let Some(file_system) = self.source.file_system(device, &section.directory) else {
             return self.unreadable(&section);
         };
-        let target = file_system.own_target().id;
-        self.source.learn(&[target]);
         let mut work = Vec::new();
-        let mut bundlers = self.bundlers();
-        bundlers.entry(target).or_insert_with(|| self.new_bundler(&file_system)).add(section, &mut work);
-        drop(bundlers);
+        self.bundlers()
+            .entry(file_system.own_target().id)
+            .or_insert_with(|| self.new_bundler(&file_system))
+            .add(section, &mut work);
         work.into_iter().try_for_each(|work| self.queue(&file_system, work))
     }
 
