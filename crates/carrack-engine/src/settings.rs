@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carrack_model::limits::{IO_THREADS_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
-use carrack_storage::FileSystems;
+use carrack_storage::{FileSystem, FileSystems};
 use carrack_wire::message::{self, MessageError};
 
 use crate::error::SessionError;
@@ -99,7 +99,7 @@ impl Settings {
     /// I/O threads, where the storage would like `preferred`.
     pub(crate) fn io_thread_count(&self, preferred: u32) -> usize {
         match self.io_threads {
-            0 => (preferred as usize).clamp(2, 16),
+            0 => (preferred as usize).clamp(2, 64),
             count => count.min(IO_THREADS_MAX),
         }
     }
@@ -198,6 +198,21 @@ impl Settings {
             target_sets: message.target_sets.iter().map(|path| OsStr::from_bytes(path).into()).collect(),
             recall: message.recall,
         })
+    }
+}
+
+/// I/O threads for storage that places files on targets of its own: more of them bring more up to the number of targets, as
+/// the paper found, and that is not known before files are met.
+const DEPTH_OF_LAYOUTS: u32 = 32;
+
+/// The I/O threads that a directory's storage can use, with so many disks or servers mounted beneath it: a thread for each,
+/// and those that one of them alone would like.
+pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
+    let own = file_system.own_target().depth;
+    let own = if file_system.has_layouts() { own.max(DEPTH_OF_LAYOUTS) } else { own };
+    match u32::try_from(mounts).unwrap_or(u32::MAX) {
+        0 => own,
+        mounts => own.max(mounts.max(8)),
     }
 }
 

@@ -12,10 +12,7 @@ use carrack_storage::{
 use carrack_wire::message::Stripes;
 
 use crate::error::SessionError;
-use crate::settings::Settings;
-
-/// I/O threads for storage whose inside is known.
-const DEPTH_OF_LAYOUTS: u32 = 16;
+use crate::settings::{Settings, depth_of};
 
 /// What is known of the storage beneath a destination.
 pub(crate) struct SinkStorage {
@@ -23,6 +20,8 @@ pub(crate) struct SinkStorage {
     own: Arc<FileSystem>,
     io: SinkIo,
     has_targets: bool,
+    /// Disks and servers mounted beneath the destination.
+    mounts: usize,
     /// Whether the user knows how files are written.
     io_told: AtomicBool,
     /// Whether the user knows that files can't be striped as wished.
@@ -39,10 +38,18 @@ impl SinkStorage {
         let file_systems = settings.file_systems()?;
         let looking = SessionError::local("looking at the destination's storage");
         let own = file_systems.of(fd).map_err(looking)?;
-        let has_targets =
-            own.has_layouts() || file_systems.has_mounts_beneath(path) || settings.scheduling.holds_back();
+        let mounts = file_systems.mounts_beneath(path);
+        let has_targets = own.has_layouts() || mounts > 0 || settings.scheduling.holds_back();
         let (io_told, refusal_told) = Default::default();
-        Ok(SinkStorage { file_systems, own, io: settings.sink_io, has_targets, io_told, refusal_told })
+        Ok(SinkStorage {
+            file_systems,
+            own,
+            io: settings.sink_io,
+            has_targets,
+            mounts,
+            io_told,
+            refusal_told,
+        })
     }
 
     /// Whether objects wait in the queues of several targets, rather than being written by whoever receives them.
@@ -66,8 +73,7 @@ impl SinkStorage {
 
     /// The most I/O threads that it can use.
     pub(crate) fn depth(&self) -> u32 {
-        let target = self.own.own_target();
-        if self.has_targets && target.medium != Medium::Memory { DEPTH_OF_LAYOUTS } else { target.depth }
+        depth_of(&self.own, self.mounts)
     }
 
     /// What a file on `file_system` shall be like.

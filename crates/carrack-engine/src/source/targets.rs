@@ -9,9 +9,7 @@ use carrack_plan::Layout;
 use carrack_storage::{FileSystem, Medium, ScanRoot};
 
 use super::Source;
-
-/// I/O threads for storage whose inside is known: as the paper found, more of them bring more up to the number of targets.
-const DEPTH_OF_LAYOUTS: u32 = 16;
+use crate::settings::depth_of;
 
 impl Source<'_> {
     /// The file system of a directory that the scan has found.
@@ -61,10 +59,9 @@ impl RootStorage {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for root in roots {
             let file_system = file_systems.of(root.root.as_ref().as_fd())?;
-            let target = file_system.own_target();
-            let depth = if file_system.has_layouts() { DEPTH_OF_LAYOUTS } else { target.depth };
-            storage.depth = storage.depth.max(depth);
-            storage.is_memory &= target.medium == Medium::Memory;
+            let mounts = file_systems.mounts_beneath(root.root.path());
+            storage.depth = storage.depth.max(depth_of(&file_system, mounts));
+            storage.is_memory &= file_system.own_target().medium == Medium::Memory && mounts == 0;
         }
         Ok(storage)
     }

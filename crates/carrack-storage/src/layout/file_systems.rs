@@ -21,7 +21,7 @@ use super::file_ref::FileRef;
 use super::gluster::Gluster;
 use super::gpfs::Gpfs;
 use super::lustre::Lustre;
-use super::mount_table::{Mount, has_mounts_beneath, mount_of};
+use super::mount_table::{Mount, mount_of, mounts_beneath};
 use super::provider::Provider;
 use super::registry::{Pieces, Registry, TargetKey};
 use super::{FileSystem, FileSystemKind};
@@ -126,9 +126,9 @@ impl FileSystems {
         self.registry.all()
     }
 
-    /// Whether other file systems are mounted beneath a directory; no for one that does not exist.
-    pub fn has_mounts_beneath(&self, path: &Path) -> bool {
-        path.canonicalize().is_ok_and(|path| has_mounts_beneath(&path))
+    /// How many disks and servers are mounted beneath a directory; none if it does not exist.
+    pub fn mounts_beneath(&self, path: &Path) -> usize {
+        path.canonicalize().map_or(0, |path| mounts_beneath(&path))
     }
 
     fn look_at(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> FileSystem {

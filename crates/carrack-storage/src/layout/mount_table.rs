@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
@@ -30,15 +30,18 @@ pub(super) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> Option<Mount> {
     find(&table, mount_id(fd), (major(device), minor(device)))
 }
 
-/// Whether anything is mounted on a directory beneath `path`, which is absolute and has no links in it.
-pub(super) fn has_mounts_beneath(path: &Path) -> bool {
+/// How many disks and servers are mounted on directories beneath `path`, which is absolute and has no links in it.
+pub(super) fn mounts_beneath(path: &Path) -> usize {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    is_mounted_beneath(&table, path)
+    count_beneath(&table, path)
 }
 
-fn is_mounted_beneath(table: &[u8], path: &Path) -> bool {
+/// What has no source with a slash or a colon in it ("tmpfs", "proc") is a file system of the kernel's own.
+fn count_beneath(table: &[u8], path: &Path) -> usize {
     let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
-    mounts.map(|mount| mount.point).any(|point| point != path && point.starts_with(path))
+    let is_storage =
+        |mount: &Mount| mount.source.as_os_str().as_bytes().iter().any(|byte| b"/:".contains(byte));
+    mounts.filter(|mount| mount.point != path && mount.point.starts_with(path)).filter(is_storage).count()
 }
 
 /// Linux 5.8 and newer: a device may be mounted several times, and btrfs has more devices than mounts.
@@ -120,10 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn mounts_beneath_a_directory_are_seen() {
-        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /set/d0 rw - xfs /dev/b rw\n";
-        let is_beneath = |path: &str| is_mounted_beneath(table, Path::new(path));
-        assert!(is_beneath("/") && is_beneath("/set"));
-        assert!(!is_beneath("/set/d0") && !is_beneath("/se") && !is_beneath("/other"));
+    fn mounts_beneath_a_directory_are_counted() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /set/d0 rw - xfs /dev/b rw\n\
+                      3 1 0:9 / /set/n rw - nfs4 host:/export rw\n4 1 0:5 / /set/run rw - tmpfs tmpfs rw\n";
+        let beneath = |path: &str| count_beneath(table, Path::new(path));
+        assert_eq!((beneath("/"), beneath("/set")), (2, 2));
+        assert_eq!((beneath("/set/d0"), beneath("/se"), beneath("/other")), (0, 0, 0));
     }
 }
