@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_storage::layout::{Pattern, STRIPE_COUNT_ALL};
-use carrack_storage::{FileLayout, FileSystem, FileSystemKind, FileSystems, Stripe, StripeOutcome};
+use carrack_storage::{
+    ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Stripe, StripeOutcome,
+};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 const MIB: u64 = 1 << 20;
@@ -97,6 +99,24 @@ fn lustre() {
     fill(&mut file, 1);
     assert_eq!(site.layout("like").geometry, Some(geometry));
 
+    let part = |start, end, stripe_count| ComponentGeometry {
+        start,
+        end,
+        stripe_bytes: MIB,
+        stripe_count,
+        pool: None,
+        pattern: Pattern::Striped,
+    };
+    let components = vec![part(0, 2 * MIB, 1), part(2 * MIB, u64::MAX, 3)];
+    let progressive = Geometry { components, mirrors: 1 };
+    let (mut file, outcome) = site.create("progressive", &Stripe::Like(progressive.clone()));
+    assert_eq!(outcome, StripeOutcome::Set);
+    fill(&mut file, 6);
+    let layout = site.layout("progressive");
+    assert_eq!((layout.problem.as_deref(), layout.geometry.as_ref()), (None, Some(&progressive)));
+    let labels = site.labels(&layout, 6);
+    assert!(labels[0] == labels[1] && labels[2] != labels[3] && labels[2] == labels[5], "{labels:?}");
+
     let (mut file, outcome) = site.create("all", &fixed(STRIPE_COUNT_ALL, MIB, None));
     assert_eq!(outcome, StripeOutcome::Set);
     fill(&mut file, 1);
@@ -120,7 +140,7 @@ fn gluster() {
     fill(&mut file, 1);
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..20 {
-        let name = format!("f <POSIX({number}):evil:/>");
+        let name = format!("f <POSIX({number}):evil:>");
         let (mut file, outcome) = site.create(&name, &Stripe::Auto { file_bytes: 5 << 30 });
         assert_eq!(outcome, StripeOutcome::Default);
         fill(&mut file, 1);

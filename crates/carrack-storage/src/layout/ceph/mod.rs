@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn a_wish_keeps_what_it_does_not_name() {
         let default = layout("stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cdata");
-        let wish = |count, stripe_bytes| Wish { count, stripe_bytes, pool: None, is_auto: false };
+        let wish =
+            |count, stripe_bytes| Wish { count, stripe_bytes, pool: None, components: &[], is_auto: false };
         for (wish, text) in [
             (wish(Some(3), Some(1 << 20)), "stripe_unit=1048576 stripe_count=3 object_size=4194304"),
             (wish(Some(3), None), "stripe_unit=4194304 stripe_count=3 object_size=4194304"),
