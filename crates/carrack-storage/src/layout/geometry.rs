@@ -5,7 +5,7 @@
 pub struct Geometry {
     /// Ranges of the file, each with a striping of its own, in the order of their starts.
     pub components: Vec<ComponentGeometry>,
-    /// Copies of the file that the storage keeps: at least 1 where it is known.
+    /// Copies of the file that the storage keeps; 0 if that is not known.
     pub mirrors: u32,
 }
 
