@@ -69,7 +69,7 @@ impl Site {
     }
 }
 
-fn fill(file: &mut File, mib: u64) {
+fn fill(mut file: File, mib: u64) {
     (0..mib).for_each(|_| file.write_all(&[7; MIB as usize]).unwrap());
 }
 
@@ -81,9 +81,9 @@ fn fixed(count: u32, stripe_bytes: u64, pool: Option<&str>) -> Stripe {
 fn lustre() {
     let Some(site) = Site::on("CARRACK_LIVE_LUSTRE") else { return };
     assert_eq!((site.system.kind(), site.system.has_layouts()), (FileSystemKind::Lustre, true));
-    let (mut file, outcome) = site.create("three", &fixed(3, MIB, None));
+    let (file, outcome) = site.create("three", &fixed(3, MIB, None));
     assert_eq!(outcome, StripeOutcome::Set);
-    fill(&mut file, 6);
+    fill(file, 6);
     let layout = site.layout("three");
     assert_eq!(
         (layout.problem.as_deref(), layout.is_released, layout.layout.targets().len()),
@@ -94,9 +94,9 @@ fn lustre() {
     let geometry = layout.geometry.unwrap();
     assert_eq!((geometry.components[0].stripe_count, geometry.components[0].stripe_bytes), (3, MIB));
 
-    let (mut file, outcome) = site.create("like", &Stripe::Like(geometry.clone()));
+    let (file, outcome) = site.create("like", &Stripe::Like(geometry.clone()));
     assert_eq!(outcome, StripeOutcome::Set);
-    fill(&mut file, 1);
+    fill(file, 1);
     assert_eq!(site.layout("like").geometry, Some(geometry));
 
     let part = |start, end, stripe_count| ComponentGeometry {
@@ -109,25 +109,25 @@ fn lustre() {
     };
     let components = vec![part(0, 2 * MIB, 1), part(2 * MIB, u64::MAX, 3)];
     let progressive = Geometry { components, mirrors: 1 };
-    let (mut file, outcome) = site.create("progressive", &Stripe::Like(progressive.clone()));
+    let (file, outcome) = site.create("progressive", &Stripe::Like(progressive.clone()));
     assert_eq!(outcome, StripeOutcome::Set);
-    fill(&mut file, 6);
+    fill(file, 6);
     let layout = site.layout("progressive");
     assert_eq!((layout.problem.as_deref(), layout.geometry.as_ref()), (None, Some(&progressive)));
     let labels = site.labels(&layout, 6);
     assert!(labels[0] == labels[1] && labels[2] != labels[3] && labels[2] == labels[5], "{labels:?}");
 
-    let (mut file, outcome) = site.create("all", &fixed(STRIPE_COUNT_ALL, MIB, None));
+    let (file, outcome) = site.create("all", &fixed(STRIPE_COUNT_ALL, MIB, None));
     assert_eq!(outcome, StripeOutcome::Set);
-    fill(&mut file, 1);
+    fill(file, 1);
     assert!(site.layout("all").layout.targets().len() >= 3);
 
-    let (mut file, outcome) = site.create("pool", &fixed(2, MIB, Some("no-such-pool")));
+    let (file, outcome) = site.create("pool", &fixed(2, MIB, Some("no-such-pool")));
     assert!(matches!(&outcome, StripeOutcome::Refused(why) if why.contains("no-such-pool")), "{outcome:?}");
-    fill(&mut file, 1);
-    let (mut file, outcome) = site.create("default", &Stripe::Default);
+    fill(file, 1);
+    let (file, outcome) = site.create("default", &Stripe::Default);
     assert_eq!(outcome, StripeOutcome::Default);
-    fill(&mut file, 1);
+    fill(file, 1);
     assert_eq!(site.layout("default").problem, None);
 }
 
@@ -135,15 +135,15 @@ fn lustre() {
 fn gluster() {
     let Some(site) = Site::on("CARRACK_LIVE_GLUSTER") else { return };
     assert_eq!((site.system.kind(), site.system.has_layouts()), (FileSystemKind::Gluster, true));
-    let (mut file, outcome) = site.create("refused", &fixed(3, MIB, None));
+    let (file, outcome) = site.create("refused", &fixed(3, MIB, None));
     assert!(matches!(outcome, StripeOutcome::Refused(_)));
-    fill(&mut file, 1);
+    fill(file, 1);
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..20 {
         let name = format!("f <POSIX({number}):evil:>");
-        let (mut file, outcome) = site.create(&name, &Stripe::Auto { file_bytes: 5 << 30 });
+        let (file, outcome) = site.create(&name, &Stripe::Auto { file_bytes: 5 << 30 });
         assert_eq!(outcome, StripeOutcome::Default);
-        fill(&mut file, 1);
+        fill(file, 1);
         let layout = site.layout(&name);
         assert_eq!((layout.problem.as_deref(), layout.layout.targets().len()), (None, 1));
         assert_eq!(layout.geometry.as_ref().unwrap().components[0].pattern, Pattern::Whole);
@@ -157,9 +157,9 @@ fn gluster() {
 fn ceph() {
     let Some(site) = Site::on("CARRACK_LIVE_CEPH") else { return };
     assert_eq!((site.system.kind(), site.system.has_layouts()), (FileSystemKind::CephFs, true));
-    let (mut file, outcome) = site.create("three", &fixed(3, MIB, None));
+    let (file, outcome) = site.create("three", &fixed(3, MIB, None));
     assert_eq!(outcome, StripeOutcome::Set);
-    fill(&mut file, 24);
+    fill(file, 24);
     let layout = site.layout("three");
     assert_eq!(layout.problem, None);
     let labels = site.labels(&layout, 24);
