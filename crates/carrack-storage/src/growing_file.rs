@@ -4,7 +4,7 @@
 //! the caller. What stood under the final name stays there until the commit.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::Metadata;
@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, set_mode, set_mtime};
-use crate::{ScratchNames, SinkError};
+use crate::{FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
 
 /// Nobody else reads it before it is complete.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -46,11 +46,30 @@ impl GrowingFile {
         size: u64,
         scratch: &ScratchNames,
     ) -> Result<GrowingFile, SinkError> {
-        refuse_directory(&directory, name)?;
-        let (file, temporary) = scratch
-            .create(name, |free| openat(&directory, free, create_flags(), WORKING_MODE))
-            .map_err(|errno| SinkError::naming("creating", errno))?;
-        Ok(GrowingFile {
+        let open = |free: &[u8]| openat(&directory, free, create_flags(), WORKING_MODE);
+        let (file, temporary) = create_beside(&directory, name, scratch, open)?;
+        Ok(GrowingFile::new(directory, file, name, temporary, size))
+    }
+
+    /// As [`GrowingFile::create`], laid out as `stripe` says, on the file system of `directory`.
+    ///
+    /// # Errors
+    /// As [`GrowingFile::create`]; a layout that can't be had is none, see [`StripeOutcome`].
+    pub fn create_striped(
+        directory: OwnedFd,
+        name: &[u8],
+        size: u64,
+        scratch: &ScratchNames,
+        system: &FileSystem,
+        stripe: &Stripe,
+    ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+        let open = |free: &[u8]| system.create(directory.as_fd(), free, create_flags(), WORKING_MODE, stripe);
+        let ((file, outcome), temporary) = create_beside(&directory, name, scratch, open)?;
+        Ok((GrowingFile::new(directory, file, name, temporary, size), outcome))
+    }
+
+    fn new(directory: OwnedFd, file: OwnedFd, name: &[u8], temporary: ScratchName, size: u64) -> GrowingFile {
+        GrowingFile {
             directory,
             file,
             name: name.into(),
@@ -58,7 +77,12 @@ impl GrowingFile {
             size,
             is_committed: AtomicBool::new(false),
             leaves_cache: AtomicBool::new(true),
-        })
+        }
+    }
+
+    /// Open for writing; nobody uses its position.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Writes all of `buffer` at `offset`, past the page cache as far as the system allows: what a mover writes is
@@ -120,6 +144,17 @@ impl Drop for GrowingFile {
     }
 }
 
+/// Creates a file under a temporary name in the directory where it is to have `name`.
+fn create_beside<T>(
+    directory: &OwnedFd,
+    name: &[u8],
+    scratch: &ScratchNames,
+    create: impl Fn(&[u8]) -> Result<T, Errno>,
+) -> Result<(T, ScratchName), SinkError> {
+    refuse_directory(directory, name)?;
+    scratch.create(name, create).map_err(|errno| SinkError::naming("creating", errno))
+}
+
 fn refuse_directory(directory: &OwnedFd, name: &[u8]) -> Result<(), SinkError> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -162,6 +197,23 @@ mod tests {
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"abcdefghij");
         let found = fs::metadata(dir.path().join("f")).unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o4755, -1, 999_999_999));
+        assert_eq!(names(&dir), ["f"]);
+    }
+
+    #[test]
+    fn grows_on_a_file_system_without_stripes() {
+        let dir = tempfile::tempdir().unwrap();
+        let handle = File::open(dir.path()).unwrap();
+        let system = crate::FileSystems::new(&[]).unwrap().of(handle.as_fd()).unwrap();
+        let scratch = ScratchNames::new().unwrap();
+        let stripe = Stripe::Fixed { count: 2, stripe_bytes: None, pool: None };
+        let (file, outcome) =
+            GrowingFile::create_striped(handle.into(), b"f", 3, &scratch, &system, &stripe).unwrap();
+        assert!(matches!(outcome, StripeOutcome::Refused(_)));
+        assert_eq!(system.layout_of(file.descriptor(), 3).layout.targets(), [system.own_target().id]);
+        file.write_at(b"abc", 0).unwrap();
+        file.commit(&Metadata::default()).unwrap();
+        assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"abc");
         assert_eq!(names(&dir), ["f"]);
     }
 

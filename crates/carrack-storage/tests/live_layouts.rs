@@ -44,7 +44,7 @@ impl Site {
     }
 
     fn create(&self, name: &str, stripe: &Stripe) -> (File, StripeOutcome) {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let (file, outcome) =
             self.system.create(self.handle.as_fd(), name.as_bytes(), flags, mode, stripe).unwrap();
