@@ -8,7 +8,9 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use carrack_storage::layout::{Pattern, STRIPE_COUNT_ALL};
@@ -147,7 +149,14 @@ fn gluster() {
         let layout = site.layout(&name);
         assert_eq!((layout.problem.as_deref(), layout.layout.targets().len()), (None, 1));
         assert_eq!(layout.geometry.as_ref().unwrap().components[0].pattern, Pattern::Whole);
-        seen.extend(site.labels(&layout, 1));
+        let label = site.labels(&layout, 1).remove(0);
+        // Of a distributed volume whose bricks are here.
+        if let Some((_, brick)) = label.split_once(":/") {
+            let directory = site.directory.path().file_name().unwrap();
+            let brick = Path::new("/").join(brick);
+            assert!(!brick.exists() || brick.join(directory).join(&name).exists(), "{name} in {label}");
+        }
+        seen.insert(label);
     }
     println!("{seen:?}");
     assert!(!seen.iter().any(|label| label.contains("evil") || label.contains("POSIX")));
@@ -176,5 +185,19 @@ fn ceph() {
     assert!(matches!(&outcome, StripeOutcome::Refused(why) if why.contains("no-such-pool")), "{outcome:?}");
     assert_eq!(site.layout("pool").geometry.unwrap().components[0].stripe_count, 2);
     fs::write(site.directory.path().join("default"), vec![7; 9 << 20]).unwrap();
-    assert_eq!(site.layout("default").problem, None);
+    let layout = site.layout("default");
+    assert_eq!(layout.problem, None);
+    let inode = fs::metadata(site.directory.path().join("default")).unwrap().ino();
+    let labels = site.labels(&layout, 9);
+    for (object, label) in [(0, &labels[0]), (1, &labels[4]), (2, &labels[8])] {
+        assert_eq!(*label, primary_osd(&format!("{inode:x}.{object:08x}")));
+    }
+}
+
+/// As Ceph's own command says: `… acting ([1,2], p1)`.
+fn primary_osd(object: &str) -> String {
+    let output = Command::new("ceph").args(["osd", "map", "cdata", object]).output().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let (_, primary) = output.rsplit_once(", p").unwrap();
+    format!("osd.{}", primary.trim_end().trim_end_matches(')'))
 }
