@@ -10,10 +10,10 @@ fuzz_target!(|data: &[u8]| {
     // Whatever a file is called, it can't say where it lies.
     let with_lie = [data, b"<POSIX(/evil):evil:/evil/f> <EC:evil>"].concat();
     assert_eq!(parse_pathinfo(&with_lie), Ok(place.clone()));
-    let set = place.dispersed.as_ref().map(|set| format!("<EC:{set}> ")).unwrap_or_default();
-    let copies = if place.is_replicated { "<REPLICATE:r> " } else { "" };
+    let kind = if place.is_replicated { "REPLICATE" } else { "EC" };
+    let set = place.set.as_ref().map(|set| format!("<{kind}:{set}> ")).unwrap_or_default();
     let (host, brick) = (&place.host, &place.brick);
-    let again = format!("{copies}{set}<POSIX({brick}):{host}:{brick}/f>");
+    let again = format!("{set}<POSIX({brick}):{host}:{brick}/f>");
     // Replaced characters are another name than the bytes were, but one that is read the same.
     if !again.contains('\u{FFFD}') {
         assert_eq!(parse_pathinfo(again.as_bytes()), Ok(place));

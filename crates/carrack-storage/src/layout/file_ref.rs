@@ -76,6 +76,18 @@ impl FileRef<'_> {
             }
         }
     }
+
+    /// The file itself, for its name and number only: the server does not hear of an open.
+    pub(super) fn held(&self) -> Result<Descriptor<'_>, Errno> {
+        match *self {
+            FileRef::Open(file) | FileRef::Held(file) => Ok(Descriptor::Borrowed(file)),
+            FileRef::Named { directory, name, follow } => {
+                let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+                flags.set(OFlags::NOFOLLOW, !follow);
+                openat(directory, name, flags, Mode::empty()).map(Descriptor::Owned)
+            }
+        }
+    }
 }
 
 impl AsFd for Descriptor<'_> {

@@ -188,11 +188,11 @@ fn choose_provider(
 ) -> (FileSystemKind, Option<Box<dyn Provider>>) {
     let (kind, provider): (_, Box<dyn Provider>) = match (magic, mount.map_or("", |mount| &mount.kind)) {
         (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
-        (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true))),
+        (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true, mount))),
         (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfs)),
         (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(Gpfs::default())),
         (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
-            (FileSystemKind::CephFs, Box::new(CephFs::new(false)))
+            (FileSystemKind::CephFs, Box::new(CephFs::new(false, mount)))
         }
         (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(Gluster)),
         (FUSE_MAGIC, _) if Lustre::answers(&FileRef::Held(fd)) => (FileSystemKind::Lustre, Box::new(Lustre)),

@@ -5,7 +5,7 @@
 pub struct Geometry {
     /// Ranges of the file, each with a striping of its own, in the order of their starts.
     pub components: Vec<ComponentGeometry>,
-    /// Copies of the file that the storage keeps: at least 1 where it is known.
+    /// Copies of the file that the storage keeps; 0 if that is not known.
     pub mirrors: u32,
 }
 
@@ -53,7 +53,8 @@ pub enum Stripe {
     /// What its directory says.
     #[default]
     Default,
-    /// Like that of another file: the stripe count, stripe size and pool of its widest component.
+    /// Like that of another file. Where a file system has no components, or does not take these, the stripe count,
+    /// stripe size and pool of the widest one.
     Like(Geometry),
     /// The same for every file.
     Fixed {
@@ -90,6 +91,8 @@ pub(super) struct Wish<'a> {
     /// Nothing for the default.
     pub(super) stripe_bytes: Option<u64>,
     pub(super) pool: Option<&'a str>,
+    /// Several, if different ranges shall be striped differently; what is above is then that of the widest.
+    pub(super) components: &'a [ComponentGeometry],
     /// Whether only spreading is wished, in whatever way.
     pub(super) is_auto: bool,
 }
@@ -99,7 +102,7 @@ impl Stripe {
     pub(super) fn wish(&self) -> Option<Wish<'_>> {
         let wish = match self {
             Stripe::Default => return None,
-            Stripe::Like(geometry) => geometry.widest()?.wish(),
+            Stripe::Like(geometry) => geometry.wish()?,
             Stripe::Fixed { count, stripe_bytes, pool } => {
                 Wish::new(*count, stripe_bytes.unwrap_or(0), pool.as_deref())
             }
@@ -118,11 +121,12 @@ impl Geometry {
         let on_storage = self.components.iter().filter(|component| component.pattern != Pattern::Metadata);
         on_storage.max_by_key(|component| component.stripe_count)
     }
-}
 
-impl ComponentGeometry {
-    fn wish(&self) -> Wish<'_> {
-        Wish::new(self.stripe_count, self.stripe_bytes, self.pool.as_deref())
+    fn wish(&self) -> Option<Wish<'_>> {
+        let widest = self.widest()?;
+        let wish = Wish::new(widest.stripe_count, widest.stripe_bytes, widest.pool.as_deref());
+        let components = if self.components.len() > 1 { &self.components[..] } else { &[] };
+        Some(Wish { components, ..wish })
     }
 }
 
@@ -132,6 +136,7 @@ impl<'a> Wish<'a> {
             count: (count > 0).then_some(count),
             stripe_bytes: (stripe_bytes > 0).then_some(stripe_bytes),
             pool: pool.filter(|pool| !pool.is_empty()),
+            components: &[],
             is_auto: false,
         }
     }

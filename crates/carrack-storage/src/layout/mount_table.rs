@@ -16,6 +16,8 @@ use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
 pub(super) struct Mount {
     id: u64,
     device: (u32, u32),
+    /// Which directory of the file system is mounted; not that which a server chose.
+    pub(super) root: PathBuf,
     /// Where it is mounted, as this process sees it.
     pub(super) point: PathBuf,
     /// The type of the file system: "ext4", "fuse.glusterfs".
@@ -63,10 +65,10 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let id = number(words.next()?)?;
     let mut device = words.nth(1)?.split(|&byte| byte == b':');
     let device = (number(device.next()?)?, number(device.next()?)?);
-    let point = path(words.nth(1)?);
+    let (root, point) = (path(words.next()?), path(words.next()?));
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Mount { id, device, point, kind, source: path(words.next()?) })
+    Some(Mount { id, device, root, point, kind, source: path(words.next()?) })
 }
 
 fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
@@ -108,6 +110,7 @@ mod tests {
         assert_eq!(gluster.point.to_str(), Some("/mnt/v1"));
         assert_eq!(find(TABLE, Some(27), (0, 50)).unwrap().point.to_str(), Some("/"));
         assert_eq!(find(TABLE, Some(99), (254, 0)).unwrap().point.to_str(), Some("/run/ne tns"));
+        assert_eq!(find(TABLE, Some(42), (254, 0)).unwrap().root.to_str(), Some("/run"));
         assert_eq!(find(TABLE, None, (9, 9)), None);
     }
 

@@ -5,53 +5,62 @@
 //! `CEPH_ARGS`, `/etc/ceph`).
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use libloading::Library;
 
 /// How long a cluster may take to answer, in seconds; Ceph's own default is five minutes.
 const MOUNT_TIMEOUT_S: &CStr = c"10";
 
+/// For how long the map of pools and OSDs is waited for, once: five seconds.
+const MAP_TRIES: usize = 250;
+const MAP_PAUSE: Duration = Duration::from_millis(20);
+
 const LIBRARY: &str = "libcephfs.so.2";
 
 /// `struct ceph_mount_info`.
 type Mount = *mut c_void;
-/// `struct Inode`.
-type Inode = *mut c_void;
 
 type Create = unsafe extern "C" fn(*mut Mount, *const c_char) -> c_int;
 type ReadConfiguration = unsafe extern "C" fn(Mount, *const c_char) -> c_int;
 type Set = unsafe extern "C" fn(Mount, *const c_char, *const c_char) -> c_int;
 type AttachRoot = unsafe extern "C" fn(Mount, *const c_char) -> c_int;
 type Leave = unsafe extern "C" fn(Mount) -> c_int;
-type PoolId = unsafe extern "C" fn(Mount, *const c_char) -> c_int;
-/// `struct inodeno_t` holds one `uint64_t` and is passed as it.
-type LookUp = unsafe extern "C" fn(Mount, u64, *mut Inode) -> c_int;
-type StripeOsd = unsafe extern "C" fn(Mount, Inode, u64, *mut FileLayout) -> c_int;
-type Put = unsafe extern "C" fn(Mount, Inode) -> c_int;
+type PoolReplication = unsafe extern "C" fn(Mount, c_int) -> c_int;
+type Open = unsafe extern "C" fn(Mount, *const c_char, c_int, c_uint) -> c_int;
+type Close = unsafe extern "C" fn(Mount, c_int) -> c_int;
+type Statx = unsafe extern "C" fn(Mount, c_int, *mut Status, c_uint, c_uint) -> c_int;
+type FilePool = unsafe extern "C" fn(Mount, c_int) -> c_int;
+type ExtentOsds = unsafe extern "C" fn(Mount, c_int, i64, *mut i64, *mut c_int, c_int) -> c_int;
 
-/// `struct ceph_file_layout` (`include/ceph_fs.h`): little-endian numbers.
+/// `struct ceph_statx` (`cephfs/ceph_ll_client.h`): 160 bytes in Ceph 16, and room for what later ones append.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct FileLayout {
-    stripe_unit: u32,
-    stripe_count: u32,
-    object_size: u32,
-    cas_hash: u32,
-    object_stripe_unit: u32,
-    unused: u32,
-    pool: u32,
+struct Status {
+    before: [u64; 3],
+    inode: u64,
+    behind: [u64; 60],
 }
+
+/// `CEPH_STATX_INO`.
+const STATX_INODE: c_uint = 0x100;
+
+/// OSDs of one object that are asked for: enough for the widest erasure code.
+const OSDS_MAX: usize = 64;
 
 /// The functions, which live as long as the library.
 #[derive(Debug)]
 struct Functions {
     leave: Leave,
-    pool_id: PoolId,
-    look_up: LookUp,
-    stripe_osd: StripeOsd,
-    put: Put,
+    pool_replication: PoolReplication,
+    open: Open,
+    close: Close,
+    statx: Statx,
+    file_pool: FilePool,
+    extent_osds: ExtentOsds,
     _library: Library,
 }
 
@@ -60,6 +69,8 @@ struct Functions {
 pub(super) struct Cluster {
     functions: Functions,
     mount: NonNull<c_void>,
+    /// Whether the map of the pools and OSDs has come.
+    has_map: AtomicBool,
 }
 
 // SAFETY: libcephfs may be called by any thread on one mount at once (every call takes the client's lock), and nothing
@@ -69,10 +80,9 @@ unsafe impl Send for Cluster {}
 unsafe impl Sync for Cluster {}
 
 /// One file in the cluster, for as long as its objects are looked up.
-pub(super) struct HeldInode<'a> {
+pub(super) struct HeldFile<'a> {
     cluster: &'a Cluster,
-    inode: NonNull<c_void>,
-    layout: FileLayout,
+    file: c_int,
 }
 
 impl Cluster {
@@ -111,64 +121,95 @@ impl Cluster {
             unsafe { release(mount.as_ptr()) };
             return Err(problem);
         }
-        Ok(Cluster { functions, mount })
+        Ok(Cluster { functions, mount, has_map: AtomicBool::new(false) })
     }
 
-    /// The number of a data pool.
-    pub(super) fn pool_id(&self, name: &str) -> Option<u32> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: the mount is attached, and the name a C string.
-        let id = unsafe { (self.functions.pool_id)(self.mount.as_ptr(), name.as_ptr()) };
-        u32::try_from(id).ok()
-    }
-
-    /// The file with an inode number, whose objects have `object_bytes` bytes and lie in the pool.
+    /// The file `path` of the cluster's (default) file system, if it is the one with this inode number.
     ///
-    /// An object's place follows from the inode number, the object's number and the pool alone, so that it does not
-    /// matter which of a cluster's file systems is asked.
-    pub(super) fn inode(&self, number: u64, object_bytes: u32, pool: u32) -> Option<HeldInode<'_>> {
-        let mut inode: Inode = null_mut();
-        // SAFETY: the mount is attached; the call writes a pointer to the place that it is given.
-        let answer = unsafe { (self.functions.look_up)(self.mount.as_ptr(), number, &mut inode) };
-        let inode = NonNull::new(inode).filter(|_| answer == 0)?;
-        let (bytes, one) = (object_bytes.to_le(), 1u32.to_le());
-        let layout = FileLayout {
-            // With one stripe unit for each object, blocks are objects.
-            stripe_unit: bytes,
-            stripe_count: one,
-            object_size: bytes,
-            cas_hash: 0,
-            object_stripe_unit: 0,
-            unused: 0,
-            pool: pool.to_le(),
-        };
-        Some(HeldInode { cluster: self, inode, layout })
+    /// # Errors
+    /// Says why not, for people.
+    pub(super) fn open(&self, path: &[u8], inode: u64) -> Result<HeldFile<'_>, String> {
+        let path = CString::new(path).map_err(|error| error.to_string())?;
+        // SAFETY: the mount is attached, the path a C string; 0 is `O_RDONLY`.
+        let file = unsafe { (self.functions.open)(self.mount.as_ptr(), path.as_ptr(), 0, 0) };
+        check("ceph_open", file)?;
+        let held = HeldFile { cluster: self, file };
+        // The mount may be that of another file system, or of a directory in it.
+        if held.inode() != Some(inode) {
+            return Err("Ceph's configuration leads to another file".to_owned());
+        }
+        match held.pool() {
+            Some(pool) if self.has_pool(pool) => Ok(held),
+            _ => Err("the file's pool is not known".to_owned()),
+        }
+    }
+
+    /// Whether the map of pools and OSDs, which comes some milliseconds after the connection, has a pool: libcephfs ends
+    /// the process when it is asked for an object of one that its map does not have.
+    fn has_pool(&self, pool: c_int) -> bool {
+        // SAFETY: the mount is attached.
+        let is_known = || unsafe { (self.functions.pool_replication)(self.mount.as_ptr(), pool) } >= 0;
+        for _ in 0..MAP_TRIES {
+            if is_known() {
+                self.has_map.store(true, Relaxed);
+                return true;
+            }
+            if self.has_map.load(Relaxed) {
+                return false;
+            }
+            thread::sleep(MAP_PAUSE);
+        }
+        // Whoever asks next need not wait as well.
+        self.has_map.store(true, Relaxed);
+        false
     }
 }
 
-impl HeldInode<'_> {
-    /// The OSD that serves an object at present; nothing if none does.
-    pub(super) fn osd_of(&self, object: u64) -> Option<u32> {
-        let mut layout = self.layout;
-        let cluster = self.cluster;
-        // SAFETY: the mount is attached and the inode held; the layout has sizes other than 0, and is only read.
-        let osd = unsafe {
-            (cluster.functions.stripe_osd)(cluster.mount.as_ptr(), self.inode.as_ptr(), object, &mut layout)
+impl HeldFile<'_> {
+    /// The OSD that serves the object of the byte at `offset` at present; nothing if none does.
+    pub(super) fn osd_at(&self, offset: u64) -> Option<u32> {
+        let offset = i64::try_from(offset).ok()?;
+        let mut osds = [-1; OSDS_MAX];
+        // SAFETY: the mount is attached, the file open and its pool known; the call writes as many numbers as it is told
+        // that there is room for, and no length where there is no place for it.
+        let count = unsafe {
+            let extent_osds = self.cluster.functions.extent_osds;
+            extent_osds(self.mount(), self.file, offset, null_mut(), osds.as_mut_ptr(), OSDS_MAX as c_int)
         };
-        u32::try_from(osd).ok()
+        let count = usize::try_from(count).ok()?.min(OSDS_MAX);
+        // An erasure-coded object may lack some of its OSDs.
+        osds[..count].iter().find_map(|osd| u32::try_from(*osd).ok())
+    }
+
+    fn inode(&self) -> Option<u64> {
+        let mut status = Status { before: [0; 3], inode: 0, behind: [0; 60] };
+        // SAFETY: the mount is attached and the file open; the structure has room for all that the call writes.
+        let answer =
+            unsafe { (self.cluster.functions.statx)(self.mount(), self.file, &mut status, STATX_INODE, 0) };
+        (answer == 0).then_some(status.inode)
+    }
+
+    fn pool(&self) -> Option<c_int> {
+        // SAFETY: the mount is attached and the file open.
+        let pool = unsafe { (self.cluster.functions.file_pool)(self.mount(), self.file) };
+        (pool >= 0).then_some(pool)
+    }
+
+    fn mount(&self) -> Mount {
+        self.cluster.mount.as_ptr()
     }
 }
 
-impl Drop for HeldInode<'_> {
+impl Drop for HeldFile<'_> {
     fn drop(&mut self) {
-        // SAFETY: the reference was taken by the look-up and is given back once.
-        unsafe { (self.cluster.functions.put)(self.cluster.mount.as_ptr(), self.inode.as_ptr()) };
+        // SAFETY: the mount is attached, and the file was opened and is closed once.
+        unsafe { (self.cluster.functions.close)(self.mount(), self.file) };
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: the mount is attached, no inode is held any more (they borrow this), and nobody uses it after.
+        // SAFETY: the mount is attached, no file is open any more (they borrow this), and nobody uses it after.
         unsafe { (self.functions.leave)(self.mount.as_ptr()) };
     }
 }
@@ -177,10 +218,12 @@ impl Functions {
     fn of(library: Library) -> Result<Functions, String> {
         Ok(Functions {
             leave: symbol(&library, c"ceph_shutdown")?,
-            pool_id: symbol(&library, c"ceph_get_pool_id")?,
-            look_up: symbol(&library, c"ceph_ll_lookup_inode")?,
-            stripe_osd: symbol(&library, c"ceph_ll_get_stripe_osd")?,
-            put: symbol(&library, c"ceph_ll_put")?,
+            pool_replication: symbol(&library, c"ceph_get_pool_replication")?,
+            open: symbol(&library, c"ceph_open")?,
+            close: symbol(&library, c"ceph_close")?,
+            statx: symbol(&library, c"ceph_fstatx")?,
+            file_pool: symbol(&library, c"ceph_get_file_pool")?,
+            extent_osds: symbol(&library, c"ceph_get_file_extent_osds")?,
             _library: library,
         })
     }

@@ -2,12 +2,18 @@
 //!
 //! Owns a connection to the cluster, made when the first layout is asked for and the kernel can't tell. Where nobody
 //! tells the OSD, an object's number stands in for it: that still keeps objects apart.
+//!
+//! To the metadata server libcephfs is a client of its own. It answers within some milliseconds, except for a file that
+//! another client wrote a moment ago: then it may first want its own log to be safe, which takes up to five seconds.
 
 mod library;
 mod text;
 
 use std::collections::HashMap;
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use carrack_model::TargetId;
@@ -19,18 +25,16 @@ use rustix::ioctl::Opcode;
 use library::Cluster;
 pub use text::{CephError, CephLayout, parse_ceph_layout};
 
-use super::file_ref::FileRef;
+use super::file_ref::{FileRef, descriptor_path};
 use super::geometry::Wish;
 use super::ioctl::{exchange, updates};
+use super::mount_table::Mount;
 use super::provider::{Found, NewFile, NoLayout, Provider};
 use super::registry::Pieces;
 use super::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, StripeOutcome};
 
 /// The attribute that is the layout.
 const LAYOUT: &str = "ceph.file.layout";
-
-/// The data pool's number, which `ceph.file.layout` names by its name.
-const POOL_ID: &str = "ceph.file.layout.pool_id";
 
 /// Targets that stand in for OSDs that nobody tells: as many as a transfer has I/O threads, about.
 const BUCKETS: u64 = 32;
@@ -52,12 +56,13 @@ const STRIPE_UNIT: u64 = 64 << 10;
 pub(super) struct CephFs {
     /// Whether the kernel's own client has mounted it.
     is_kernel: bool,
+    mount: Option<Mount>,
     cluster: OnceLock<Result<Cluster, String>>,
 }
 
 impl CephFs {
-    pub(super) fn new(is_kernel: bool) -> CephFs {
-        CephFs { is_kernel, cluster: OnceLock::new() }
+    pub(super) fn new(is_kernel: bool, mount: Option<&Mount>) -> CephFs {
+        CephFs { is_kernel, mount: mount.cloned(), cluster: OnceLock::new() }
     }
 
     /// The target of each block of the file, and why OSDs are not known.
@@ -94,13 +99,19 @@ impl CephFs {
         pieces: &Pieces,
     ) -> Result<Vec<TargetId>, String> {
         let cluster = self.cluster.get_or_init(Cluster::connect).as_ref().map_err(String::clone)?;
-        let held = file.descriptor().map_err(|errno| errno.to_string())?;
+        let held = file.held().map_err(|errno| errno.to_string())?;
         let inode = fstat(held.as_fd()).map_err(|errno| errno.to_string())?.st_ino;
-        let pool =
-            pool_id(file).or_else(|| cluster.pool_id(layout.pool.as_deref()?)).ok_or("no such pool")?;
-        let object_bytes = u32::try_from(layout.object_bytes.get()).map_err(|error| error.to_string())?;
-        let inode = cluster.inode(inode, object_bytes, pool).ok_or("no such inode")?;
-        by_osd(layout, size, pieces, |object| inode.osd_of(object)).ok_or("no OSD has it".to_owned())
+        let path = self.path_of(held.as_fd()).ok_or("the file's path is not known")?;
+        let file = cluster.open(path.as_os_str().as_bytes(), inode)?;
+        let osd_of = |object| file.osd_at(layout.first_byte_of(object)?);
+        by_osd(layout, size, pieces, osd_of).ok_or("no OSD has it".to_owned())
+    }
+
+    /// The path within the mounted file system.
+    fn path_of(&self, file: BorrowedFd<'_>) -> Option<PathBuf> {
+        let mount = self.mount.as_ref()?;
+        let path = fs::read_link(descriptor_path(file)).ok()?;
+        Some(mount.root.join(path.strip_prefix(&mount.point).ok()?))
     }
 }
 
@@ -122,10 +133,6 @@ impl Provider for CephFs {
         }
         file.create_and_set(OFlags::empty(), |created| set(created, wish))
     }
-}
-
-fn pool_id(file: &FileRef<'_>) -> Option<u32> {
-    String::from_utf8(file.attribute(POOL_ID).ok()?).ok()?.trim_matches(['\0', '\n']).parse().ok()
 }
 
 fn geometry(layout: &CephLayout) -> Geometry {
@@ -263,7 +270,8 @@ mod tests {
     #[test]
     fn a_wish_keeps_what_it_does_not_name() {
         let default = layout("stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cdata");
-        let wish = |count, stripe_bytes| Wish { count, stripe_bytes, pool: None, is_auto: false };
+        let wish =
+            |count, stripe_bytes| Wish { count, stripe_bytes, pool: None, components: &[], is_auto: false };
         for (wish, text) in [
             (wish(Some(3), Some(1 << 20)), "stripe_unit=1048576 stripe_count=3 object_size=4194304"),
             (wish(Some(3), None), "stripe_unit=4194304 stripe_count=3 object_size=4194304"),

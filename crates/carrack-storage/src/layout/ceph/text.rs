@@ -88,7 +88,7 @@ impl CephLayout {
         if self.stripe_count.get() == 1 { self.object_bytes.get() } else { self.stripe_unit.get() }
     }
 
-    /// The object of each block of a file of `size` bytes, at least of one and at most of [`BLOCKS_MAX`].
+    /// The object of each block of a file of `size` bytes, at least of one and at most of 65,536.
     pub fn objects(&self, size: u64) -> impl Iterator<Item = u64> {
         let block_bytes = self.block_bytes();
         let count = size.div_ceil(block_bytes).clamp(1, BLOCKS_MAX);

@@ -37,8 +37,10 @@ impl Provider for Gluster {
         let place = place_of(file)?;
         let brick = pieces.named(&place.label());
         Ok(match shard_bytes(file).filter(|bytes| size > *bytes) {
-            Some(bytes) => Found::new(sharded(brick, bytes, pieces), geometry(bytes, Pattern::Objects)),
-            None => Found::new(Some(SingleTarget { target: brick }), geometry(0, Pattern::Whole)),
+            Some(bytes) => {
+                Found::new(sharded(brick, bytes, pieces), geometry(bytes, Pattern::Objects, &place))
+            }
+            None => Found::new(Some(SingleTarget { target: brick }), geometry(0, Pattern::Whole, &place)),
         })
     }
 
@@ -68,8 +70,9 @@ fn sharded(brick: TargetId, shard_bytes: u64, pieces: &Pieces) -> Option<Mapped>
     Mapped::new(&blocks, shard_bytes)
 }
 
-fn geometry(stripe_bytes: u64, pattern: Pattern) -> Geometry {
+fn geometry(stripe_bytes: u64, pattern: Pattern, place: &BrickPlace) -> Geometry {
     let component =
         ComponentGeometry { start: 0, end: u64::MAX, stripe_bytes, stripe_count: 1, pool: None, pattern };
-    Geometry { components: vec![component], mirrors: 1 }
+    // The text does not say how many copies there are.
+    Geometry { components: vec![component], mirrors: if place.is_replicated { 0 } else { 1 } }
 }

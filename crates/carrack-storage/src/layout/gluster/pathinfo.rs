@@ -14,13 +14,13 @@ const NAME_BYTES_MAX: usize = 1_024;
 /// Where GlusterFS keeps a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrickPlace {
-    /// The set of bricks among which every read is spread (`EC`, dispersed volumes), by its name in the volume.
-    pub dispersed: Option<String>,
-    /// The host of the (first) brick.
+    /// The set of bricks that hold copies (`REPLICATE`) or parts (`EC`) of it, by its name in the volume.
+    pub set: Option<String>,
+    /// The host of the brick; of a set, whichever answered first.
     pub host: String,
     /// The brick's directory there.
     pub brick: String,
-    /// Whether other bricks hold copies.
+    /// Whether its set holds copies.
     pub is_replicated: bool,
 }
 
@@ -39,9 +39,10 @@ pub enum PathInfoError {
 }
 
 impl BrickPlace {
-    /// What all files in this place have in common, for people: "host:/brick", or a dispersed set's name.
+    /// What all files in this place have in common, for people: "host:/brick", or the set's name. The order of a set's
+    /// bricks changes from answer to answer.
     pub fn label(&self) -> String {
-        self.dispersed.clone().unwrap_or_else(|| format!("{}:{}", self.host, self.brick))
+        self.set.clone().unwrap_or_else(|| format!("{}:{}", self.host, self.brick))
     }
 }
 
@@ -51,18 +52,19 @@ impl BrickPlace {
 /// [`PathInfoError`]; what follows the first brick is ignored.
 pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, PathInfoError> {
     let mut rest = value;
-    let (mut dispersed, mut is_replicated) = (None, false);
+    let (mut set, mut is_replicated) = (None, false);
     for _ in 0..ITEMS_MAX {
         rest = after_byte(rest, b'<').ok_or(PathInfoError::NoBrick)?;
         if let Some(brick) = rest.strip_prefix(b"POSIX(") {
             let (host, brick) = brick_of(brick)?;
-            return Ok(BrickPlace { dispersed, host, brick, is_replicated });
+            return Ok(BrickPlace { set, host, brick, is_replicated });
         }
         let end = rest.iter().position(|&byte| byte == b'>').ok_or(PathInfoError::Broken)?;
         let (item, after) = rest.split_at(end);
-        match item.strip_prefix(b"EC:") {
-            Some(set) => dispersed = Some(name(set)?),
-            None => is_replicated |= item.starts_with(b"REPLICATE:"),
+        for (kind, copies) in [(&b"EC:"[..], false), (b"REPLICATE:", true)] {
+            if let Some(own) = item.strip_prefix(kind) {
+                (set, is_replicated) = (Some(name(own)?), copies);
+            }
         }
         rest = after;
     }
@@ -107,7 +109,7 @@ mod tests {
             ("<POSIX(/b1):h1.example:/b1/d/f>", "h1.example:/b1"),
             (
                 "(<DISTRIBUTE:v1-dht> (<REPLICATE:v1-replicate-1> <POSIX(/b1):h1:/b1/f> <POSIX(/b2):h2:/b2/f>))",
-                "h1:/b1",
+                "v1-replicate-1",
             ),
             (
                 "(<DISTRIBUTE:v-dht> (<EC:v-disperse-0> <POSIX(/b1):h:/b1/f> <POSIX(/b2):h:/b2/f>))",

@@ -55,21 +55,22 @@ impl Provider for Lustre {
     }
 }
 
-/// Without its pool, if that is not known here.
+/// As much of the wish as the file system takes; what it did not is the first that it said.
 fn set(file: BorrowedFd<'_>, wish: &Wish<'_>) -> Result<StripeOutcome, String> {
-    let why = match try_set(file, wish) {
-        Ok(()) => return Ok(StripeOutcome::Set),
-        Err(why) => why,
-    };
-    match wish.pool {
-        Some(pool) if try_set(file, &Wish { pool: None, ..wish.clone() }).is_ok() => {
-            Ok(StripeOutcome::Refused(format!("striped, but not in the pool {pool}: {why}")))
+    let mut why = None;
+    for attempt in wish::attempts(wish) {
+        match fsetxattr(file, LOV, &attempt.value, XattrFlags::empty()) {
+            Ok(()) => return Ok(outcome(attempt.given_up, why)),
+            Err(errno) => why = why.or(Some(errno)),
         }
-        _ => Err(why),
     }
+    Err(why.map_or("nothing of it can be set".to_owned(), |errno| format!("setting lustre.lov: {errno}")))
 }
 
-fn try_set(file: BorrowedFd<'_>, wish: &Wish<'_>) -> Result<(), String> {
-    let head = wish::head(wish)?;
-    fsetxattr(file, LOV, &head, XattrFlags::empty()).map_err(|errno| format!("setting lustre.lov: {errno}"))
+fn outcome(given_up: Option<String>, why: Option<Errno>) -> StripeOutcome {
+    match (given_up, why) {
+        (None, _) => StripeOutcome::Set,
+        (Some(given_up), None) => StripeOutcome::Refused(given_up),
+        (Some(given_up), Some(errno)) => StripeOutcome::Refused(format!("{given_up}: {errno}")),
+    }
 }
