@@ -48,7 +48,8 @@ struct Arguments {
     #[arg(long)]
     direct: bool,
     /// What files get by default; -1 are all targets
-    #[arg(long, value_name = "COUNT:BYTES", default_value = "1:1048576", value_parser = defaults)]
+    #[arg(long, value_name = "COUNT:BYTES", default_value = "1:1048576", value_parser = defaults,
+        allow_hyphen_values = true)]
     stripe: Defaults,
     /// A pool of targets; can be given again
     #[arg(long, value_name = "NAME=OST,...", value_parser = pool)]
