@@ -1,0 +1,131 @@
+//! File systems that the scripts of `testbed/` start and mount, to copy to and from.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::process::{assert_exit, run};
+use super::tree::{assert_same, noise};
+use super::{CARRACK, skip};
+
+/// Should a test program be killed, what it started ends by itself.
+const LIFETIME_S: &str = "120";
+
+/// A mounted file system; dropped, it is unmounted and its servers end.
+pub struct FileSystem {
+    kind: &'static str,
+    root: tempfile::TempDir,
+    is_up: bool,
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        if !self.is_up {
+            return;
+        }
+        let down = self.script(&["down"], &[]);
+        // A second panic would hide the first.
+        if !std::thread::panicking() {
+            down.unwrap_or_else(|why| panic!("{} does not end: {why}", self.kind));
+        }
+    }
+}
+
+impl FileSystem {
+    /// Runs `testbed/KIND up`; nothing, with a printed reason, where that can't be had.
+    #[track_caller]
+    pub fn start(kind: &'static str, options: &[&str]) -> Option<FileSystem> {
+        let mut file_system = FileSystem { kind, root: tempfile::tempdir().unwrap(), is_up: false };
+        match file_system.script(&["up"], options) {
+            Ok(_) => {
+                file_system.is_up = true;
+                Some(file_system)
+            }
+            Err(reason) => {
+                skip(&format!("no {kind} to test with: {reason}"));
+                None
+            }
+        }
+    }
+
+    /// What one of the script's actions prints.
+    pub fn script(&self, action: &[&str], words: &[&str]) -> Result<String, String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed").join(self.kind);
+        let mut command = Command::new(script);
+        command.args(action).arg(self.beneath("")).args(words).stdin(Stdio::null());
+        command.env("CARRACK_TESTBED_LIFETIME_S", LIFETIME_S);
+        // The double of Lustre is built beside the command.
+        command.env("CARRACK_TESTBED_LUSTRE", Path::new(CARRACK).with_file_name("carrack-testbed-lustre"));
+        succeed(command.output())
+    }
+
+    /// Where its files are, and those of its servers.
+    pub fn beneath(&self, path: &str) -> PathBuf {
+        self.root.path().join("testbed").join(path)
+    }
+
+    /// A path in it.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.beneath("mnt").join(path)
+    }
+
+    /// A path on this host's own file system.
+    pub fn local(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    /// Copies with the command under test; it has to succeed without a failure.
+    #[track_caller]
+    pub fn copy(&self, arguments: &[&Path]) {
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", "-r"]).args(arguments).current_dir(self.root.path());
+        assert_exit(&run(&mut command), 0);
+    }
+
+    /// A tree that `plant` makes goes in and comes out again, the same each time; then other contents replace some.
+    #[track_caller]
+    pub fn takes_and_gives_back(&self, plant: impl Fn(&Path)) {
+        self.takes_and_gives_back_as(plant, assert_same);
+    }
+
+    /// The same, for file systems that can't keep everything: `assert_alike` says what has to be.
+    #[track_caller]
+    pub fn takes_and_gives_back_as(&self, plant: impl Fn(&Path), assert_alike: impl Fn(&Path, &Path)) {
+        let (tree, back) = (self.local("tree"), self.local("back"));
+        plant(&tree);
+        plant_large(&tree, 0);
+        self.copy(&[&tree, &self.path("tree")]);
+        assert_alike(&tree, &self.path("tree"));
+        self.copy(&[&self.path("tree"), &back]);
+        assert_alike(&tree, &back);
+
+        plant_large(&tree, 1);
+        self.copy(&[Path::new("tree/large"), &self.path("tree")]);
+        assert_alike(&tree.join("large"), &self.path("tree/large"));
+    }
+
+    /// What a program prints about a path in it.
+    #[track_caller]
+    pub fn ask(&self, program: &str, arguments: &[&str], path: &str) -> String {
+        succeed(Command::new(program).args(arguments).arg(self.path(path)).stdin(Stdio::null()).output())
+            .unwrap()
+    }
+}
+
+/// Files of many objects, whose sizes end within a stripe, an object and a block.
+pub fn plant_large(root: &Path, seed: usize) {
+    fs::create_dir_all(root.join("large")).unwrap();
+    for bytes in [5_000_001, 12 << 20, 33_333_333] {
+        fs::write(root.join("large").join(bytes.to_string()), noise(bytes + seed)).unwrap();
+    }
+}
+
+/// What it printed; if it failed, why.
+fn succeed(output: io::Result<Output>) -> Result<String, String> {
+    match output {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
