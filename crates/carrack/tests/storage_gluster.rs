@@ -6,12 +6,13 @@
 
 mod common;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::file_system::FileSystem;
+use common::file_system::{FileSystem, has, layout};
 use common::process::{assert_exit, run};
-use common::tree::plant_rich;
+use common::tree::{noise, plant_rich};
 
 fn gluster(kind: &str) -> Option<FileSystem> {
     FileSystem::start("gluster", &["--kind", kind])
@@ -41,4 +42,23 @@ fn assert_same_but_times(expected: &Path, copy: &Path) {
     assert_exit(&run(Command::new("diff").args(["-r", "--no-dereference"]).args([expected, copy])), 0);
 }
 
-// Layouts: `carrack layout --json` names the brick that `getfattr -n trusted.glusterfs.pathinfo` names.
+// Layouts.
+
+#[test]
+fn a_layout_names_the_brick() {
+    if !has(&["layout"], "--json") {
+        return;
+    }
+    let Some(gluster) = gluster("distribute") else { return };
+    for number in 0..8 {
+        let name = format!("file {number}");
+        fs::write(gluster.path(&name), noise(100_000)).unwrap();
+        let pathinfo = gluster.ask("getfattr", &["--only-values", "-n", "trusted.glusterfs.pathinfo"], &name);
+        let said = layout(&gluster.path(&name));
+        assert_eq!((&*said.file_system, said.bytes_on.len()), ("gluster", 1));
+        let (target, bytes) = said.bytes_on.first_key_value().unwrap();
+        let (host, brick) = target.split_once(':').unwrap();
+        assert!(pathinfo.contains(&format!("<POSIX({brick}):{host}:")), "{target} is not in {pathinfo}");
+        assert_eq!(*bytes, 100_000);
+    }
+}

@@ -6,10 +6,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 
-use common::file_system::{FileSystem, plant_large};
-use common::tree::{assert_same, plant, plant_rich};
+use common::file_system::{FileSystem, has, layout, plant_large};
+use common::tree::{assert_same, noise, plant, plant_rich};
 
 fn lustre(options: &[&str]) -> Option<FileSystem> {
     FileSystem::start("lustre", options)
@@ -48,5 +49,56 @@ fn from_one_striped_file_system_to_another() {
     assert_same(&from.path("tree"), &to.path("tree"));
 }
 
-// Layouts: what `carrack layout --json` says is what `lustre.lov` says; `--stripe=COUNT:SIZE` is set and read back;
-// `--stripe=preserve` keeps counts, sizes and pools of the source.
+// Layouts.
+
+/// By the targets' names, as `lfs` writes them.
+fn by_name(bytes: &[u64]) -> BTreeMap<String, u64> {
+    let named = bytes.iter().enumerate().map(|(ost, &bytes)| (format!("OST{ost:04x}"), bytes));
+    named.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+#[test]
+fn a_layout_says_what_each_target_holds() {
+    if !has(&["layout"], "--json") {
+        return;
+    }
+    let Some(lustre) = lustre(&["--stripe", "3:65536"]) else { return };
+    fs::write(lustre.path("f"), noise(1_000_001)).unwrap();
+    let said = layout(&lustre.path("f"));
+    assert_eq!(said.bytes_on, by_name(&written(&lustre)));
+    assert_eq!((&*said.file_system, said.stripe_bytes, said.stripe_count), ("lustre", Some(65_536), Some(3)));
+}
+
+#[test]
+fn a_wished_striping_is_what_files_get() {
+    if !has(&["cp"], "--stripe") || !has(&["layout"], "--json") {
+        return;
+    }
+    let Some(lustre) = lustre(&[]) else { return };
+    plant_large(&lustre.local("tree"), 0);
+    lustre.copy(&[
+        "--stripe=3:131072".as_ref(),
+        lustre.local("tree").as_os_str(),
+        lustre.path("tree").as_os_str(),
+    ]);
+    assert_same(&lustre.local("tree"), &lustre.path("tree"));
+    for entry in fs::read_dir(lustre.path("tree/large")).unwrap() {
+        let said = layout(&entry.unwrap().path());
+        assert_eq!((said.stripe_bytes, said.stripe_count, said.bytes_on.len()), (Some(131_072), Some(3), 3));
+    }
+}
+
+#[test]
+fn a_sources_striping_is_preserved() {
+    if !has(&["cp"], "--stripe") || !has(&["layout"], "--json") {
+        return;
+    }
+    let (Some(from), Some(to)) = (lustre(&["--stripe", "2:262144"]), lustre(&[])) else { return };
+    plant_large(&from.path("tree"), 0);
+    from.copy(&["--stripe=preserve".as_ref(), from.path("tree").as_os_str(), to.path("tree").as_os_str()]);
+    assert_same(&from.path("tree"), &to.path("tree"));
+    for entry in fs::read_dir(to.path("tree/large")).unwrap() {
+        let said = layout(&entry.unwrap().path());
+        assert_eq!((said.stripe_bytes, said.stripe_count), (Some(262_144), Some(2)));
+    }
+}

@@ -1,13 +1,15 @@
 //! File systems that the scripts of `testbed/` start and mount, to copy to and from.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::process::{assert_exit, run};
+use super::process::{assert_exit, json, run};
 use super::tree::{assert_same, noise};
-use super::{CARRACK, skip};
+use super::{CARRACK, say_skipped, skip};
 
 /// Should a test program be killed, what it started ends by itself.
 const LIFETIME_S: &str = "120";
@@ -77,7 +79,7 @@ impl FileSystem {
 
     /// Copies with the command under test; it has to succeed without a failure.
     #[track_caller]
-    pub fn copy(&self, arguments: &[&Path]) {
+    pub fn copy(&self, arguments: &[impl AsRef<OsStr>]) {
         let mut command = Command::new(CARRACK);
         command.args(["cp", "-r"]).args(arguments).current_dir(self.root.path());
         assert_exit(&run(&mut command), 0);
@@ -128,4 +130,53 @@ fn succeed(output: io::Result<Output>) -> Result<String, String> {
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+// Layouts.
+
+/// Whether the command has this part already; says so if not.
+pub fn has(part: &[&str], option: &str) -> bool {
+    let help = run(Command::new(CARRACK).args(part).arg("--help"));
+    let has = help.status.success() && String::from_utf8_lossy(&help.stdout).contains(option);
+    if !has {
+        say_skipped(&format!("carrack {} has no {option} yet", part.join(" ")));
+    }
+    has
+}
+
+/// What `carrack layout --json` says of a file.
+#[track_caller]
+pub fn layout(path: &Path) -> Layout {
+    layout_with(path, &[])
+}
+
+/// The same, with additions to the environment.
+#[track_caller]
+pub fn layout_with(path: &Path, environment: &[(&str, PathBuf)]) -> Layout {
+    let mut command = Command::new(CARRACK);
+    command.args(["layout", "--json"]).arg(path).envs(environment.iter().cloned());
+    let output = run(&mut command);
+    assert_exit(&output, 0);
+    let [said] = &json(&output)[..] else { panic!("one file, one line") };
+    let number = |name: &str| said[name].as_u64();
+    let targets = said["targets"].as_array().unwrap().iter();
+    let bytes_on = |target: &serde_json::Value| {
+        (target["target"].as_str().unwrap().to_owned(), target["bytes"].as_u64().unwrap())
+    };
+    Layout {
+        file_system: said["file_system"].as_str().unwrap().to_owned(),
+        stripe_bytes: number("stripe_size"),
+        stripe_count: number("stripe_count"),
+        bytes_on: targets.map(bytes_on).filter(|(_, bytes)| *bytes > 0).collect(),
+    }
+}
+
+/// A file's layout, as the command says it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub file_system: String,
+    pub stripe_bytes: Option<u64>,
+    pub stripe_count: Option<u64>,
+    /// By the targets' names; those that have any.
+    pub bytes_on: BTreeMap<String, u64>,
 }
