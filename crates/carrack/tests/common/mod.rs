@@ -1,8 +1,10 @@
-//! What the test programs of the command share: trees and their census, processes that can't hang, a private sshd.
+//! What the test programs of the command share: trees and their census, processes that can't hang, a private sshd, file
+//! systems to copy to.
 
 #![allow(dead_code)] // Each test program uses its part.
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
+pub mod file_system;
 pub mod process;
 pub mod sshd;
 pub mod tree;

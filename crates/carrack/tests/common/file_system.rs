@@ -1,0 +1,182 @@
+//! File systems that the scripts of `testbed/` start and mount, to copy to and from.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::process::{assert_exit, json, run};
+use super::tree::{assert_same, noise};
+use super::{CARRACK, say_skipped, skip};
+
+/// Should a test program be killed, what it started ends by itself.
+const LIFETIME_S: &str = "120";
+
+/// A mounted file system; dropped, it is unmounted and its servers end.
+pub struct FileSystem {
+    kind: &'static str,
+    root: tempfile::TempDir,
+    is_up: bool,
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        if !self.is_up {
+            return;
+        }
+        let down = self.script(&["down"], &[]);
+        // A second panic would hide the first.
+        if !std::thread::panicking() {
+            down.unwrap_or_else(|why| panic!("{} does not end: {why}", self.kind));
+        }
+    }
+}
+
+impl FileSystem {
+    /// Runs `testbed/KIND up`; nothing, with a printed reason, where that can't be had.
+    #[track_caller]
+    pub fn start(kind: &'static str, options: &[&str]) -> Option<FileSystem> {
+        let mut file_system = FileSystem { kind, root: tempfile::tempdir().unwrap(), is_up: false };
+        match file_system.script(&["up"], options) {
+            Ok(_) => {
+                file_system.is_up = true;
+                Some(file_system)
+            }
+            Err(reason) => {
+                skip(&format!("no {kind} to test with: {reason}"));
+                None
+            }
+        }
+    }
+
+    /// What one of the script's actions prints.
+    pub fn script(&self, action: &[&str], words: &[&str]) -> Result<String, String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed").join(self.kind);
+        let mut command = Command::new(script);
+        command.args(action).arg(self.beneath("")).args(words).stdin(Stdio::null());
+        command.env("CARRACK_TESTBED_LIFETIME_S", LIFETIME_S);
+        // The double of Lustre is built beside the command.
+        command.env("CARRACK_TESTBED_LUSTRE", Path::new(CARRACK).with_file_name("carrack-testbed-lustre"));
+        succeed(command.output())
+    }
+
+    /// Where its files are, and those of its servers.
+    pub fn beneath(&self, path: &str) -> PathBuf {
+        self.root.path().join("testbed").join(path)
+    }
+
+    /// A path in it.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.beneath("mnt").join(path)
+    }
+
+    /// A path on this host's own file system.
+    pub fn local(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    /// Copies with the command under test; it has to succeed without a failure.
+    #[track_caller]
+    pub fn copy(&self, arguments: &[impl AsRef<OsStr>]) {
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", "-r"]).args(arguments).current_dir(self.root.path());
+        assert_exit(&run(&mut command), 0);
+    }
+
+    /// A tree that `plant` makes goes in and comes out again, the same each time; then other contents replace some.
+    #[track_caller]
+    pub fn takes_and_gives_back(&self, plant: impl Fn(&Path)) {
+        self.takes_and_gives_back_as(plant, assert_same);
+    }
+
+    /// The same, for file systems that can't keep everything: `assert_alike` says what has to be.
+    #[track_caller]
+    pub fn takes_and_gives_back_as(&self, plant: impl Fn(&Path), assert_alike: impl Fn(&Path, &Path)) {
+        let (tree, back) = (self.local("tree"), self.local("back"));
+        plant(&tree);
+        plant_large(&tree, 0);
+        self.copy(&[&tree, &self.path("tree")]);
+        assert_alike(&tree, &self.path("tree"));
+        self.copy(&[&self.path("tree"), &back]);
+        assert_alike(&tree, &back);
+
+        plant_large(&tree, 1);
+        self.copy(&[Path::new("tree/large"), &self.path("tree")]);
+        assert_alike(&tree.join("large"), &self.path("tree/large"));
+    }
+
+    /// What a program prints about a path in it.
+    #[track_caller]
+    pub fn ask(&self, program: &str, arguments: &[&str], path: &str) -> String {
+        succeed(Command::new(program).args(arguments).arg(self.path(path)).stdin(Stdio::null()).output())
+            .unwrap()
+    }
+}
+
+/// Files of many objects, whose sizes end within a stripe, an object and a block.
+pub fn plant_large(root: &Path, seed: usize) {
+    fs::create_dir_all(root.join("large")).unwrap();
+    for bytes in [5_000_001, 12 << 20, 33_333_333] {
+        fs::write(root.join("large").join(bytes.to_string()), noise(bytes + seed)).unwrap();
+    }
+}
+
+/// What it printed; if it failed, why.
+fn succeed(output: io::Result<Output>) -> Result<String, String> {
+    match output {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+// Layouts.
+
+/// Whether the command has this part already; says so if not.
+pub fn has(part: &[&str], option: &str) -> bool {
+    let help = run(Command::new(CARRACK).args(part).arg("--help"));
+    let has = help.status.success() && String::from_utf8_lossy(&help.stdout).contains(option);
+    if !has {
+        say_skipped(&format!("carrack {} has no {option} yet", part.join(" ")));
+    }
+    has
+}
+
+/// What `carrack layout --json` says of a file.
+#[track_caller]
+pub fn layout(path: &Path) -> Layout {
+    layout_with(path, &[])
+}
+
+/// The same, with additions to the environment.
+#[track_caller]
+pub fn layout_with(path: &Path, environment: &[(&str, PathBuf)]) -> Layout {
+    let mut command = Command::new(CARRACK);
+    command.args(["layout", "--json"]).arg(path).envs(environment.iter().cloned());
+    let output = run(&mut command);
+    assert_exit(&output, 0);
+    let [said] = &json(&output)[..] else { panic!("one file, one line") };
+    let number = |name: &str| said[name].as_u64();
+    let targets = said["targets"].as_array().unwrap().iter();
+    let bytes_on = |target: &serde_json::Value| {
+        (target["target"].as_str().unwrap().to_owned(), target["bytes"].as_u64().unwrap())
+    };
+    Layout {
+        file_system: said["file_system"].as_str().unwrap().to_owned(),
+        stripe_bytes: number("stripe_size"),
+        stripe_count: number("stripe_count"),
+        bytes_on: targets.map(bytes_on).filter(|(_, bytes)| *bytes > 0).collect(),
+    }
+}
+
+/// A file's layout, as the command says it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub file_system: String,
+    pub stripe_bytes: Option<u64>,
+    pub stripe_count: Option<u64>,
+    /// By the targets' names; those that have any.
+    pub bytes_on: BTreeMap<String, u64>,
+}

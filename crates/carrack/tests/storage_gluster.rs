@@ -1,0 +1,64 @@
+//! The whole way to and from GlusterFS (`testbed/gluster`), for each kind of volume.
+//!
+//! Each test has a volume of its own and is skipped, with its reason, where that can't be had.
+
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use common::file_system::{FileSystem, has, layout};
+use common::process::{assert_exit, run};
+use common::tree::{noise, plant_rich};
+
+fn gluster(kind: &str) -> Option<FileSystem> {
+    FileSystem::start("gluster", &["--kind", kind])
+}
+
+#[test]
+fn a_rich_tree_to_bricks_and_back() {
+    let Some(gluster) = gluster("distribute") else { return };
+    gluster.takes_and_gives_back(plant_rich);
+}
+
+#[test]
+fn a_rich_tree_to_pairs_of_bricks_and_back() {
+    let Some(gluster) = gluster("replicate") else { return };
+    gluster.takes_and_gives_back(plant_rich);
+}
+
+#[test]
+fn a_rich_tree_to_shards_and_back() {
+    let Some(gluster) = gluster("shard") else { return };
+    gluster.takes_and_gives_back_as(plant_rich, assert_same_but_times);
+}
+
+/// GlusterFS 10 forgets times that are set where files are cut into shards, with `touch` as well.
+#[track_caller]
+fn assert_same_but_times(expected: &Path, copy: &Path) {
+    assert_exit(&run(Command::new("diff").args(["-r", "--no-dereference"]).args([expected, copy])), 0);
+}
+
+// Layouts.
+
+#[test]
+fn a_layout_names_the_brick() {
+    if !has(&["layout"], "--json") {
+        return;
+    }
+    let Some(gluster) = gluster("distribute") else { return };
+    for number in 0..8 {
+        let name = format!("file {number}");
+        fs::write(gluster.path(&name), noise(100_000)).unwrap();
+        let pathinfo = gluster.ask("getfattr", &["--only-values", "-n", "trusted.glusterfs.pathinfo"], &name);
+        let said = layout(&gluster.path(&name));
+        assert_eq!((&*said.file_system, said.bytes_on.len()), ("gluster", 1));
+        let (target, bytes) = said.bytes_on.first_key_value().unwrap();
+        let (host, brick) = target.split_once(':').unwrap();
+        assert!(pathinfo.contains(&format!("<POSIX({brick}):{host}:")), "{target} is not in {pathinfo}");
+        assert_eq!(*bytes, 100_000);
+    }
+}

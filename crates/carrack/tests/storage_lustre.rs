@@ -1,0 +1,104 @@
+//! The whole way to and from a striped file system: the double of Lustre (`testbed/lustre`), with a few targets.
+//!
+//! Each test has one of its own and is skipped, with its reason, where nobody can mount.
+
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use common::file_system::{FileSystem, has, layout, plant_large};
+use common::tree::{assert_same, noise, plant, plant_rich};
+
+fn lustre(options: &[&str]) -> Option<FileSystem> {
+    FileSystem::start("lustre", options)
+}
+
+/// Bytes that were written to each target.
+fn written(lustre: &FileSystem) -> Vec<u64> {
+    let traffic = fs::read_to_string(lustre.path(".control/traffic")).unwrap();
+    traffic.lines().map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_rich_tree_there_and_back() {
+    let Some(lustre) = lustre(&["--stripe", "3:65536"]) else { return };
+    lustre.takes_and_gives_back(plant_rich);
+}
+
+#[test]
+fn a_tree_there_and_back_past_the_page_cache() {
+    let Some(lustre) = lustre(&["--direct", "--stripe", "2:1048576"]) else { return };
+    lustre.takes_and_gives_back(plant);
+}
+
+#[test]
+fn one_slow_target_delays_and_harms_nothing() {
+    let Some(lustre) = lustre(&["--stripe", "-1:1048576", "--delay-ms", "2:20"]) else { return };
+    lustre.takes_and_gives_back(plant);
+    assert!(written(&lustre).iter().all(|&bytes| bytes > 0));
+}
+
+#[test]
+fn from_one_striped_file_system_to_another() {
+    let (Some(from), Some(to)) = (lustre(&["--stripe", "4:65536"]), lustre(&[])) else { return };
+    plant_large(&from.path("tree"), 0);
+    from.copy(&[&from.path("tree"), &to.path("tree")]);
+    assert_same(&from.path("tree"), &to.path("tree"));
+}
+
+// Layouts.
+
+/// By the targets' names, as `lfs` writes them.
+fn by_name(bytes: &[u64]) -> BTreeMap<String, u64> {
+    let named = bytes.iter().enumerate().map(|(ost, &bytes)| (format!("OST{ost:04x}"), bytes));
+    named.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+#[test]
+fn a_layout_says_what_each_target_holds() {
+    if !has(&["layout"], "--json") {
+        return;
+    }
+    let Some(lustre) = lustre(&["--stripe", "3:65536"]) else { return };
+    fs::write(lustre.path("f"), noise(1_000_001)).unwrap();
+    let said = layout(&lustre.path("f"));
+    assert_eq!(said.bytes_on, by_name(&written(&lustre)));
+    assert_eq!((&*said.file_system, said.stripe_bytes, said.stripe_count), ("lustre", Some(65_536), Some(3)));
+}
+
+#[test]
+fn a_wished_striping_is_what_files_get() {
+    if !has(&["cp"], "--stripe") || !has(&["layout"], "--json") {
+        return;
+    }
+    let Some(lustre) = lustre(&[]) else { return };
+    plant_large(&lustre.local("tree"), 0);
+    lustre.copy(&[
+        "--stripe=3:131072".as_ref(),
+        lustre.local("tree").as_os_str(),
+        lustre.path("tree").as_os_str(),
+    ]);
+    assert_same(&lustre.local("tree"), &lustre.path("tree"));
+    for entry in fs::read_dir(lustre.path("tree/large")).unwrap() {
+        let said = layout(&entry.unwrap().path());
+        assert_eq!((said.stripe_bytes, said.stripe_count, said.bytes_on.len()), (Some(131_072), Some(3), 3));
+    }
+}
+
+#[test]
+fn a_sources_striping_is_preserved() {
+    if !has(&["cp"], "--stripe") || !has(&["layout"], "--json") {
+        return;
+    }
+    let (Some(from), Some(to)) = (lustre(&["--stripe", "2:262144"]), lustre(&[])) else { return };
+    plant_large(&from.path("tree"), 0);
+    from.copy(&["--stripe=preserve".as_ref(), from.path("tree").as_os_str(), to.path("tree").as_os_str()]);
+    assert_same(&from.path("tree"), &to.path("tree"));
+    for entry in fs::read_dir(to.path("tree/large")).unwrap() {
+        let said = layout(&entry.unwrap().path());
+        assert_eq!((said.stripe_bytes, said.stripe_count), (Some(262_144), Some(2)));
+    }
+}

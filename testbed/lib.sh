@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# Shared by the scripts of testbed/ that start file systems; source it after scripts/lib.sh, don't run it.
+
+# What mounting with FUSE takes.
+require_fuse() {
+    [ "$(id -u)" = 0 ] || die "only root can start and mount it"
+    [ -c /dev/fuse ] || die "there is no /dev/fuse" "modprobe fuse"
+}
+
+# Tries until it works, or half a minute is over.
+wait_for() { # COMMAND...
+    for _ in {1..300}; do
+        if "$@" >/dev/null 2>&1; then return; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+# Where CARRACK_TESTBED_LIFETIME_S is set, takes it down after so many seconds, should nobody else: tests may be killed.
+# None of the caller's open files: a test harness waits for its pipes to close.
+limit_lifetime() { # SCRIPT DIR
+    [ -n "${CARRACK_TESTBED_LIFETIME_S-}" ] || return 0
+    # shellcheck disable=SC2016  # for the shell that waits
+    setsid bash -c 'sleep "$1"; exec "$2" down "$3"' limit "$CARRACK_TESTBED_LIFETIME_S" "$1" "$2" \
+        </dev/null >/dev/null 2>&1 &
+    echo $! >"$2/limit"
+}
+
+# Ends what limit_lifetime left waiting, unless it is that which asks.
+unlimit_lifetime() { # DIR
+    local pid
+    if [ -s "$1/limit" ] && read -r pid <"$1/limit" && [ "$pid" != $$ ]; then
+        # It leads a group of its own; its command line says that it's still the one.
+        if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF -- " limit "; then kill -- "-$pid" 2>/dev/null || true; fi
+    fi
+    rm -f "$1/limit"
+}

@@ -1,0 +1,108 @@
+//! Attributes of inodes, from the MDT's words into FUSE's and back. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
+
+use crate::control::{self, Control};
+
+/// What a client should read and write at once: a Lustre client says as much.
+pub const IO_BYTES: u32 = 4 << 20;
+
+/// Those of `.control` and its files, if it is one of them.
+pub fn control_attributes(number: INodeNo) -> Option<FileAttr> {
+    let is_directory = number == control::DIRECTORY;
+    (is_directory || Control::by_number(number).is_some()).then_some(FileAttr {
+        ino: number,
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: if is_directory { FileType::Directory } else { FileType::RegularFile },
+        perm: if is_directory { 0o755 } else { 0o644 },
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    })
+}
+
+/// Those of an inode at the MDT.
+pub fn attributes_of(number: INodeNo, stat: &Stat) -> FileAttr {
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    let is_regular = kind == rustix::fs::FileType::RegularFile;
+    let bytes = stat.st_size as u64;
+    FileAttr {
+        ino: number,
+        size: bytes,
+        // A file beneath has no data, and is not to look as if it were all holes.
+        blocks: if is_regular { bytes.div_ceil(512) } else { stat.st_blocks as u64 },
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        crtime: UNIX_EPOCH,
+        kind: fuse_kind(kind),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev as u32,
+        blksize: IO_BYTES,
+        flags: 0,
+    }
+}
+
+/// The kind of an inode, in FUSE's words.
+pub fn fuse_kind(kind: rustix::fs::FileType) -> FileType {
+    match kind {
+        rustix::fs::FileType::Directory => FileType::Directory,
+        rustix::fs::FileType::Symlink => FileType::Symlink,
+        rustix::fs::FileType::Fifo => FileType::NamedPipe,
+        rustix::fs::FileType::Socket => FileType::Socket,
+        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+        _ => FileType::RegularFile,
+    }
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(nanoseconds);
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    if seconds >= 0 { UNIX_EPOCH + whole + nanoseconds } else { UNIX_EPOCH - whole + nanoseconds }
+}
+
+/// A time that a client sets, or leaves.
+pub fn timespec(time: Option<TimeOrNow>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },
+            // fuser 0.18 takes nanoseconds before the epoch the wrong way round; this is the way back.
+            Err(before) => {
+                let before = before.duration();
+                Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: before.subsec_nanos().into() }
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch() {
+        let ns_before = UNIX_EPOCH - Duration::from_nanos(1);
+        assert_eq!(time(-1, 999_999_999), ns_before);
+        // As fuser gives it: see `timespec`.
+        let given = UNIX_EPOCH - Duration::new(1, 999_999_999);
+        let back = timespec(Some(TimeOrNow::SpecificTime(given)));
+        assert_eq!((back.tv_sec, back.tv_nsec), (-1, 999_999_999));
+    }
+}

@@ -1,0 +1,92 @@
+//! `.control/` in the root: what can be changed and seen while it runs. It is found by name only, so that copies of the
+//! root leave it out.
+//!
+//! | file | read | written |
+//! | --- | --- | --- |
+//! | `delay` | `OST:MS` lines | the same, for any of the targets |
+//! | `traffic` | `OST READ WRITTEN` lines, in bytes | anything: back to 0 |
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use fuser::INodeNo;
+use rustix::io::Errno;
+
+use crate::targets::Targets;
+
+/// The directory's name.
+pub const NAME: &str = ".control";
+/// The directory; no file system beneath has that many inodes.
+pub const DIRECTORY: INodeNo = INodeNo(u64::MAX - 1);
+
+/// A file of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Milliseconds slept before each read and write.
+    Delay,
+    /// What was read and written.
+    Traffic,
+}
+
+impl Control {
+    /// All of them.
+    pub const ALL: [Control; 2] = [Control::Delay, Control::Traffic];
+
+    /// The name in the directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            Control::Delay => "delay",
+            Control::Traffic => "traffic",
+        }
+    }
+
+    /// Its inode.
+    pub fn number(self) -> INodeNo {
+        INodeNo(u64::MAX - 2 - self as u64)
+    }
+
+    /// By its inode.
+    pub fn by_number(number: INodeNo) -> Option<Control> {
+        Control::ALL.into_iter().find(|control| control.number() == number)
+    }
+
+    /// What it says now.
+    pub fn read(self, targets: &Targets) -> String {
+        let line = |(index, target): (usize, &crate::targets::Target)| match self {
+            Control::Delay => format!("{index}:{}\n", target.delay_ms.load(Relaxed)),
+            Control::Traffic => {
+                format!(
+                    "{index} {} {}\n",
+                    target.bytes_read.load(Relaxed),
+                    target.bytes_written.load(Relaxed)
+                )
+            }
+        };
+        targets.osts().iter().enumerate().map(line).collect()
+    }
+
+    /// Does what is written to it.
+    pub fn write(self, targets: &Targets, data: &[u8]) -> Result<(), Errno> {
+        match self {
+            Control::Delay => {
+                let text = str::from_utf8(data).map_err(|_| Errno::INVAL)?;
+                text.split_whitespace().try_for_each(|words| set_delay(targets, words))
+            }
+            Control::Traffic => {
+                for target in targets.osts() {
+                    target.bytes_read.store(0, Relaxed);
+                    target.bytes_written.store(0, Relaxed);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// `OST:MS`, also of the command line.
+pub fn set_delay(targets: &Targets, words: &str) -> Result<(), Errno> {
+    let (target, delay_ms) = words.split_once(':').ok_or(Errno::INVAL)?;
+    let target: usize = target.parse().map_err(|_| Errno::INVAL)?;
+    let delay_ms = delay_ms.parse().map_err(|_| Errno::INVAL)?;
+    targets.osts().get(target).ok_or(Errno::INVAL)?.delay_ms.store(delay_ms, Relaxed);
+    Ok(())
+}
