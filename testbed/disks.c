@@ -113,6 +113,13 @@ static void attributes(struct disk *d, uint64_t unique)
     answer(d, unique, 0, &out, sizeof out);
 }
 
+// A loop device takes the block size for that of its discards, and has none without.
+static void room(struct disk *d, uint64_t unique)
+{
+    struct fuse_statfs_out out = {.st = {.bsize = 4096, .frsize = 4096, .namelen = 255}};
+    answer(d, unique, 0, &out, sizeof out);
+}
+
 static void read_some(struct disk *d, uint64_t unique, const struct fuse_read_in *in)
 {
     const uint32_t wanted = in->size < REQUEST_BYTES ? in->size : REQUEST_BYTES;
@@ -159,6 +166,7 @@ static void serve(struct disk *d)
     switch (head->opcode) {
     case FUSE_INIT: init(d, head->unique, body); break;
     case FUSE_GETATTR: attributes(d, head->unique); break;
+    case FUSE_STATFS: room(d, head->unique); break;
     case FUSE_OPEN: {
         // Every read comes here, also a buffered one.
         struct fuse_open_out out = {.open_flags = FOPEN_DIRECT_IO};
