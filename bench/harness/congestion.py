@@ -23,7 +23,8 @@ LOAD = ("--block", 4 * MIB, "--depth", 4)
 LEAD_S = 1.0
 # The objects of the source: what the service time is measured with.
 OBJECT_BYTES = MIB
-FILE_BYTES = 8 * MIB
+# The paper has 100 files on 32 targets. Many files would fill the source's queues with those of a few directories.
+FILES_PER_DISK = 3
 # A file system's own blocks, its log, and what is not given back at once.
 IMAGE_EXTRA_BYTES = 256 * MIB
 
@@ -38,16 +39,17 @@ class Plan:
     seconds: float  # of an uncongested run that keeps every I/O thread busy
     step_s: float
 
-    def files_per_disk(self, io_threads, seconds, file_bytes=FILE_BYTES):
-        """So many files keep so many threads busy for so long, at the speed of one disk each; one at least."""
+    def file_bytes(self, io_threads, seconds):
+        """Of files that keep so many threads busy for so long, at the speed of one disk each; whole objects."""
         total_bytes = io_threads * self.rate_bytes_per_s * seconds
-        return max(1, round(total_bytes / self.disks / file_bytes))
+        objects = round(total_bytes / self.disks / FILES_PER_DISK / OBJECT_BYTES)
+        return max(1, objects) * OBJECT_BYTES
 
     @property
     def image_bytes(self):
-        """Twice the data of the largest run: a new copy does not take the old one's blocks."""
-        largest = self.files_per_disk(self.io_threads, self.seconds) * FILE_BYTES
-        return max(512 * MIB, 2 * largest + IMAGE_EXTRA_BYTES)
+        """Twice the data of the largest run: a new copy does not take the old one's blocks. Images are sparse."""
+        threads = max(self.disks, self.io_threads)
+        return max(512 * MIB, 2 * FILES_PER_DISK * self.file_bytes(threads, self.seconds) + IMAGE_EXTRA_BYTES)
 
 
 @dataclass
@@ -122,6 +124,10 @@ class Side:
         moving = ["--width", LOAD_WIDTH, "--step", self.plan.step_s]
         return loading(self.rotated(self.load_paths(), number), *LOAD, *moving)
 
+    def make_data(self, file_bytes):
+        """The files to copy, of this size each."""
+        raise NotImplementedError
+
     def places(self):
         """(source, destination)."""
         raise NotImplementedError
@@ -191,10 +197,9 @@ class SourceSide(Side):
     def places(self):
         return self.disks.directory, self._work_dir / "copy"
 
-    def make_data(self, count, file_bytes=FILE_BYTES):
-        """So many files on each disk."""
+    def make_data(self, file_bytes):
         with self.disks.unlimited():
-            make_files(self.disks.paths, count, file_bytes)
+            make_files(self.disks.paths, FILES_PER_DISK, file_bytes)
 
     def forget(self):
         self.disks.sync()
@@ -222,10 +227,9 @@ class SinkSide(Side):
     def places(self):
         return self._work_dir / "input", self.disks.directory
 
-    def make_data(self, count, file_bytes=FILE_BYTES):
-        """So many files for each disk, in memory."""
+    def make_data(self, file_bytes):
         source = self._work_dir / "input"
-        make_files([source / path.name for path in self.disks.paths], count, file_bytes)
+        make_files([source / path.name for path in self.disks.paths], FILES_PER_DISK, file_bytes)
 
     def wait_stored(self):
         self.disks.sync()
