@@ -19,6 +19,10 @@ context    when, of which commit, on which machine
 comparison what bench/compare and bench/wan do
 results    results.json: the sections of several commands' runs
 report     RESULTS.md
+disks      slow disks with files on them
+disk_load  a program that reads or writes disks beside a run
+congestion one run between memory and slow disks, for bench/congestion
+congestion_report  congestion.json and CONGESTION.md
 builds     carrack of a git revision
 options    the command lines
 """

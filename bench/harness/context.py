@@ -21,7 +21,7 @@ VERSION_COMMANDS = {
 
 
 # What a measurement itself writes into the work tree.
-WRITTEN_FILES = ("RESULTS.md", "results.json")
+WRITTEN_FILES = ("RESULTS.md", "results.json", "CONGESTION.md", "congestion.json")
 
 
 def first_line(command):
