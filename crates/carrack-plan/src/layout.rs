@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 
 use carrack_model::TargetId;
 
@@ -40,6 +41,24 @@ pub trait Layout: Send + Sync + fmt::Debug {
         }
         None
     }
+
+    /// How many bytes of `range` lie on each target, in the order of [`Layout::targets`].
+    ///
+    /// This walks over all extents; layouts that repeat themselves know a shorter way, for files of any size.
+    fn bytes_per_target(&self, range: Range<u64>) -> Vec<u64> {
+        let index_of = index_of(self.targets());
+        let mut bytes = vec![0; self.targets().len()];
+        let mut at = range.start;
+        while at < range.end {
+            let extent = self.extent_at(at);
+            let end = extent.end.min(range.end);
+            if let Some(&index) = index_of.get(&extent.target) {
+                bytes[index] += end - at;
+            }
+            at = end;
+        }
+        bytes
+    }
 }
 
 /// A file that lies on one target: a local disk, or a storage system whose inside can't be seen.
@@ -56,6 +75,10 @@ impl Layout for SingleTarget {
 
     fn targets(&self) -> &[TargetId] {
         std::slice::from_ref(&self.target)
+    }
+
+    fn bytes_per_target(&self, range: Range<u64>) -> Vec<u64> {
+        vec![length_of(&range)]
     }
 }
 
@@ -85,6 +108,18 @@ impl Striped {
     pub fn stripe_bytes(&self) -> u64 {
         self.stripe_bytes
     }
+
+    /// Bytes before `offset` in each place of the round.
+    fn bytes_before(&self, offset: u64) -> impl Iterator<Item = u64> {
+        let (stripes, rest) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
+        let (rounds, last) = (stripes / self.round.len() as u64, stripes % self.round.len() as u64);
+        // No sum is above `offset`.
+        (0..self.round.len() as u64).map(move |place| match place {
+            _ if place < last => (rounds + 1) * self.stripe_bytes,
+            _ if place == last => rounds * self.stripe_bytes + rest,
+            _ => rounds * self.stripe_bytes,
+        })
+    }
 }
 
 impl Layout for Striped {
@@ -101,6 +136,18 @@ impl Layout for Striped {
 
     fn targets(&self) -> &[TargetId] {
         &self.targets
+    }
+
+    /// Whole rounds are counted, not walked.
+    fn bytes_per_target(&self, range: Range<u64>) -> Vec<u64> {
+        let index_of = index_of(&self.targets);
+        let mut bytes = vec![0; self.targets.len()];
+        let before = self.bytes_before(range.start.min(range.end));
+        let places = self.round.iter().zip(before.zip(self.bytes_before(range.end)));
+        for (target, (start, end)) in places {
+            bytes[index_of[target]] += end - start;
+        }
+        bytes
     }
 }
 
@@ -138,6 +185,23 @@ impl Layout for Composite {
     fn targets(&self) -> &[TargetId] {
         &self.targets
     }
+
+    /// Each component counts its rounds.
+    fn bytes_per_target(&self, range: Range<u64>) -> Vec<u64> {
+        let index_of = index_of(&self.targets);
+        let mut bytes = vec![0; self.targets.len()];
+        let mut start = range.start;
+        for (end, striped) in &self.components {
+            let end = range.end.min(*end);
+            if start < end {
+                let own = striped.bytes_per_target(start..end);
+                let sums = striped.targets.iter().zip(own);
+                sums.for_each(|(target, count)| bytes[index_of[target]] += count);
+                start = end;
+            }
+        }
+        bytes
+    }
 }
 
 /// A file of equal blocks, the place of each looked up one by one: CephFS objects, GPFS blocks, Gluster shards.
@@ -163,6 +227,24 @@ impl Mapped {
     fn place(&self, block: u64) -> u16 {
         self.places[(block % self.places.len() as u64) as usize]
     }
+
+    /// How many whole blocks before `block` lie on each target.
+    fn blocks_before(&self, block: u64) -> Vec<u64> {
+        let (rounds, rest) = (block / self.places.len() as u64, block % self.places.len() as u64);
+        let mut blocks = vec![0; self.targets.len()];
+        for (index, place) in (0..).zip(&self.places) {
+            blocks[usize::from(*place)] += rounds + u64::from(index < rest);
+        }
+        blocks
+    }
+
+    fn bytes_before(&self, offset: u64) -> Vec<u64> {
+        let (block, rest) = (offset / self.block_bytes, offset % self.block_bytes);
+        let mut bytes = self.blocks_before(block);
+        bytes.iter_mut().for_each(|count| *count *= self.block_bytes);
+        bytes[usize::from(self.place(block))] += rest;
+        bytes
+    }
 }
 
 impl Layout for Mapped {
@@ -182,6 +264,21 @@ impl Layout for Mapped {
     fn targets(&self) -> &[TargetId] {
         &self.targets
     }
+
+    /// The map is read twice, however long the file is.
+    fn bytes_per_target(&self, range: Range<u64>) -> Vec<u64> {
+        let start = self.bytes_before(range.start.min(range.end));
+        let end = self.bytes_before(range.end);
+        end.iter().zip(start).map(|(end, start)| end - start).collect()
+    }
+}
+
+fn length_of(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+fn index_of(targets: &[TargetId]) -> HashMap<TargetId, usize> {
+    targets.iter().copied().zip(0..).collect()
 }
 
 fn each_once(targets: &[TargetId]) -> Vec<TargetId> {
@@ -191,7 +288,66 @@ fn each_once(targets: &[TargetId]) -> Vec<TargetId> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Knows no shorter way than the walk.
+    #[derive(Debug)]
+    struct Walked<'a>(&'a dyn Layout);
+
+    impl Layout for Walked<'_> {
+        fn extent_at(&self, offset: u64) -> Extent {
+            self.0.extent_at(offset)
+        }
+
+        fn targets(&self) -> &[TargetId] {
+            self.0.targets()
+        }
+    }
+
+    fn striped() -> impl Strategy<Value = Striped> {
+        (vec((0..6u64).prop_map(TargetId), 1..9), 1..50u64)
+            .prop_map(|(round, stripe_bytes)| Striped::new(round, stripe_bytes).unwrap())
+    }
+
+    fn any_layout() -> impl Strategy<Value = Box<dyn Layout>> {
+        fn boxed(layout: impl Layout + 'static) -> Box<dyn Layout> {
+            Box::new(layout)
+        }
+        let composite = vec((1..400u64, striped()), 1..5).prop_map(|parts| {
+            let mut end = 0;
+            let parts = parts.into_iter().map(|(bytes, striped)| {
+                end += bytes;
+                (end, striped)
+            });
+            boxed(Composite::new(parts.collect()).unwrap())
+        });
+        let mapped = (vec((0..6u64).prop_map(TargetId), 1..20), 1..50u64)
+            .prop_map(|(blocks, block_bytes)| boxed(Mapped::new(&blocks, block_bytes).unwrap()));
+        let single = Just(()).prop_map(|()| boxed(SingleTarget { target: TargetId(3) }));
+        prop_oneof![single, striped().prop_map(boxed), composite, mapped]
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_counted_as_the_walk_counts_them(
+            layout in any_layout(),
+            start in 0..2_000u64,
+            end in 0..3_000u64,
+        ) {
+            let bytes = layout.bytes_per_target(start..end);
+            prop_assert_eq!(&bytes, &Walked(&*layout).bytes_per_target(start..end));
+            prop_assert_eq!(bytes.iter().sum::<u64>(), end.saturating_sub(start));
+        }
+
+        #[test]
+        fn no_file_is_too_long_to_count(layout in any_layout(), end in u64::MAX - 1_000..=u64::MAX) {
+            let sum: u128 = layout.bytes_per_target(0..end).into_iter().map(u128::from).sum();
+            prop_assert_eq!(sum, u128::from(end));
+        }
+    }
 
     #[test]
     fn stripes_go_round_the_targets() {

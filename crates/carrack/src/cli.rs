@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, cp, man, session};
+use crate::commands::{completions, cp, layout, man, session};
 use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
@@ -16,6 +16,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Cp(Box<cp::CpArgs>),
+    Layout(layout::LayoutArgs),
     #[command(hide = true)]
     Session,
     #[command(hide = true)]
@@ -28,6 +29,7 @@ impl Cli {
     pub fn run(self) -> Exit {
         match self.command {
             Command::Cp(args) => cp::run(&args),
+            Command::Layout(args) => layout::run(&args),
             Command::Session => session::run(),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),
@@ -49,7 +51,7 @@ mod tests {
     #[test]
     fn hidden_commands_stay_hidden() {
         let help = Cli::command().render_long_help().to_string();
-        assert!(help.contains("\n  cp "), "{help}");
+        assert!(help.contains("\n  cp ") && help.contains("\n  layout "), "{help}");
         assert!(!help.contains("session  ") && !help.contains("\n  man"), "{help}");
         assert!(help.contains("130"), "{help}");
     }

@@ -32,10 +32,10 @@ pub enum End {
 impl Exit {
     /// The codes in words, for the help and the manual page.
     const MEANINGS: [(Exit, &'static str); 5] = [
-        (Exit::Complete, "everything is copied"),
-        (Exit::Partial, "some entries failed, or it ended early after copying something"),
+        (Exit::Complete, "everything that was asked for is done"),
+        (Exit::Partial, "something is done, and something failed or was left undone"),
         (Exit::Usage, "the command line makes no sense; nothing was tried"),
-        (Exit::Nothing, "nothing was copied"),
+        (Exit::Nothing, "nothing is done"),
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 
@@ -51,6 +51,15 @@ impl Exit {
             End::Reached if summary.entries_failed == 0 => Exit::Complete,
             _ if done > 0 => Exit::Partial,
             _ => Exit::Nothing,
+        }
+    }
+
+    /// The code of a command that did `done` things and failed at `failed`.
+    pub fn of_counts(done: u64, failed: u64) -> Exit {
+        match (done, failed) {
+            (_, 0) => Exit::Complete,
+            (0, _) => Exit::Nothing,
+            _ => Exit::Partial,
         }
     }
 
@@ -100,6 +109,15 @@ mod tests {
             (End::Interrupted, 0, 0, Exit::Interrupted),
         ] {
             assert_eq!(Exit::of_transfer(end, &failed(entries_failed), done), exit, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn counts_what_was_done() {
+        for (done, failed, exit) in
+            [(0, 0, Exit::Complete), (2, 0, Exit::Complete), (2, 1, Exit::Partial), (0, 1, Exit::Nothing)]
+        {
+            assert_eq!(Exit::of_counts(done, failed), exit);
         }
     }
 

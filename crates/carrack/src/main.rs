@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 mod location;
 mod manifest;
+mod placement;
 mod ports;
 mod report;
 mod route;

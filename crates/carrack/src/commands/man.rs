@@ -1,6 +1,7 @@
 //! `carrack man`: the manual page, made from the same definitions as the help.
 //!
-//! One page holds the whole: carrack's own words, then what `carrack cp` takes, its examples and the exit codes.
+//! One page holds the whole: carrack's own words, then what `carrack cp` and `carrack layout` take, their examples and
+//! the exit codes.
 
 use std::io::{self, Write};
 
@@ -29,16 +30,20 @@ fn page() -> io::Result<String> {
     if let Some(cp) = command.find_subcommand("cp") {
         render_cp(cp, &mut page)?;
     }
+    if let Some(layout) = command.find_subcommand("layout") {
+        render_layout(layout, &mut page)?;
+    }
     literal("EXIT STATUS", exit::help().trim_start_matches(exit::HELP_HEADING), &mut page)?;
     see_also(&mut page)?;
     Ok(embolden(&String::from_utf8_lossy(&page)))
 }
 
 fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
-    let help = cp.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let man = Man::new(cp.clone().bin_name("carrack cp"));
     man.render_synopsis_section(page)?;
     Roff::new()
+        .control("br", [])
+        .text([bold("carrack layout"), roman(" [OPTIONS] PATH...")])
         .control("br", [])
         .text([bold("carrack completions"), roman(" SHELL")])
         .control("br", [])
@@ -46,7 +51,26 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         .to_writer(page)?;
     man.render_description_section(page)?;
     man.render_options_section(page)?;
-    literal("EXAMPLES", help.split(exit::HELP_HEADING).next().unwrap_or_default(), page)
+    literal("EXAMPLES", &examples(cp), page)
+}
+
+/// Its sections, under names that those of `carrack cp` don't have.
+fn render_layout(layout: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(layout.clone().bin_name("carrack layout"));
+    let mut sections = Vec::new();
+    man.render_description_section(&mut sections)?;
+    man.render_options_section(&mut sections)?;
+    let sections = String::from_utf8_lossy(&sections)
+        .replace(".SH DESCRIPTION", ".SH \"CARRACK LAYOUT\"")
+        .replace(".SH OPTIONS", ".SH \"OPTIONS OF CARRACK LAYOUT\"");
+    page.extend_from_slice(sections.as_bytes());
+    literal("EXAMPLES OF CARRACK LAYOUT", examples(layout).trim_start_matches("Examples:\n"), page)
+}
+
+/// What the long help ends with, before the exit codes.
+fn examples(command: &Command) -> String {
+    let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    help.split(exit::HELP_HEADING).next().unwrap_or_default().to_owned()
 }
 
 /// Text whose lines stay as they are.
@@ -100,18 +124,27 @@ mod tests {
     fn lines_that_stay_as_they_are_fit_a_terminal() {
         const INDENTED_MAX: usize = 80 - 7;
         let mut command = Cli::command();
-        let help = command.find_subcommand_mut("cp").unwrap().get_after_long_help().unwrap().to_string();
-        for line in help.lines() {
-            assert!(line.len() <= INDENTED_MAX, "{line}");
+        for name in ["cp", "layout"] {
+            let command = command.find_subcommand_mut(name).unwrap();
+            for line in command.get_after_long_help().unwrap().to_string().lines() {
+                assert!(line.len() <= INDENTED_MAX, "{line}");
+            }
         }
     }
 
     #[test]
     fn the_page_holds_options_examples_and_codes() {
         let page = page().unwrap();
-        for words in
-            [".TH carrack 1", "carrack cp", "\\-\\-remote\\-carrack", "EXAMPLES", "EXIT STATUS", "130"]
-        {
+        for words in [
+            ".TH carrack 1",
+            "carrack cp",
+            "\\-\\-remote\\-carrack",
+            "carrack layout",
+            "\\-\\-extents",
+            "EXAMPLES",
+            "EXIT STATUS",
+            "130",
+        ] {
             assert!(page.contains(words), "{words}:\n{page}");
         }
         assert!(!page.contains('`'), "{page}");

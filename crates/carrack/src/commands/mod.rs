@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod cp;
 mod cp_options;
+pub mod layout;
 pub mod man;
 pub mod session;
 mod storage_options;

@@ -51,7 +51,7 @@ pub struct StorageArgs {
           help_heading = STORAGE)]
     targets: Vec<PathBuf>,
 
-    /// How large files are striped at the destination: default, preserve, auto, or COUNT[:SIZE[:POOL]]
+    /// How large files are striped at the destination: default, preserve, auto, or `COUNT[:SIZE[:POOL]]`
     ///
     /// `default` is what the destination's directory says, `preserve` the same stripe count and size as at the source,
     /// `auto` one stripe for each GiB up to the number of targets. COUNT may be `all`.

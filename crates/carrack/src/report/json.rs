@@ -126,15 +126,17 @@ impl<'a> Body<'a> {
     }
 }
 
+/// A path as every `--json` has it.
 #[derive(Serialize)]
-struct Path<'a> {
+pub struct Path<'a> {
     path: std::borrow::Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
 }
 
 impl<'a> Path<'a> {
-    fn of(bytes: &'a [u8]) -> Path<'a> {
+    /// Of a path's bytes.
+    pub fn of(bytes: &'a [u8]) -> Path<'a> {
         let is_text = std::str::from_utf8(bytes).is_ok();
         Path { path: String::from_utf8_lossy(bytes), path_hex: (!is_text).then(|| hex(bytes)) }
     }

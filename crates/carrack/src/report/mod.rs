@@ -20,7 +20,7 @@ use carrack_model::{Checksum, Event, Summary};
 use crate::exit::{End, Exit};
 use crate::manifest::{Manifest, ManifestReport};
 use crate::trouble::Trouble;
-pub use json::JsonView;
+pub use json::{JsonView, Path as JsonPath};
 pub use list::ListView;
 pub use progress::Bar;
 pub use talk::{TalkView, Volume};

@@ -1,0 +1,282 @@
+//! `carrack layout --json`: one object a line and path on stdout. Field names are stable; new ones may come.
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `path`, `path_hex` | as in `carrack cp --json` |
+//! | `type` | `file`, or `directory` |
+//! | `file_system` | `lustre`, `cephfs`, `glusterfs`, `beegfs`, `gpfs`, `set` (of `--targets`), `plain` (any other) |
+//! | `mount_point` | where it is mounted; null if the kernel does not say |
+//! | `size` | bytes of the file, or of all files with `-r`; null for a directory without `-r` |
+//! | `released` | whether the file's data (with `-r`: that of any file) is in an archive only |
+//! | `stripe_size`, `stripe_count`, `pool` | of the widest component; null if unknown; a count of -1 is all targets |
+//! | `mirrors` | copies that the storage keeps; null if unknown |
+//! | `components` | `start`, `end` (null: to the end), `stripe_size`, `stripe_count`, `pool`, `pattern` of each |
+//! | `own_target` | directories only: where what has no layout of its own lies |
+//! | `files`, `released_files` | directories with `-r` only |
+//! | `targets` | `target`, `bytes` of each |
+//! | `imbalance` | the largest of these ÷ their mean |
+//! | `problem` | why the layout or a part of it is not known; absent otherwise |
+//! | `extents` | with `--extents` only: `offset`, `length`, `target` of each |
+//!
+//! `pattern` is `striped`, `overstriped`, `metadata` (beside the inode), `objects` or `whole`.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use carrack_storage::{ComponentGeometry, FileSystemKind, Geometry, Pattern, STRIPE_COUNT_ALL};
+use serde::Serialize;
+
+use super::{Placement, TargetBytes, What, extents};
+use crate::report::JsonPath;
+
+impl Placement {
+    /// Writes the line; a file's extents one by one.
+    pub fn write_json(&self, out: &mut dyn Write, with_extents: bool) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&Line::of(self))?;
+        if with_extents {
+            let brace = line.pop();
+            debug_assert_eq!(brace, Some(b'}'));
+            out.write_all(&line)?;
+            self.write_extents(out)?;
+            line = b"}".to_vec();
+        }
+        line.push(b'\n');
+        out.write_all(&line)
+    }
+
+    fn write_extents(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut separator = ",\"extents\":[";
+        for run in extents::runs(self) {
+            let (offset, length, target) = (run.offset, run.length, run.target);
+            out.write_all(separator.as_bytes())?;
+            out.write_all(&serde_json::to_vec(&ExtentLine { offset, length, target })?)?;
+            separator = ",";
+        }
+        out.write_all(if separator == "," { b"]" } else { b",\"extents\":[]" })
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    path: JsonPath<'a>,
+    r#type: &'static str,
+    file_system: &'static str,
+    mount_point: Option<Cow<'a, str>>,
+    size: Option<u64>,
+    released: bool,
+    stripe_size: Option<u64>,
+    stripe_count: Option<i64>,
+    pool: Option<&'a str>,
+    mirrors: Option<u32>,
+    components: Vec<ComponentLine<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_target: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    released_files: Option<u64>,
+    targets: Vec<TargetLine<'a>>,
+    imbalance: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn of(placement: &'a Placement) -> Line<'a> {
+        let geometry = placement.geometry.as_ref();
+        let widest = geometry.and_then(Geometry::widest).map(ComponentLine::of);
+        let components = geometry.map_or(&[][..], |geometry| &geometry.components);
+        let line = Line {
+            path: JsonPath::of(&placement.path),
+            r#type: "directory",
+            file_system: kind_name(placement.kind),
+            mount_point: placement.mount_point.as_ref().map(|path| path.to_string_lossy()),
+            size: None,
+            released: false,
+            stripe_size: widest.as_ref().and_then(|widest| widest.stripe_size),
+            stripe_count: widest.as_ref().and_then(|widest| widest.stripe_count),
+            pool: widest.and_then(|widest| widest.pool),
+            mirrors: geometry.map(|geometry| geometry.mirrors).filter(|mirrors| *mirrors > 0),
+            components: components.iter().map(ComponentLine::of).collect(),
+            own_target: None,
+            files: None,
+            released_files: None,
+            targets: placement.targets.iter().map(TargetLine::of).collect(),
+            imbalance: placement.imbalance(),
+            problem: placement.problem.as_deref(),
+        };
+        line.with(&placement.what)
+    }
+
+    fn with(self, what: &'a What) -> Line<'a> {
+        match what {
+            What::File { size, is_released, .. } => {
+                Line { r#type: "file", size: Some(*size), released: *is_released, ..self }
+            }
+            What::Directory { own_target } => Line { own_target: Some(own_target), ..self },
+            What::Tree { own_target, size, file_count, released_count, .. } => Line {
+                own_target: Some(own_target),
+                size: Some(*size),
+                released: *released_count > 0,
+                files: Some(*file_count),
+                released_files: Some(*released_count),
+                ..self
+            },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ComponentLine<'a> {
+    start: u64,
+    end: Option<u64>,
+    stripe_size: Option<u64>,
+    stripe_count: Option<i64>,
+    pool: Option<&'a str>,
+    pattern: &'static str,
+}
+
+impl<'a> ComponentLine<'a> {
+    fn of(component: &'a ComponentGeometry) -> ComponentLine<'a> {
+        ComponentLine {
+            start: component.start,
+            end: (component.end < u64::MAX).then_some(component.end),
+            stripe_size: (component.stripe_bytes > 0).then_some(component.stripe_bytes),
+            stripe_count: match component.stripe_count {
+                0 => None,
+                STRIPE_COUNT_ALL => Some(-1),
+                count => Some(count.into()),
+            },
+            pool: component.pool.as_deref(),
+            pattern: pattern_name(component.pattern),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct TargetLine<'a> {
+    target: &'a str,
+    bytes: u64,
+}
+
+impl<'a> TargetLine<'a> {
+    fn of(target: &'a TargetBytes) -> TargetLine<'a> {
+        TargetLine { target: &target.label, bytes: target.bytes }
+    }
+}
+
+#[derive(Serialize)]
+struct ExtentLine<'a> {
+    offset: u64,
+    length: u64,
+    target: &'a str,
+}
+
+fn kind_name(kind: FileSystemKind) -> &'static str {
+    match kind {
+        FileSystemKind::Lustre => "lustre",
+        FileSystemKind::CephFs => "cephfs",
+        FileSystemKind::Gluster => "glusterfs",
+        FileSystemKind::BeeGfs => "beegfs",
+        FileSystemKind::Gpfs => "gpfs",
+        FileSystemKind::Set => "set",
+        FileSystemKind::Plain => "plain",
+    }
+}
+
+/// The name of a pattern, for people too.
+pub(super) fn pattern_name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Striped => "striped",
+        Pattern::Overstriped => "overstriped",
+        Pattern::Metadata => "metadata",
+        Pattern::Objects => "objects",
+        Pattern::Whole => "whole",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::placement::samples;
+
+    fn line(placement: &Placement, with_extents: bool) -> Value {
+        let mut out = Vec::new();
+        placement.write_json(&mut out, with_extents).unwrap();
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn a_file_has_all_fields() {
+        let mib = 1 << 20;
+        let expected = json!({
+            "path": "a\n\u{fffd}", "path_hex": "610aff", "type": "file", "file_system": "lustre",
+            "mount_point": "/mnt/lustre", "size": 5 * mib, "released": false, "stripe_size": mib,
+            "stripe_count": 4, "pool": "flash", "mirrors": 1,
+            "components": [
+                {"start": 0, "end": mib, "stripe_size": mib, "stripe_count": 1, "pool": null, "pattern": "striped"},
+                {"start": mib, "end": null, "stripe_size": mib, "stripe_count": 4, "pool": "flash",
+                 "pattern": "striped"},
+            ],
+            "targets": [
+                {"target": "OST0003", "bytes": 2 * mib}, {"target": "OST0000", "bytes": mib},
+                {"target": "OST0001", "bytes": mib}, {"target": "OST0002", "bytes": mib},
+            ],
+            "imbalance": 1.6,
+        });
+        assert_eq!(line(&samples::file(), false), expected);
+    }
+
+    #[test]
+    fn extents_join_the_line() {
+        let value = line(&samples::file(), true);
+        let extents = value["extents"].as_array().unwrap();
+        assert_eq!(extents[1], json!({"offset": 1 << 20, "length": 1 << 20, "target": "OST0001"}));
+        assert_eq!((extents.len(), &value["imbalance"]), (5, &json!(1.6)));
+        assert_eq!(line(&samples::released(), true)["extents"], json!([]));
+    }
+
+    #[test]
+    fn released_files_lie_on_no_target() {
+        let value = line(&samples::released(), false);
+        assert_eq!((&value["released"], &value["targets"]), (&json!(true), &json!([])));
+    }
+
+    #[test]
+    fn directories_have_sums_if_asked_for() {
+        let tree = line(&samples::tree(), false);
+        for (field, expected) in [
+            ("type", json!("directory")),
+            ("file_system", "cephfs".into()),
+            ("files", 3.into()),
+            ("released_files", 1.into()),
+            ("released", true.into()),
+            ("size", (4 << 20).into()),
+            ("own_target", "/ceph".into()),
+            ("imbalance", 1.5.into()),
+            ("problem", "1 file: why".into()),
+            ("stripe_count", Value::Null),
+            ("components", json!([])),
+        ] {
+            assert_eq!(tree[field], expected, "{field}");
+        }
+        let directory = line(&samples::directory(), false);
+        assert_eq!((&directory["size"], &directory["own_target"]), (&Value::Null, &json!("tmpfs")));
+        for absent in ["files", "released_files", "path_hex", "problem", "extents"] {
+            assert!(directory.get(absent).is_none(), "{absent}");
+        }
+    }
+
+    #[test]
+    fn counts_that_are_no_numbers() {
+        let mut file = samples::file();
+        let component = &mut file.geometry.as_mut().unwrap().components[1];
+        (component.stripe_count, component.stripe_bytes) = (STRIPE_COUNT_ALL, 0);
+        let value = line(&file, false);
+        assert_eq!((&value["stripe_count"], &value["stripe_size"]), (&json!(-1), &Value::Null));
+    }
+}
