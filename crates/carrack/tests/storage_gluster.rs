@@ -55,7 +55,7 @@ fn a_layout_names_the_brick() {
         fs::write(gluster.path(&name), noise(100_000)).unwrap();
         let pathinfo = gluster.ask("getfattr", &["--only-values", "-n", "trusted.glusterfs.pathinfo"], &name);
         let said = layout(&gluster.path(&name));
-        assert_eq!((&*said.file_system, said.bytes_on.len()), ("gluster", 1));
+        assert_eq!((&*said.file_system, said.bytes_on.len()), ("glusterfs", 1));
         let (target, bytes) = said.bytes_on.first_key_value().unwrap();
         let (host, brick) = target.split_once(':').unwrap();
         assert!(pathinfo.contains(&format!("<POSIX({brick}):{host}:")), "{target} is not in {pathinfo}");
