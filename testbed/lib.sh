@@ -16,6 +16,18 @@ wait_for() { # COMMAND...
     return 1
 }
 
+# Whether something is mounted there, also if what served it is gone (which mountpoint does not see).
+is_mounted() { findmnt -n -M "$1" >/dev/null 2>&1; }
+
+unmount() { # DIR
+    ! is_mounted "$1" || umount "$1" || die "$1 is busy"
+}
+
+# After its server's end, whatever happened before: nobody can use the mount any more.
+unmount_dead() { # DIR
+    ! is_mounted "$1" || umount -l "$1"
+}
+
 # Where CARRACK_TESTBED_LIFETIME_S is set, takes it down after so many seconds, should nobody else: tests may be killed.
 # None of the caller's open files: a test harness waits for its pipes to close.
 limit_lifetime() { # SCRIPT DIR
