@@ -83,7 +83,7 @@ fn message(criterion: &mut Criterion) {
     writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
-        ("OpenFile", Control::OpenFile(OpenFile { id: 3, table })),
+        ("OpenFile", Control::OpenFile(OpenFile { id: 3, table, stripes: None })),
         ("ObjectsDone of 16", Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![] })),
         ("Counters", Control::Counters(counters())),
     ];

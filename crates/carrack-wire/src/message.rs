@@ -29,6 +29,8 @@ struct Envelope {
 
 /// A control message.
 #[derive(Clone, PartialEq, prost::Oneof)]
+// The largest is sent once in a session; nobody keeps many.
+#[allow(clippy::large_enum_variant)]
 pub enum Control {
     /// Initiator → other end, first.
     #[prost(message, tag = "1")]

@@ -130,7 +130,7 @@ impl Job {
     /// About how many bytes it stands for.
     fn bytes(&self) -> u64 {
         match self {
-            Job::Bundle(bundle, _) => bundle.content_bytes as u64,
+            Job::Bundle(bundle, _) => bundle.content_bytes,
             Job::Open { entry, .. } => entry.size(),
             Job::Cursor(_, cursor) => cursor.remaining_bytes(),
             Job::Object(piece) => piece.extent.range.len,

@@ -20,6 +20,7 @@ use super::{Recorder, channel};
 
 /// What came from the other end.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub enum Heard {
     Control(Control),
     Object(FrameHeader, Vec<u8>),
