@@ -7,12 +7,13 @@ source is on tmpfs. A load moves over the disks, a few at a time, and starts bef
 import math
 import shutil
 import statistics
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import machine, meter, rounds, servers, verify
+from . import machine, meter, reserve, rounds, servers, verify
 from .disks import LOAD_DIRECTORY, MIB, Disks, loading, make_files
 from .tool import Case
 
@@ -69,6 +70,22 @@ class Run:
     def ok(self):
         """Whether the copy is complete and right."""
         return not self.problems
+
+
+def check_room(directories, file_bytes):
+    """Ends the program where the data and a copy don't fit into memory: everybody's programs would be in danger."""
+    there = sum(path.stat().st_size for directory in directories for path in directory.glob("f*"))
+    wanted_bytes = 2 * len(directories) * FILES_PER_DISK * file_bytes - there + reserve.KEEP_FREE_BYTES
+    available_bytes = machine.memory_bytes("MemAvailable")
+    if available_bytes < wanted_bytes:
+        sys.exit(f"congestion: error: it takes {wanted_bytes >> 20} MiB of memory, there are {available_bytes >> 20} MiB")
+
+
+def keep_only(directory, file_bytes):
+    """Removes files of another size, before new ones take memory beside them."""
+    for path in directory.iterdir():
+        if path.is_file() and path.stat().st_size != file_bytes:
+            path.unlink()
 
 
 def interleaved(movers, count):
@@ -199,6 +216,10 @@ class SourceSide(Side):
 
     def make_data(self, file_bytes):
         with self.disks.unlimited():
+            for path in self.disks.paths:
+                keep_only(path, file_bytes)
+            self.disks.trim()
+            check_room(self.disks.paths, file_bytes)
             make_files(self.disks.paths, FILES_PER_DISK, file_bytes)
 
     def forget(self):
@@ -228,8 +249,9 @@ class SinkSide(Side):
         return self._work_dir / "input", self.disks.directory
 
     def make_data(self, file_bytes):
-        source = self._work_dir / "input"
-        make_files([source / path.name for path in self.disks.paths], FILES_PER_DISK, file_bytes)
+        directories = [self._work_dir / "input" / path.name for path in self.disks.paths]
+        check_room(directories, file_bytes)
+        make_files(directories, FILES_PER_DISK, file_bytes)
 
     def wait_stored(self):
         self.disks.sync()

@@ -31,7 +31,7 @@ disks, the load, and anybody else.
 GOALS = [
     ("adaptive's run under source congestion ÷ round-robin's", "≤", 0.65),
     ("adaptive's run under source congestion ÷ the best threshold's", "≤", 1.00),
-    ("the best adaptive run under sink congestion ÷ the best round-robin's", "≤", 0.75),
+    ("adaptive's run under sink congestion ÷ round-robin's, both with --sink-io auto", "≤", 0.75),
     ("adaptive's run without congestion ÷ round-robin's", "≤", 1.03),
     ("the fastest file-at-a-time tool's run ÷ carrack's", "≥", 4.0),
     ("rate of as many threads as targets ÷ (that of one × threads)", "≥", 0.80),
@@ -97,7 +97,7 @@ def measured_goals(sections):
     return [
         quotient(median(source, "adaptive"), median(source, "round-robin")),
         quotient(median(source, "adaptive"), median(source, "threshold")),
-        quotient(_best(sink, "adaptive", "stored_s"), _best(sink, "round-robin", "stored_s")),
+        quotient(median(sink, "adaptive, auto", "stored_s"), median(sink, "round-robin, auto", "stored_s")),
         quotient(median(at("uncongested"), "adaptive"), median(at("uncongested"), "round-robin")),
         quotient(_best(files, "", without=("adaptive", "plain")), _best(files, "adaptive") or _best(files, "plain")),
         scaling(threads),
@@ -238,20 +238,28 @@ def runs_table(section):
     return table(header, rows)
 
 
+SINK_WORDS = [
+    "Stored: `syncfs` of all disks has returned. Buffered writes end in the page cache, from which the kernel writes to all",
+    "disks at once, more than there are I/O threads: as long as the data stays below its limit for dirty pages (a fifth of",
+    "the free memory), as here, no thread ever waits for a disk.",
+    "",
+]
+
+
 def sink_table(section):
     """With the time until everything was on the disks, which is what compares."""
-    base = _best(section, "round-robin", "stored_s") or _best(section, "plain", "stored_s")
-    header = ["policy, way", "ended after s", "stored after s", "MB/s", "CPU s", "cores busy", "÷ best round-robin"]
+    header = ["policy, way", "ended after s", "stored after s", "MB/s", "CPU s", "cores busy", "÷ round-robin, same way"]
     header += ["stored after s without load", "load MB/s", "n", "options"]
     rows = []
     for name, row in section["rows"].items():
         quiet = median(section, name, "stored_s", "quiet_rows")
+        base = median(section, f"round-robin, {name.split(', ')[-1]}", "stored_s")
         rows.append([
             name, number(median(section, name)), *_run_cells(row, "stored_s"),
             number(quotient(median(section, name, "stored_s"), base)), number(quiet), _load_cell(row),
             len(row["runs"]), f"`{row['options']}`",
         ])
-    return table(header, rows)
+    return [*SINK_WORDS, *table(header, rows)]
 
 
 def threads_table(section):

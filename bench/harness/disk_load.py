@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 READY = "ready"
+# A load whose parent was killed ends, too.
+PARENT_POLL_S = 1.0
 
 
 class Disk:
@@ -78,7 +80,9 @@ class Load:
         for thread in self._threads:
             thread.start()
         print(READY, flush=True)
-        stop_event.wait()
+        parent = os.getppid()
+        while not stop_event.wait(PARENT_POLL_S) and os.getppid() == parent:
+            pass
         seconds = time.monotonic() - self._start_s
         moved = [disk.moved_bytes for disk in self.disks]
         services_s = [service_s for _, service_s in self._services]

@@ -108,8 +108,8 @@ class Reports(unittest.TestCase):
         source = {"round-robin": [run_of(20.0)], "threshold": [run_of(12.2)], "adaptive": [run_of(12.4)]}
         sink = {
             "round-robin, buffered": [run_of(9.0, stored_s=30.0)],
-            "round-robin, direct": [run_of(20.0)],
-            "adaptive, direct": [run_of(16.0)],
+            "round-robin, auto": [run_of(19.0, stored_s=20.0)],
+            "adaptive, auto": [run_of(12.0, stored_s=16.0)],
         }
         reader = section({"nice": [run_of(9.0, reader_mb_per_s=90.0)]}, alone_mb_per_s=100.0, disks=8)
         self.sections = {
