@@ -237,6 +237,12 @@ impl Sink<'_> {
         known.unwrap_or(self.storage.own().own_target().id)
     }
 
+    /// Whether an object waited in the queue of the destination's own target because its file had not been created, and that
+    /// is known by now.
+    fn belongs_elsewhere(&self, target: TargetId, incoming: &Incoming) -> bool {
+        self.is_sorting && incoming.header.kind == FrameKind::Object && self.target_of(incoming) != target
+    }
+
     /// Where the directory of a bundle's first files lies.
     fn target_of_bundle(&self, incoming: &Incoming) -> Option<TargetId> {
         let table_len = incoming.header.table_len as usize;

@@ -42,6 +42,14 @@ impl Writer<'_> {
         match task {
             Task::Stream(endpoint) if self.sink.is_sorting => self.sort(endpoint),
             Task::Stream(endpoint) => self.drive(endpoint),
+            Task::Store(target, incoming) if self.sink.belongs_elsewhere(target, &incoming) => {
+                let own = self.sink.target_of(&incoming);
+                self.sink.inbox.release_many(2, |inbox| {
+                    inbox.finished(target, None);
+                    inbox.push_object(own, incoming);
+                });
+                Ok(())
+            }
             Task::Store(target, incoming) => {
                 let stored = self.store(incoming);
                 let service = self.sink.is_sorting.then(|| stored.as_ref().ok().copied().flatten()).flatten();

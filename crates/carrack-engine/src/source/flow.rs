@@ -21,7 +21,8 @@ pub(super) enum Place {
     Bundles(TargetId),
 }
 
-/// Objects that a place may have on its way, however many others want some: one that is written and one that follows.
+/// Objects that a place may have on its way, however many others want some: one that is written and one that follows. A
+/// file of which nobody knows yet where it lies gets no more.
 const SHARE_MIN: u64 = 2;
 
 /// The objects on their way, by place. Without a sink that has several targets it counts nothing.
@@ -51,7 +52,11 @@ impl Flow {
     pub(super) fn has_room(&self, place: Place) -> bool {
         let in_flight = self.places.get(&place).map_or(0, |going| going.in_flight);
         let others = self.places.len() - usize::from(self.places.contains_key(&place));
-        !self.is_on || in_flight < (self.credits / (others as u64 + 1)).max(SHARE_MIN)
+        let share = match place {
+            Place::File(_) => SHARE_MIN,
+            Place::Target(_) | Place::Bundles(_) => (self.credits / (others as u64 + 1)).max(SHARE_MIN),
+        };
+        !self.is_on || in_flight < share
     }
 
     /// One more object goes there.
@@ -81,5 +86,71 @@ impl Flow {
     pub(super) fn placed(&mut self, file: FileId) -> Vec<(TargetId, Job)> {
         let going = self.places.get_mut(&Place::File(file));
         going.map(|going| std::mem::take(&mut going.parked)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Place = Place::Target(TargetId(1));
+    const B: Place = Place::Bundles(TargetId(2));
+    const NEW: Place = Place::File(FileId(3));
+
+    fn fill(flow: &mut Flow, place: Place) -> usize {
+        let mut count = 0;
+        while flow.has_room(place) && count < 1_000 {
+            flow.depart(place);
+            count += 1;
+        }
+        count
+    }
+
+    fn job() -> Job {
+        let bundle =
+            carrack_plan::Bundle { sections: Vec::new(), content_bytes: 0, table_bytes: 0, entry_count: 0 };
+        Job::Bundle(bundle, 0)
+    }
+
+    #[test]
+    fn one_place_has_all_credits_and_two_share_them() {
+        let mut flow = Flow::new(true, 100);
+        assert_eq!(fill(&mut flow, A), 100);
+        assert_eq!(fill(&mut flow, B), 50, "the first one's surplus comes back with its answers");
+        assert_eq!(fill(&mut flow, NEW), SHARE_MIN as usize);
+        (0..100).for_each(|_| drop(flow.arrive(A)));
+        (0..SHARE_MIN).for_each(|_| drop(flow.arrive(NEW)));
+        assert!(flow.has_room(B), "whoever has nothing on its way has no share");
+    }
+
+    #[test]
+    fn with_few_credits_each_place_has_some() {
+        let mut flow = Flow::new(true, 4);
+        for place in [A, B, NEW] {
+            assert!(fill(&mut flow, place) >= SHARE_MIN as usize, "{place:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_parked_goes_on_with_an_answer_or_with_the_news() {
+        let mut flow = Flow::new(true, 2);
+        fill(&mut flow, A);
+        flow.park(A, TargetId(9), job());
+        assert!(matches!(flow.arrive(A), Some((TargetId(9), _))));
+        assert!(flow.arrive(A).is_none());
+        fill(&mut flow, NEW);
+        flow.park(NEW, TargetId(9), job());
+        flow.park(NEW, TargetId(9), job());
+        assert_eq!((flow.placed(FileId(3)).len(), flow.placed(FileId(3)).len()), (2, 0));
+        // What was on its way before the news arrives as it was counted.
+        assert!(flow.arrive(NEW).is_none() && flow.arrive(NEW).is_none());
+        assert!(flow.places.is_empty());
+    }
+
+    #[test]
+    fn where_the_sink_has_one_target_nothing_is_counted() {
+        let mut flow = Flow::new(false, 1);
+        assert_eq!(fill(&mut flow, A), 1_000);
+        assert!(flow.places.is_empty());
     }
 }

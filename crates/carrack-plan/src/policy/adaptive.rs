@@ -31,7 +31,8 @@ const PATIENCE_MIN_NICE: f64 = 8.0;
 /// The same after many slow services in a row.
 const PATIENCE_MAX: f64 = 64.0;
 
-/// A service longer than this multiple of the normal one doubles the patience, others reset it.
+/// A service longer than this multiple of the normal one (beside what its own requests add) doubles the patience, others
+/// reset it.
 const SLOW: f64 = 2.0;
 
 /// Every avoided target is looked at again after this time at the latest.
@@ -246,15 +247,13 @@ impl Policy for Adaptive {
         };
         target.limit = limit.clamp(1.0, depth.max(1.0));
 
-        let excess = seconds - normal;
-        if seconds > SLOW * normal {
-            target.avoided_count += 1;
-        }
         // What its own requests in flight add is no congestion.
-        let excess = (excess - (in_flight - 1.0) * normal).max(0.0);
+        let excess = (seconds - in_flight * normal).max(0.0);
         let avoided = Duration::try_from_secs_f64(target.patience * excess).unwrap_or(AVOIDED_MAX);
         target.avoided_until = now + avoided.min(AVOIDED_MAX);
-        target.patience = match seconds > SLOW * normal {
+        let is_congested = excess > (SLOW - 1.0) * normal;
+        target.avoided_count += u64::from(is_congested);
+        target.patience = match is_congested {
             true => (2.0 * target.patience).min(PATIENCE_MAX),
             false => patience_min,
         };
