@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use carrack_model::TargetId;
-use carrack_plan::{Adaptive, Policy, RoundRobin, Service, TargetQueues, Threshold};
+use carrack_plan::{Adaptive, Feed, Policy, RoundRobin, Service, TargetQueues, Threshold};
 use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
@@ -32,7 +32,7 @@ fn queue(criterion: &mut Criterion) {
     measure(criterion, "threshold", || {
         Box::new(Threshold::new(Duration::from_secs(1), Duration::from_millis(100), 30))
     });
-    measure(criterion, "adaptive", || Box::new(Adaptive::new(8, false)));
+    measure(criterion, "adaptive", || Box::new(Adaptive::new(8, Feed::Queued, false)));
 }
 
 type Make = fn() -> Box<dyn Policy>;

@@ -15,5 +15,5 @@ mod queue;
 pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
-pub use policy::{Adaptive, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
+pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
 pub use queue::{Rates, TargetQueues};

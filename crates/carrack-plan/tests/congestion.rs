@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use carrack_model::{PolicyChoice, TargetId};
-use carrack_plan::{Service, TargetQueues, policy};
+use carrack_plan::{Feed, Service, TargetQueues, policy};
 
 const MIB: u64 = 1 << 20;
 const NORMAL: Duration = Duration::from_millis(64);
@@ -66,9 +66,13 @@ impl Experiment {
         }
     }
 
+    fn feed(&self) -> Feed {
+        if self.window == usize::MAX { Feed::Queued } else { Feed::Arriving }
+    }
+
     /// How long it takes to serve everything.
     fn run(&self, choice: PolicyChoice) -> Duration {
-        let mut queues = TargetQueues::new(policy(&choice, self.threads));
+        let mut queues = TargetQueues::new(policy(&choice, self.threads, self.feed()));
         (0..self.targets).for_each(|target| queues.set_depth(TargetId(target), 8));
         // What has not come yet, in the order in which it comes.
         let mut coming = vec![self.objects_each; self.targets as usize];
@@ -203,7 +207,7 @@ fn what_is_always_congested_is_served_too() {
 #[test]
 fn nice_leaves_a_shared_target_to_others() {
     // One target, and somebody else who doubles every service time: of the time, at most a fifth is ours.
-    let mut queues = TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8));
+    let mut queues = TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, Feed::Queued));
     queues.set_depth(TargetId(0), 8);
     (0..200).for_each(|_| queues.push(TargetId(0), MIB, ()));
     let mut now = Duration::ZERO;

@@ -177,3 +177,40 @@ fn nobody_at_the_other_end_of_a_session_is_no_crash() {
     assert_exit(&output, 3);
     assert!(talk(&output).is_empty(), "{}", talk(&output));
 }
+
+#[test]
+fn what_storage_cannot_do_is_said_once() {
+    let world = World::new();
+    for name in ["one", "two"] {
+        fs::create_dir_all(world.near("tree")).unwrap();
+        fs::write(world.near("tree").join(name), vec![7; 3 << 20]).unwrap();
+    }
+    let output = world.copy(&["-r", "--stripe=4:1MiB", "tree", "far:striped"]);
+    assert_exit(&output, 0);
+    assert_eq!(talk(&output).matches("can't be striped").count(), 1, "{}", talk(&output));
+    assert_same(&world.near("tree"), &world.far("striped"));
+    // What asks for less than that is content with what there is.
+    let output = world.copy(&["-r", "--stripe=auto", "tree", "far:auto"]);
+    assert_exit(&output, 0);
+    assert!(!talk(&output).contains("stripe"), "{}", talk(&output));
+}
+
+#[test]
+fn targets_are_told_in_a_table_and_as_json() {
+    let world = World::new();
+    fs::write(world.near("f"), vec![7; 3 << 20]).unwrap();
+    let output = world.copy(&["-v", "--max-inflight-per-target=2", "f", "far:g"]);
+    assert_exit(&output, 0);
+    for words in ["source targets:", "sink targets:", "3.0 MiB"] {
+        assert!(talk(&output).contains(words), "{words}: {}", talk(&output));
+    }
+    let output = world.copy(&["--json", "--max-inflight-per-target=2", "f", "far:h"]);
+    assert_exit(&output, 0);
+    let sides: Vec<String> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|line| line["event"] == "targets" && line["targets"][0]["bytes"] == 3 << 20)
+        .map(|line| line["side"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(["source", "sink"].iter().all(|side| sides.iter().any(|told| told == side)), "{sides:?}");
+}

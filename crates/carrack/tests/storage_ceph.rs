@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use common::file_system::{FileSystem, Layout, has, layout_with};
+use common::file_system::{FileSystem, Layout, layout_with};
 use common::tree::{noise, plant_rich};
 
 fn ceph() -> Option<FileSystem> {
@@ -63,9 +63,6 @@ fn layout_of(ceph: &FileSystem, path: &str) -> Layout {
 
 #[test]
 fn a_layout_says_what_each_osd_holds() {
-    if !has(&["layout"], "--json") {
-        return;
-    }
     let Some(ceph) = ceph() else { return };
     fs::write(ceph.path("default"), noise(17_000_000)).unwrap();
     let said = layout_of(&ceph, "default");
@@ -82,9 +79,6 @@ fn a_layout_says_what_each_osd_holds() {
 
 #[test]
 fn a_wished_striping_is_what_files_get() {
-    if !has(&["cp"], "--stripe") {
-        return;
-    }
     let Some(ceph) = ceph() else { return };
     fs::write(ceph.local("f"), noise(9_000_000)).unwrap();
     ceph.copy(&["--stripe=3:1048576".as_ref(), ceph.local("f").as_os_str(), ceph.path("f").as_os_str()]);

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::file_system::{FileSystem, has, layout};
+use common::file_system::{FileSystem, layout};
 use common::process::{assert_exit, run};
 use common::tree::{noise, plant_rich};
 
@@ -46,9 +46,6 @@ fn assert_same_but_times(expected: &Path, copy: &Path) {
 
 #[test]
 fn a_layout_names_the_brick() {
-    if !has(&["layout"], "--json") {
-        return;
-    }
     let Some(gluster) = gluster("distribute") else { return };
     for number in 0..8 {
         let name = format!("file {number}");

@@ -8,8 +8,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 
-use common::file_system::{FileSystem, has, layout, plant_large};
+use common::file_system::{FileSystem, layout, plant_large};
 use common::tree::{assert_same, noise, plant, plant_rich};
 
 fn lustre(options: &[&str]) -> Option<FileSystem> {
@@ -59,9 +60,6 @@ fn by_name(bytes: &[u64]) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_layout_says_what_each_target_holds() {
-    if !has(&["layout"], "--json") {
-        return;
-    }
     let Some(lustre) = lustre(&["--stripe", "3:65536"]) else { return };
     fs::write(lustre.path("f"), noise(1_000_001)).unwrap();
     let said = layout(&lustre.path("f"));
@@ -71,9 +69,6 @@ fn a_layout_says_what_each_target_holds() {
 
 #[test]
 fn a_wished_striping_is_what_files_get() {
-    if !has(&["cp"], "--stripe") || !has(&["layout"], "--json") {
-        return;
-    }
     let Some(lustre) = lustre(&[]) else { return };
     plant_large(&lustre.local("tree"), 0);
     lustre.copy(&[
@@ -90,9 +85,6 @@ fn a_wished_striping_is_what_files_get() {
 
 #[test]
 fn a_sources_striping_is_preserved() {
-    if !has(&["cp"], "--stripe") || !has(&["layout"], "--json") {
-        return;
-    }
     let (Some(from), Some(to)) = (lustre(&["--stripe", "2:262144"]), lustre(&[])) else { return };
     plant_large(&from.path("tree"), 0);
     from.copy(&["--stripe=preserve".as_ref(), from.path("tree").as_os_str(), to.path("tree").as_os_str()]);
@@ -100,5 +92,48 @@ fn a_sources_striping_is_preserved() {
     for entry in fs::read_dir(to.path("tree/large")).unwrap() {
         let said = layout(&entry.unwrap().path());
         assert_eq!((said.stripe_bytes, said.stripe_count), (Some(262_144), Some(2)));
+    }
+}
+
+/// What `carrack cp -r` of the tree says, and its exit code.
+fn copied(lustre: &FileSystem, more: &[&str], to: &str) -> (String, Option<i32>) {
+    let mut carrack = Command::new(env!("CARGO_BIN_EXE_carrack"));
+    carrack.args(["cp", "-r"]).args(more).args([lustre.path("tree"), lustre.local(to)]);
+    let said = carrack.output().unwrap();
+    (String::from_utf8_lossy(&said.stderr).into_owned(), said.status.code())
+}
+
+#[test]
+fn released_files_stay_in_their_archive_unless_they_are_to_be_recalled() {
+    let Some(lustre) = lustre(&[]) else { return };
+    fs::create_dir(lustre.path("tree")).unwrap();
+    let names = ["small", "large", "small in the archive", "large in the archive"];
+    for (name, bytes) in names.iter().zip([1_000, 3 << 20, 1_000, 3 << 20]) {
+        fs::write(lustre.path("tree").join(name), noise(bytes)).unwrap();
+    }
+    let released = |name: &str| {
+        let found = rustix::fs::getxattr(lustre.path("tree").join(name), "user.released", &mut [0; 9][..]);
+        found.is_ok()
+    };
+    for name in &names[2..] {
+        let path = lustre.path("tree").join(name);
+        rustix::fs::setxattr(path, "user.released", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+
+    let (said, code) = copied(&lustre, &[], "without");
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(said.matches("released to an archive").count(), 2, "{said}");
+    for name in names {
+        let is_in_archive = name.ends_with("archive");
+        assert_eq!(
+            (lustre.local("without").join(name).exists(), released(name)),
+            (!is_in_archive, is_in_archive)
+        );
+    }
+
+    let (said, code) = copied(&lustre, &["--recall"], "with");
+    assert_eq!(code, Some(0), "{said}");
+    for name in names {
+        assert!(lustre.local("with").join(name).exists() && !released(name), "{name}");
     }
 }

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::attributes::{IO_BYTES, attributes_of, control_attributes, fuse_kind, timespec};
 use crate::control::{self, Control};
-use crate::lov::{ANY_TARGET, Layout, LovError};
+use crate::lov::{self, ANY_TARGET, Layout, LovError};
 use crate::namespace::{Inode, Name, Namespace, os_name};
 use crate::striped_file::{StripedFile, Wish};
 use crate::targets::Targets;
@@ -135,6 +135,9 @@ impl LustreDouble {
     fn open_data(&self, inode: &Inode, flags: i32) -> Result<Handle, Errno> {
         let file = self.namespace.open(inode)?;
         let writes = OpenFlags(flags).acc_mode() != fuser::OpenAccMode::O_RDONLY;
+        if is_released(inode) {
+            inode.remove_xattr(OsStr::new(RELEASED))?;
+        }
         if writes && flags & DELAY_CREATE == 0 && file.lov().is_none() {
             let given = self.namespace.default_of(inode).and_then(|layout| file.give_layout(layout));
             if let Err(errno) = given {
@@ -240,7 +243,11 @@ impl LustreDouble {
             return Err(Errno::NODATA);
         }
         let inode = self.namespace.inode(number)?;
-        if is_lov(name) { self.namespace.lov(&inode) } else { inode.xattr(name) }
+        match is_lov(name) {
+            true if is_released(&inode) => self.namespace.lov(&inode).map(lov::released),
+            true => self.namespace.lov(&inode),
+            false => inode.xattr(name),
+        }
     }
 
     fn xattr_names(&self, request: &Request, number: INodeNo) -> Result<Vec<u8>, Errno> {
@@ -306,6 +313,14 @@ struct Change {
     gid: Option<u32>,
     size: Option<u64>,
     times: Option<Timestamps>,
+}
+
+/// A file with this attribute is as after `lfs hsm_release`: the objects are gone, and come back when it is opened for reading.
+/// Whoever tests sets it.
+const RELEASED: &str = "user.released";
+
+fn is_released(inode: &Inode) -> bool {
+    inode.xattr(OsStr::new(RELEASED)).is_ok()
 }
 
 fn is_lov(name: &OsStr) -> bool {

@@ -5,6 +5,19 @@
 
 use crate::stripes::Cut;
 
+/// `LOV_PATTERN_F_RELEASED`, in the highest byte of the pattern.
+const RELEASED_BIT: u8 = 0x80;
+
+/// The blob of a plain layout as it is when the file has been released: the flag, and no objects.
+pub fn released(mut blob: Vec<u8>) -> Vec<u8> {
+    let is_v1 = blob.get(..4).is_some_and(|magic| magic == MAGIC_V1.to_ne_bytes());
+    blob.truncate(if is_v1 { V1_HEAD_BYTES } else { V3_HEAD_BYTES });
+    if let Some(pattern) = blob.get_mut(4..8) {
+        pattern[if cfg!(target_endian = "little") { 3 } else { 0 }] |= RELEASED_BIT;
+    }
+    blob
+}
+
 const MAGIC_V1: u32 = 0x0BD1_0BD0;
 const MAGIC_V3: u32 = 0x0BD3_0BD0;
 const MAGIC_SPECIFIC: u32 = 0x0BD5_0BD0;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::Attempt;
 use carrack_model::{Scheduling, TargetId};
-use carrack_plan::{Rates, Service, TargetQueues, policy};
+use carrack_plan::{Feed, Rates, Service, TargetQueues, policy};
 use carrack_storage::{Medium, StorageTarget};
 use carrack_transport::{Incoming, ReceiveEndpoint};
 
@@ -44,7 +44,7 @@ impl Inbox {
     /// `is_sorting`: objects wait for their targets.
     pub(super) fn new(scheduling: Scheduling, io_threads: usize, is_sorting: bool) -> Inbox {
         let mut objects = match is_sorting {
-            true => TargetQueues::new(policy(&scheduling.policy, io_threads)),
+            true => TargetQueues::new(policy(&scheduling.policy, io_threads, Feed::Arriving)),
             false => TargetQueues::default(),
         };
         // The source keeps to the rate of all together.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::AcqRel;
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
 use carrack_plan::Bundle;
-use carrack_storage::{Expected, SmallFile, SourceError, read_small};
+use carrack_storage::{Expected, FileSystem, SmallFile, SourceError, read_small};
 use carrack_wire::TableWriter;
 
 use super::Source;
@@ -49,8 +49,16 @@ impl BundleFilling<'_> {
         TableWriter::new(table).section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         let held = if has_files { Some(self.source.open_directory(directory)) } else { None };
+        let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
         for entry in &section.entries {
             match (&entry.kind, &held) {
+                (EntryKind::Regular { .. }, Some(Ok(held)))
+                    if asks
+                        .as_ref()
+                        .is_some_and(|asks| self.source.is_released(asks, directory, held, entry)) =>
+                {
+                    self.source.fail(self.source.released(directory, entry));
+                }
                 (EntryKind::Symlink { target }, _) => {
                     TableWriter::new(table).symlink(&entry.name, target, &entry.metadata);
                 }
@@ -62,6 +70,12 @@ impl BundleFilling<'_> {
                 (EntryKind::Regular { .. }, None) => {}
             }
         }
+    }
+
+    /// The file system of a directory if its files may be in an archive only, and are to stay there.
+    fn asks_before(&self, held: &OwnedFd) -> Option<Arc<FileSystem>> {
+        let file_system = self.source.file_systems.of(held.as_fd()).ok()?;
+        (file_system.may_release() && !self.source.settings.recall).then_some(file_system)
     }
 
     fn file(&mut self, directory: &Arc<Directory>, held: &OwnedFd, entry: &Entry, table: &mut Vec<u8>) {

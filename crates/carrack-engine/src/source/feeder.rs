@@ -149,12 +149,7 @@ impl<'a> Feeder<'a> {
         let follows = source.follows(directory.root_index);
         let found = file_system.layout_at(held.as_fd(), entry.name_at_source(), follows, entry.size());
         if found.is_released && !source.settings.recall {
-            return Err(EntryFailure {
-                path: source.path(directory, entry),
-                kind: FailureKind::Released,
-                detail: "it was released to an archive; with --recall it is read, which brings it back"
-                    .into(),
-            });
+            return Err(source.released(directory, entry));
         }
         source.learn(found.layout.targets());
         Ok(Some(found.layout.extent_at(0).target))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use carrack_machine::Attempt;
 use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
 use carrack_model::{Directory, Entry, FileId, Scheduling, TargetId};
-use carrack_plan::{Bundle, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
+use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
 use carrack_storage::{Medium, StorageTarget};
 
 use super::Source;
@@ -142,7 +142,7 @@ impl Job {
 impl Queue {
     /// Without targets. `flow` counts what is on its way to a sink that has several.
     pub(super) fn new(scheduling: Scheduling, io_threads: usize, flow: Flow) -> Queue {
-        let mut items = TargetQueues::new(policy(&scheduling.policy, io_threads));
+        let mut items = TargetQueues::new(policy(&scheduling.policy, io_threads, Feed::Queued));
         items.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
         Queue {
             errands: VecDeque::new(),

@@ -1,10 +1,10 @@
 //! The storage targets that the scan has come across.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_model::{Directory, TargetId};
+use carrack_model::{Directory, Entry, EntryFailure, FailureKind, TargetId};
 use carrack_plan::Layout;
 use carrack_storage::{FileSystem, Medium, ScanRoot};
 
@@ -20,6 +20,27 @@ impl Source<'_> {
         // A directory that can't be opened (any more) fails where its files are read.
         let held = self.open_directory(directory).ok()?;
         self.file_systems.of(held.as_fd()).ok()
+    }
+
+    /// Whether a small file is in an archive only.
+    pub(super) fn is_released(
+        &self,
+        file_system: &FileSystem,
+        directory: &Directory,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> bool {
+        let follows = self.follows(directory.root_index);
+        file_system.layout_at(held.as_fd(), entry.name_at_source(), follows, entry.size()).is_released
+    }
+
+    /// What is said of a file that stays in its archive.
+    pub(super) fn released(&self, directory: &Directory, entry: &Entry) -> EntryFailure {
+        EntryFailure {
+            path: self.path(directory, entry),
+            kind: FailureKind::Released,
+            detail: "it was released to an archive; with --recall it is read, which brings it back".into(),
+        }
     }
 
     /// Makes targets known to the queues.

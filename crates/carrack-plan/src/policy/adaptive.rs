@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Policy, Service, TargetState, Verdict};
+use super::{Feed, Policy, Service, TargetState, Verdict};
 
 /// How far a service time that is shorter than normal pulls the normal one down.
 const NORMAL_DOWN: f64 = 0.25;
@@ -31,6 +31,9 @@ const PATIENCE_MIN_NICE: f64 = 8.0;
 /// The same after many slow services in a row.
 const PATIENCE_MAX: f64 = 64.0;
 
+/// The same for a target on the critical path: its being avoided delays the transfer's end unless it recovers meanwhile.
+const PATIENCE_CRITICAL: f64 = 4.0;
+
 /// A service longer than this multiple of the normal one (beside what its own requests add) doubles the patience, others
 /// reset it.
 const SLOW: f64 = 2.0;
@@ -49,10 +52,11 @@ const LIVE: Duration = Duration::from_secs(1);
 ///
 /// - *Normal* is a low quantile of a target's service times per byte, bounded by its peers' normal.
 /// - After a service that took `e` longer than normal the target is *avoided* for `p·e`; `p` is 16 and doubles with each
-///   slow service in a row. Avoided targets are served when nothing else can be, one request at a time and by half of the
-///   threads at most, so that nobody starves and nobody waits at a congested target while a healthy one has work.
+///   slow service in a row. Avoided targets are served when nothing else can be, so that nobody starves; where work arrives
+///   ([`Feed::Arriving`]) by half of the threads at most, as the next moment may bring some for a healthy target.
 /// - Targets that nobody serves take turns, before any gets a second request. One whose rest would keep a thread busy for as
-///   long as everything that waits keeps all of them busy decides when the transfer ends: it comes first.
+///   long as everything that waits keeps all of them busy decides when the transfer ends: it comes first, and is avoided for
+///   `4·e` only.
 /// - Requests in flight to one target beyond the first are limited as TCP Vegas limits its window: with `n` the normal and
 ///   `s` the last service time, `f·(1 − n/s)` of `f` requests in flight stand in the target's queue.
 ///
@@ -61,6 +65,7 @@ const LIVE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     threads: u32,
+    feed: Feed,
     is_nice: bool,
     targets: Vec<Target>,
     next_index: usize,
@@ -77,16 +82,18 @@ struct Target {
     limit: f64,
     patience: f64,
     avoided_until: Duration,
+    /// The same while it is on the critical path.
+    avoided_if_critical: Duration,
     avoided_count: u64,
     /// When it was last chosen or served.
     last_seen: Duration,
 }
 
 impl Adaptive {
-    /// For an end with so many I/O threads.
-    pub fn new(threads: usize, is_nice: bool) -> Adaptive {
+    /// For an end with so many I/O threads, whose work comes so.
+    pub fn new(threads: usize, feed: Feed, is_nice: bool) -> Adaptive {
         let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
-        Adaptive { threads, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0 }
+        Adaptive { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0 }
     }
 
     fn patience_min(&self) -> f64 {
@@ -101,6 +108,7 @@ impl Adaptive {
             limit: 0.0,
             patience,
             avoided_until: Duration::ZERO,
+            avoided_if_critical: Duration::ZERO,
             avoided_count: 0,
             last_seen: now,
         };
@@ -115,18 +123,23 @@ impl Adaptive {
     fn idle_target(&self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         let start = if self.next_index < targets.len() { self.next_index } else { 0 };
         let order = (start..targets.len()).chain(0..start);
-        let idle = order.filter(|&index| {
-            targets[index].in_service == 0 && targets[index].is_ready(now) && !self.is_avoided(now, index)
-        });
         let total: f64 = (0..targets.len()).map(|index| self.rest(index, targets)).sum();
         let critical = total / f64::from(self.threads);
         let urgency = |index: usize| {
-            let waited = now.saturating_sub(self.targets[index].last_seen).saturating_sub(WAITED_LONG);
+            if targets[index].in_service > 0 || !targets[index].is_ready(now) {
+                return None;
+            }
             let rest = self.rest(index, targets);
-            (waited, if rest >= critical { rest } else { 0.0 })
+            let is_critical = rest >= critical;
+            let target = &self.targets[index];
+            if now < if is_critical { target.avoided_if_critical } else { target.avoided_until } {
+                return None;
+            }
+            let waited = now.saturating_sub(target.last_seen).saturating_sub(WAITED_LONG);
+            Some((waited, if is_critical { rest } else { 0.0 }))
         };
         // The first of equals in the round.
-        let keyed = idle.map(|index| (urgency(index), index));
+        let keyed = order.filter_map(|index| Some((urgency(index)?, index)));
         keyed.reduce(|best, other| if other.0 > best.0 { other } else { best }).map(|(_, index)| index)
     }
 
@@ -160,8 +173,10 @@ impl Adaptive {
 
     /// Whether another thread may wait at an avoided target.
     fn can_spare_a_thread(&self, now: Duration, targets: &[TargetState]) -> bool {
-        if self.is_nice {
-            return false;
+        match (self.is_nice, self.feed) {
+            (true, _) => return false,
+            (false, Feed::Queued) => return true,
+            (false, Feed::Arriving) => {}
         }
         let mut waiting_threads = 0;
         let mut has_healthy_work = false;
@@ -249,8 +264,11 @@ impl Policy for Adaptive {
 
         // What its own requests in flight add is no congestion.
         let excess = (seconds - in_flight * normal).max(0.0);
-        let avoided = Duration::try_from_secs_f64(target.patience * excess).unwrap_or(AVOIDED_MAX);
-        target.avoided_until = now + avoided.min(AVOIDED_MAX);
+        let after =
+            |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(AVOIDED_MAX).min(AVOIDED_MAX);
+        let critical = if self.is_nice { target.patience } else { PATIENCE_CRITICAL };
+        target.avoided_until = after(target.patience * excess);
+        target.avoided_if_critical = after(critical * excess);
         let is_congested = excess > (SLOW - 1.0) * normal;
         target.avoided_count += u64::from(is_congested);
         target.patience = match is_congested {

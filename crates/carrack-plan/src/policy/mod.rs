@@ -86,14 +86,23 @@ pub trait Policy: Send {
     }
 }
 
-/// The policy that the user chose, for an end with so many I/O threads.
-pub fn policy(choice: &PolicyChoice, threads: usize) -> Box<dyn Policy> {
+/// How work comes into the queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// Most of what there is to do is known and waits: a source.
+    Queued,
+    /// A few objects at a time, for any target: a sink.
+    Arriving,
+}
+
+/// The policy that the user chose, for an end with so many I/O threads, whose work comes so.
+pub fn policy(choice: &PolicyChoice, threads: usize, feed: Feed) -> Box<dyn Policy> {
     match *choice {
         PolicyChoice::RoundRobin => Box::new(RoundRobin::new()),
         PolicyChoice::Threshold { window, threshold, skips } => {
             Box::new(Threshold::new(window, threshold, skips))
         }
-        PolicyChoice::Adaptive { nice } => Box::new(Adaptive::new(threads, nice)),
+        PolicyChoice::Adaptive { nice } => Box::new(Adaptive::new(threads, feed, nice)),
     }
 }
 

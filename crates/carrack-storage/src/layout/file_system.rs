@@ -105,6 +105,11 @@ impl FileSystem {
         self.provider.is_some()
     }
 
+    /// Whether files may have been released to an archive, so that reading them would bring them back.
+    pub fn may_release(&self) -> bool {
+        self.kind == FileSystemKind::Lustre
+    }
+
     /// Where an open file of `size` bytes lies. `file` is open for reading or writing and lies on this file system.
     ///
     /// Never fails: what can't be found out lies on the own target, and the layout says why.

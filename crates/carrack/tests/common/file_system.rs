@@ -134,16 +134,6 @@ fn succeed(output: io::Result<Output>) -> Result<String, String> {
 
 // Layouts.
 
-/// Whether the command has this part already; says so if not.
-pub fn has(part: &[&str], option: &str) -> bool {
-    let help = run(Command::new(CARRACK).args(part).arg("--help"));
-    let has = help.status.success() && String::from_utf8_lossy(&help.stdout).contains(option);
-    if !has {
-        say_skipped(&format!("carrack {} has no {option} yet", part.join(" ")));
-    }
-    has
-}
-
 /// What `carrack layout --json` says of a file.
 #[track_caller]
 pub fn layout(path: &Path) -> Layout {
