@@ -38,6 +38,10 @@ const PATIENCE_CRITICAL: f64 = 4.0;
 /// reset it.
 const SLOW: f64 = 2.0;
 
+/// What is kept of the worst excess at each congested service: a request that was under way when a target became congested
+/// waited for a part of the queue only, and the next one would wait for all of it.
+const WORST_KEPT: f64 = 0.9;
+
 /// Every avoided target is looked at again after this time at the latest.
 const AVOIDED_MAX: Duration = Duration::from_secs(20);
 
@@ -51,7 +55,8 @@ const LIVE: Duration = Duration::from_secs(1);
 /// (L7 without its parameters).
 ///
 /// - *Normal* is a low quantile of a target's service times per byte, bounded by its peers' normal.
-/// - After a service that took `e` longer than normal the target is *avoided* for `p·e`; `p` is 16 and doubles with each
+/// - After a service that took `e` longer than normal (or, from twice the normal on, will take as others did) the target is *avoided*
+///   for `p·e`; `p` is 16 and doubles with each
 ///   slow service in a row. Avoided targets are served when nothing else can be, so that nobody starves; where work arrives
 ///   ([`Feed::Arriving`]) by half of the threads at most, as the next moment may bring some for a healthy target.
 /// - Targets that nobody serves take turns, before any gets a second request. One whose rest would keep a thread busy for as
@@ -71,6 +76,8 @@ pub struct Adaptive {
     next_index: usize,
     /// The median of the targets' normals.
     peers: f64,
+    /// The excess that a congested target is expected to come to: that of the worst, less a tenth for each that was found.
+    worst: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +100,7 @@ impl Adaptive {
     /// For an end with so many I/O threads, whose work comes so.
     pub fn new(threads: usize, feed: Feed, is_nice: bool) -> Adaptive {
         let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
-        Adaptive { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0 }
+        Adaptive { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0, worst: 0.0 }
     }
 
     fn patience_min(&self) -> f64 {
@@ -264,17 +271,24 @@ impl Policy for Adaptive {
 
         // What its own requests in flight add is no congestion.
         let excess = (seconds - in_flight * normal).max(0.0);
+        let is_congested = excess > (SLOW - 1.0) * normal;
+        let expected = match is_congested && !self.is_nice {
+            true => excess.max(WORST_KEPT * self.worst),
+            false => excess,
+        };
         let after =
             |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(AVOIDED_MAX).min(AVOIDED_MAX);
         let critical = if self.is_nice { target.patience } else { PATIENCE_CRITICAL };
-        target.avoided_until = after(target.patience * excess);
+        target.avoided_until = after(target.patience * expected);
         target.avoided_if_critical = after(critical * excess);
-        let is_congested = excess > (SLOW - 1.0) * normal;
         target.avoided_count += u64::from(is_congested);
         target.patience = match is_congested {
             true => (2.0 * target.patience).min(PATIENCE_MAX),
             false => patience_min,
         };
+        if is_congested {
+            self.worst = expected;
+        }
     }
 
     fn wake_at(&self, now: Duration, targets: &[TargetState]) -> Option<Duration> {
