@@ -71,15 +71,15 @@ impl Flow {
         self.places.entry(place).or_default().parked.push((target, job));
     }
 
-    /// One object has come to its end; returns what may go on.
-    pub(super) fn arrive(&mut self, place: Place) -> Option<(TargetId, Job)> {
-        let going = self.places.get_mut(&place)?;
+    /// One object has come to its end; returns what may go on. That is one job, or all when nothing is on its way any more:
+    /// a job that goes on need not bring another object here, as its file may have been given up meanwhile.
+    pub(super) fn arrive(&mut self, place: Place) -> Vec<(TargetId, Job)> {
+        let Some(going) = self.places.get_mut(&place) else { return Vec::new() };
         going.in_flight = going.in_flight.saturating_sub(1);
-        let next = going.parked.pop();
-        if going.in_flight == 0 && going.parked.is_empty() {
-            self.places.remove(&place);
+        if going.in_flight > 0 {
+            return going.parked.pop().into_iter().collect();
         }
-        next
+        self.places.remove(&place).map(|going| going.parked).unwrap_or_default()
     }
 
     /// It is known now where the file lies: everything that waited for room to it may look again.
@@ -136,14 +136,18 @@ mod tests {
         let mut flow = Flow::new(true, 2);
         fill(&mut flow, A);
         flow.park(A, TargetId(9), job());
-        assert!(matches!(flow.arrive(A), Some((TargetId(9), _))));
-        assert!(flow.arrive(A).is_none());
+        flow.park(A, TargetId(8), job());
+        flow.park(A, TargetId(7), job());
+        assert!(matches!(flow.arrive(A)[..], [(TargetId(7), _)]));
+        // What went on did not come back here, and no other answer will.
+        assert!(matches!(flow.arrive(A)[..], [(TargetId(9), _), (TargetId(8), _)]));
+        assert!(flow.arrive(A).is_empty());
         fill(&mut flow, NEW);
         flow.park(NEW, TargetId(9), job());
         flow.park(NEW, TargetId(9), job());
         assert_eq!((flow.placed(FileId(3)).len(), flow.placed(FileId(3)).len()), (2, 0));
         // What was on its way before the news arrives as it was counted.
-        assert!(flow.arrive(NEW).is_none() && flow.arrive(NEW).is_none());
+        assert!(flow.arrive(NEW).is_empty() && flow.arrive(NEW).is_empty());
         assert!(flow.places.is_empty());
     }
 

@@ -278,7 +278,7 @@ impl Queue {
 
     /// An object has come to its end: answered, or lost.
     pub(super) fn arrived(&mut self, place: Place) {
-        if let Some((target, job)) = self.flow.arrive(place) {
+        for (target, job) in self.flow.arrive(place) {
             self.push_begun(target, job);
         }
     }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::process::{assert_exit, json, run};
 use super::tree::{assert_same, noise};
-use super::{CARRACK, say_skipped, skip};
+use super::{CARRACK, skip};
 
 /// Should a test program be killed, what it started ends by itself.
 const LIFETIME_S: &str = "120";
