@@ -101,7 +101,7 @@ fn the_targets_of_both_ends_are_told() {
             let targets: Vec<TargetReport> = told.unwrap_or_default();
             assert_eq!(targets.len(), 1, "{way:?}, {side:?}");
             assert!(!targets[0].label.is_empty() && targets[0].bytes >= 3 << 20, "{targets:?}");
-            assert_eq!((targets[0].waiting, targets[0].in_flight), (0, 0));
+            assert_eq!(targets[0].waiting, 0);
         }
     }
 }

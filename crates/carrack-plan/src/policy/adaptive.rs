@@ -45,6 +45,9 @@ const WORST_KEPT: f64 = 0.9;
 /// Every avoided target is looked at again after this time at the latest.
 const AVOIDED_MAX: Duration = Duration::from_secs(20);
 
+/// The same when nice: an object every two seconds hurts nobody, and the transfer is seen to go on.
+const AVOIDED_MAX_NICE: Duration = Duration::from_secs(2);
+
 /// A target that has waited so long comes before those with more work.
 const WAITED_LONG: Duration = Duration::from_secs(2);
 
@@ -65,7 +68,7 @@ const LIVE: Duration = Duration::from_secs(1);
 /// - Requests in flight to one target beyond the first are limited as TCP Vegas limits its window: with `n` the normal and
 ///   `s` the last service time, `f·(1 − n/s)` of `f` requests in flight stand in the target's queue.
 ///
-/// When *nice* (L15), it never takes an avoided target before its time, and keeps a queue of less
+/// When *nice* (L15), it never takes an avoided target before its time, which is `8·e` and 2 s at most, and keeps a queue of less
 /// than one request: others that use the target come first.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
@@ -276,14 +279,18 @@ impl Policy for Adaptive {
             true => excess.max(WORST_KEPT * self.worst),
             false => excess,
         };
+        let (avoided_max, patience_max) = match self.is_nice {
+            true => (AVOIDED_MAX_NICE, PATIENCE_MIN_NICE),
+            false => (AVOIDED_MAX, PATIENCE_MAX),
+        };
         let after =
-            |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(AVOIDED_MAX).min(AVOIDED_MAX);
+            |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(avoided_max).min(avoided_max);
         let critical = if self.is_nice { target.patience } else { PATIENCE_CRITICAL };
         target.avoided_until = after(target.patience * expected);
         target.avoided_if_critical = after(critical * excess);
         target.avoided_count += u64::from(is_congested);
         target.patience = match is_congested {
-            true => (2.0 * target.patience).min(PATIENCE_MAX),
+            true => (2.0 * target.patience).min(patience_max),
             false => patience_min,
         };
         if is_congested {
