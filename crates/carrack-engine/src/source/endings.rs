@@ -130,13 +130,11 @@ impl Source<'_> {
     /// An object that was sent has been answered, or will not be: what it was.
     pub(super) fn take_sent(&self, object: ObjectId) -> Option<Sent> {
         let sent = self.sent().remove(&object)?;
-        if let (true, Some(place)) = (self.counts_flow, sent.place()) {
-            self.queue.release(|queue| queue.arrived(place));
-        }
+        self.arrived(sent.place());
         Some(sent)
     }
 
-    /// An object will not be sent.
+    /// An object has come to its end, or will not be sent: there is room for another where it went.
     pub(super) fn arrived(&self, place: Option<Place>) {
         if let Some(place) = place.filter(|_| self.counts_flow) {
             self.queue.release(|queue| queue.arrived(place));

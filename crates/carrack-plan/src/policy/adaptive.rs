@@ -153,12 +153,17 @@ impl Adaptive {
         keyed.reduce(|best, other| if other.0 > best.0 { other } else { best }).map(|(_, index)| index)
     }
 
+    /// A target's normal, as far as its peers bear it out.
+    fn judged_by_peers(&self, normal: f64) -> f64 {
+        normal.min(NORMAL_BY_PEERS * self.peers)
+    }
+
     /// Thread time that a target's waiting work takes when nothing disturbs it.
     fn rest(&self, index: usize, targets: &[TargetState]) -> f64 {
         let normal = match self.targets[index].normal {
             0.0 if self.peers == 0.0 => 1.0,
             0.0 => self.peers,
-            normal => normal.min(NORMAL_BY_PEERS * self.peers),
+            normal => self.judged_by_peers(normal),
         };
         normal * targets[index].waiting_bytes as f64
     }
@@ -208,6 +213,66 @@ impl Adaptive {
         (0..targets.len()).filter(is_free).min_by_key(|&index| self.targets[index].avoided_until)
     }
 
+    /// What is normal for a target, after one more service.
+    fn learn(&mut self, now: Duration, index: usize, seconds: f64) {
+        let normal_up = if self.is_nice { NORMAL_UP_NICE } else { NORMAL_UP };
+        let target = &mut self.targets[index];
+        target.last_seen = now;
+        target.recent = match target.recent {
+            0.0 => seconds,
+            recent => recent + RECENT_WEIGHT * (seconds - recent),
+        };
+        target.normal = match target.normal {
+            0.0 => seconds,
+            normal if seconds < normal => normal + NORMAL_DOWN * (seconds - normal),
+            normal => (normal * (1.0 + normal_up)).min(seconds),
+        };
+        self.peers = self.median_normal();
+    }
+
+    /// How many requests a target may have in flight, by how many of them stood in its queue.
+    fn move_window(&mut self, index: usize, state: TargetState, normal: f64, seconds: f64) {
+        let queued = in_flight(state) * (1.0 - normal / seconds);
+        let depth = f64::from(state.depth);
+        let (shallow, deep) = if self.is_nice { (0.25, 0.75) } else { (depth / 4.0, depth / 2.0) };
+        let target = &mut self.targets[index];
+        let limit = match target.limit {
+            0.0 if self.is_nice => 1.0,
+            0.0 => depth,
+            limit if queued < shallow => limit + 1.0 / limit,
+            limit if queued > deep => limit - 1.0 / limit,
+            limit => limit,
+        };
+        target.limit = limit.clamp(1.0, depth.max(1.0));
+    }
+
+    /// Until when a target is left alone after a service that took `excess` seconds too long.
+    fn avoid(&mut self, now: Duration, index: usize, excess: f64, is_congested: bool) {
+        let patience_min = self.patience_min();
+        let (avoided_max, patience_max) = match self.is_nice {
+            true => (AVOIDED_MAX_NICE, PATIENCE_MIN_NICE),
+            false => (AVOIDED_MAX, PATIENCE_MAX),
+        };
+        let expected = match is_congested && !self.is_nice {
+            true => excess.max(WORST_KEPT * self.worst),
+            false => excess,
+        };
+        let after =
+            |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(avoided_max).min(avoided_max);
+        let target = &mut self.targets[index];
+        let critical = if self.is_nice { target.patience } else { PATIENCE_CRITICAL };
+        target.avoided_until = after(target.patience * expected);
+        target.avoided_if_critical = after(critical * excess);
+        target.avoided_count += u64::from(is_congested);
+        target.patience = match is_congested {
+            true => (2.0 * target.patience).min(patience_max),
+            false => patience_min,
+        };
+        if is_congested {
+            self.worst = expected;
+        }
+    }
+
     /// The median of what is known to be normal, the lower one of two.
     fn median_normal(&self) -> f64 {
         let mut normals: Vec<f64> =
@@ -218,6 +283,11 @@ impl Adaptive {
         let middle = (normals.len() - 1) / 2;
         *normals.select_nth_unstable_by(middle, f64::total_cmp).1
     }
+}
+
+/// Requests in flight, the one that has just ended included.
+fn in_flight(state: TargetState) -> f64 {
+    f64::from(state.in_service.max(1))
 }
 
 impl Policy for Adaptive {
@@ -242,60 +312,12 @@ impl Policy for Adaptive {
         if state.depth == u32::MAX || service.bytes == 0 || seconds <= 0.0 {
             return;
         }
-        let patience_min = self.patience_min();
-        let normal_up = if self.is_nice { NORMAL_UP_NICE } else { NORMAL_UP };
-        let target = &mut self.targets[index];
-        target.last_seen = now;
-        target.recent = match target.recent {
-            0.0 => seconds,
-            recent => recent + RECENT_WEIGHT * (seconds - recent),
-        };
-        target.normal = match target.normal {
-            0.0 => seconds,
-            normal if seconds < normal => normal + NORMAL_DOWN * (seconds - normal),
-            normal => (normal * (1.0 + normal_up)).min(seconds),
-        };
-        self.peers = self.median_normal();
-        let target = &mut self.targets[index];
-        let normal = target.normal.min(NORMAL_BY_PEERS * self.peers);
-
-        let in_flight = f64::from(state.in_service.max(1));
-        let queued = in_flight * (1.0 - normal / seconds);
-        let depth = f64::from(state.depth);
-        let (shallow, deep) = if self.is_nice { (0.25, 0.75) } else { (depth / 4.0, depth / 2.0) };
-        let limit = match target.limit {
-            0.0 if self.is_nice => 1.0,
-            0.0 => depth,
-            limit if queued < shallow => limit + 1.0 / limit,
-            limit if queued > deep => limit - 1.0 / limit,
-            limit => limit,
-        };
-        target.limit = limit.clamp(1.0, depth.max(1.0));
-
+        self.learn(now, index, seconds);
+        let normal = self.judged_by_peers(self.targets[index].normal);
+        self.move_window(index, state, normal, seconds);
         // What its own requests in flight add is no congestion.
-        let excess = (seconds - in_flight * normal).max(0.0);
-        let is_congested = excess > (SLOW - 1.0) * normal;
-        let expected = match is_congested && !self.is_nice {
-            true => excess.max(WORST_KEPT * self.worst),
-            false => excess,
-        };
-        let (avoided_max, patience_max) = match self.is_nice {
-            true => (AVOIDED_MAX_NICE, PATIENCE_MIN_NICE),
-            false => (AVOIDED_MAX, PATIENCE_MAX),
-        };
-        let after =
-            |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(avoided_max).min(avoided_max);
-        let critical = if self.is_nice { target.patience } else { PATIENCE_CRITICAL };
-        target.avoided_until = after(target.patience * expected);
-        target.avoided_if_critical = after(critical * excess);
-        target.avoided_count += u64::from(is_congested);
-        target.patience = match is_congested {
-            true => (2.0 * target.patience).min(patience_max),
-            false => patience_min,
-        };
-        if is_congested {
-            self.worst = expected;
-        }
+        let excess = (seconds - in_flight(state) * normal).max(0.0);
+        self.avoid(now, index, excess, excess > (SLOW - 1.0) * normal);
     }
 
     fn wake_at(&self, now: Duration, targets: &[TargetState]) -> Option<Duration> {
@@ -307,7 +329,7 @@ impl Policy for Adaptive {
         let Some(target) = self.targets.get(index) else { return Verdict::default() };
         let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Verdict {
-            normal: seconds(target.normal.min(NORMAL_BY_PEERS * self.peers)),
+            normal: seconds(self.judged_by_peers(target.normal)),
             recent: seconds(target.recent),
             limit: target.limit.round() as u32,
             is_avoided: target.avoided_until > now,
