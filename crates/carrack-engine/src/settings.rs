@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carrack_model::limits::{IO_THREADS_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
-use carrack_storage::{FileSystem, FileSystems};
+use carrack_storage::{FileSystem, FileSystems, Medium, StorageTarget};
 use carrack_wire::message::{self, MessageError};
 
 use crate::error::SessionError;
@@ -214,6 +214,13 @@ pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
         0 => own,
         mounts => own.max(mounts.max(8)),
     }
+}
+
+/// Requests to one target at a time, where the user allows `in_flight_max` (0: what the storage likes). Memory can't be
+/// flooded: there the number of threads is the only bound.
+pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 {
+    let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
+    if in_flight_max == 0 { own } else { own.min(in_flight_max) }
 }
 
 #[cfg(test)]

@@ -3,13 +3,10 @@
 //! Owns what is known of kinds of storage in general: what they are made of, and the sizes and depths that suit them.
 //! Which targets a file lies on is what [`crate::layout`] finds out.
 
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use carrack_model::TargetId;
-use rustix::fs::{fstat, fstatfs};
 
 /// Largest object on a [`Medium::Memory`] target: what was read is still in the core's second-level cache (from 512 KiB
 /// on server processors) when it is hashed and sent.
@@ -71,18 +68,6 @@ pub struct StorageTarget {
 }
 
 impl StorageTarget {
-    /// The device number as the target of an open file or directory (`O_PATH` will do), for callers that don't ask
-    /// [`crate::FileSystems`] yet.
-    ///
-    /// # Errors
-    /// What `fstat` and `fstatfs` say.
-    pub fn of(fd: BorrowedFd<'_>) -> io::Result<StorageTarget> {
-        let device = fstat(fd)?.st_dev;
-        // The kernel's magic numbers have 32 bits, sign-extended on some platforms.
-        let medium = Medium::of_magic(fstatfs(fd)?.f_type as u32);
-        Ok(StorageTarget::new(TargetId(device), format!("device {device}").into(), medium, 1))
-    }
-
     /// A target of `disk_count` disks (or servers, or anything else that serves requests at the same time).
     pub(crate) fn new(id: TargetId, label: Arc<str>, medium: Medium, disk_count: usize) -> StorageTarget {
         let (object_bytes, depth) = match medium {
@@ -117,16 +102,21 @@ fn core_count() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileSystems;
     use std::fs::File;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    fn own_target(fd: BorrowedFd<'_>) -> StorageTarget {
+        FileSystems::new(&[]).unwrap().of(fd).unwrap().own_target().clone()
+    }
 
     #[test]
     fn files_of_one_directory_share_a_target() {
         let dir = tempfile::tempdir().unwrap();
         let file = tempfile::tempfile_in(dir.path()).unwrap();
         let handle = File::open(dir.path()).unwrap();
-        let target = StorageTarget::of(file.as_fd()).unwrap();
-        assert_eq!(target, StorageTarget::of(handle.as_fd()).unwrap());
+        let target = own_target(file.as_fd());
+        assert_eq!(target, own_target(handle.as_fd()));
         assert!(target.depth >= 1 && target.object_bytes.is_multiple_of(4_096));
     }
 
@@ -136,7 +126,7 @@ mod tests {
             println!("skipped: no /dev/shm");
             return;
         };
-        let target = StorageTarget::of(shm.as_fd()).unwrap();
+        let target = own_target(shm.as_fd());
         assert_eq!((target.medium, target.object_bytes), (Medium::Memory, 256 << 10));
         assert_eq!(Medium::of_magic(0x0BD0_0BD0), Medium::Network);
         assert_eq!(Medium::of_magic(0xEF53), Medium::Device);

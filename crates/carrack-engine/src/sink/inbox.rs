@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use carrack_machine::Attempt;
 use carrack_model::{Scheduling, TargetId};
 use carrack_plan::{Feed, Rates, Service, TargetQueues, policy};
-use carrack_storage::{Medium, StorageTarget};
+use carrack_storage::StorageTarget;
 use carrack_transport::{Incoming, ReceiveEndpoint};
 
 use super::sink_file::SinkFile;
+use crate::settings::depth_of_queue;
 
 /// Something an I/O thread can do.
 pub(super) enum Task {
@@ -65,10 +66,8 @@ impl Inbox {
     }
 
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
-        let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
-        let depth = if self.in_flight_max == 0 { own } else { own.min(self.in_flight_max) };
         self.known.insert(target.id);
-        self.objects.set_depth(target.id, depth);
+        self.objects.set_depth(target.id, depth_of_queue(target, self.in_flight_max));
     }
 
     pub(super) fn push_end(&mut self, task: Task) {

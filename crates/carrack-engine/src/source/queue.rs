@@ -8,11 +8,12 @@ use carrack_machine::Attempt;
 use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
 use carrack_model::{Directory, Entry, FileId, Scheduling, TargetId};
 use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
-use carrack_storage::{Medium, StorageTarget};
+use carrack_storage::StorageTarget;
 
 use super::Source;
 use super::flow::{Flow, Place};
 use super::large_file::{LargeFile, Step};
+use crate::settings::depth_of_queue;
 
 /// Something an I/O thread can do.
 pub(super) enum Job {
@@ -159,15 +160,9 @@ impl Queue {
         self.known.contains(&target)
     }
 
-    /// Memory can't be flooded: there the number of threads is the only bound.
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
-        let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
-        let depth = match self.scheduling.in_flight_max {
-            0 => own,
-            most => own.min(most),
-        };
         self.known.insert(target.id);
-        self.items.set_depth(target.id, depth);
+        self.items.set_depth(target.id, depth_of_queue(target, self.scheduling.in_flight_max));
     }
 
     /// Puts work behind what waits. What comes from the scan has waited for room before; what comes from other work
