@@ -1,9 +1,15 @@
-//! The machine's memory and waiting: slot pools and the queues in which threads wait for them.
+//! The machine: where its parts lie, where a transfer's threads and buffers belong, slot pools, and waiting.
 //!
-//! Knows neither files nor peers. Topology and placement will join it.
+//! Knows neither files nor peers.
 
+mod id_set;
 mod monitor;
+mod placement;
 mod pool;
+mod topology;
 
+pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use monitor::{Attempt, Closed, Monitor};
+pub use placement::{LanePlacement, Placement, Scheme, Seat};
 pub use pool::{PoolError, Slot, SlotPool};
+pub use topology::{Core, Device, DeviceKind, Node, Origin, Socket, Topology};
