@@ -6,9 +6,9 @@
 mod cli;
 mod commands;
 mod exit;
+mod layout_report;
 mod location;
 mod manifest;
-mod placement;
 mod ports;
 mod report;
 mod route;

@@ -8,7 +8,7 @@ use carrack_model::escape;
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, Exit};
-use crate::placement::{Failures, Looker, Placement};
+use crate::layout_report::{Failures, Looker, Placement};
 use crate::trouble::Trouble;
 
 /// Show on which storage targets files lie

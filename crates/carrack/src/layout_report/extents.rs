@@ -61,7 +61,7 @@ impl Iterator for Merged<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::samples;
+    use crate::layout_report::samples;
 
     #[test]
     fn neighbours_on_one_target_are_one_run() {

@@ -201,7 +201,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::placement::samples;
+    use crate::layout_report::samples;
 
     fn line(placement: &Placement, with_extents: bool) -> Value {
         let mut out = Vec::new();

@@ -176,7 +176,7 @@ fn write_columns(out: &mut dyn Write, rows: &[Vec<String>], right: &[bool]) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::samples;
+    use crate::layout_report::samples;
 
     fn table(placement: &Placement, with_extents: bool) -> String {
         let mut out = Vec::new();
