@@ -2,7 +2,7 @@
 //
 //   mark start | stop
 //   mark touch CPU NODE MIB     on CPU, stores to and loads from every word of so much memory of NODE, once; prints
-//                               its physical pages like watch.c: {"touch":[CPU,NODE,BYTES],"frames":[[FIRST,COUNT],...]}
+//                               its physical pages like witness.c: {"touch":[CPU,NODE,BYTES],"frames":[[FIRST,COUNT],...]}
 //   mark files PATH...          prints the physical pages of files in the page cache: {"files":N,"frames":[...]}
 
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 // Looks at running carrack processes again and again; says at the end where their threads ran and where their slots lay.
 //
-//   watch RECORDS INTERVAL_MS [pages]     until SIGTERM; then writes RECORDS, one JSON object a line:
+//   witness RECORDS INTERVAL_MS [pages]     until SIGTERM; then writes RECORDS, one JSON object a line:
 //
 //   {"process":PID,"command":"..."}
 //   {"thread":TID,"process":PID,"name":"carrack-read","allowed":"0-1","cpus":[0,1],"samples":20,"ticks":7}
@@ -74,7 +74,7 @@ static void end(int signal)
 
 static void give_up(const char *what)
 {
-    fprintf(stderr, "watch: too many %s\n", what);
+    fprintf(stderr, "witness: too many %s\n", what);
     exit(1);
 }
 
@@ -394,7 +394,7 @@ static void tell(long (*before)[COUNTERS], int nodes, int with_pages)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: watch RECORDS INTERVAL_MS [pages]\n");
+        fprintf(stderr, "usage: witness RECORDS INTERVAL_MS [pages]\n");
         return 2;
     }
     int with_pages = argc > 3, nodes = 0;

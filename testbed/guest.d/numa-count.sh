@@ -1,0 +1,75 @@
+#!/bin/busybox sh
+# shellcheck shell=sh
+# In the guest of testbed/guest, under the plugin of testbed/numacount.c: counts transfers between two namespaces, one after
+# the other (bench/numa/count).
+#
+#   numa-count.sh FILES FILE_KIB      the input; what to run is in /test/cases, a line each: NAME disk|memory OPTION...
+#
+# Input `disk`: an ext4 of its own on the NVMe disk, nothing of it in the page cache. `memory`: a tmpfs whose pages are
+# on all nodes in turn. The copy is on a tmpfs that lies where it is first written. To /dev/records: {"case":NAME,...}, then
+# the records of witness.c and mark.c.
+
+set -u
+files=$1 file_kib=$2
+RECORDS=/tmp/records
+# Looking costs memory accesses of its own; a pool stays where it is.
+WITNESS_MS=300
+
+# One pattern for all: what the bytes are changes nothing, and random ones take long under emulation.
+make_input() { # DIRECTORY
+    dd if=/dev/urandom of=/tmp/pattern bs=1k count="$file_kib" 2>/dev/null
+    for i in $(seq "$files"); do cp /tmp/pattern "$1/$i"; done
+    rm /tmp/pattern
+}
+
+prepare() {
+    two-ends up
+    # The kernel's own moving of pages takes minutes to settle: not in runs of seconds.
+    echo 0 >/proc/sys/kernel/numa_balancing
+    mkdir -p /in/memory /in/disk /out
+    mount -t tmpfs -o size=100%,mpol=interleave:0-3 tmpfs /in/memory
+    make_input /in/memory
+    mke2fs -b 4096 /dev/nvme0n1 >/dev/null
+    mount -t ext4 /dev/nvme0n1 /in/disk
+    cp /in/memory/* /in/disk
+    sync
+}
+
+is_right() { # INPUT
+    for file in "$1"/*; do cmp "$file" "/out/copy/${file##*/}" || return 1; done
+}
+
+count() { # NAME INPUT OPTION...
+    name=$1 input=$2
+    shift 2
+    mount -t tmpfs -o size=100% tmpfs /out
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    /test/witness "$RECORDS" "$WITNESS_MS" pages &
+    witness=$!
+    mark start
+    two-ends near carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input" h:/out/copy >/tmp/talk 2>&1
+    status=$?
+    mark stop
+    kill "$witness"
+    wait "$witness"
+    cat /tmp/talk
+    [ "$status" = 0 ] && is_right "/in/$input" || status=1
+    {
+        printf '{"case":"%s","input":"%s","status":%d}\n' "$name" "$input" "$status"
+        cat "$RECORDS"
+        mark files "/in/$input"/*
+        mark files /out/copy/*
+    } >/dev/records
+    umount /out
+    return "$status"
+}
+
+prepare
+failed=0
+while read -r line; do
+    echo "--- $line"
+    # shellcheck disable=SC2086  # words
+    count $line || failed=1
+done </test/cases
+exit "$failed"
