@@ -28,11 +28,11 @@ prepare() {
     echo 0 >/proc/sys/kernel/numa_balancing
     mkdir -p /in/memory /in/disk /out
     mount -t tmpfs -o size=100%,mpol=interleave:0-3 tmpfs /in/memory
-    make_input /in/memory
     mke2fs -b 4096 /dev/nvme0n1 >/dev/null
     mount -t ext4 /dev/nvme0n1 /in/disk
-    cp /in/memory/* /in/disk
-    sync
+    mkdir /in/memory/files
+    make_input /in/memory/files
+    cp -r /in/memory/files /in/disk
 }
 
 is_right() { # INPUT
@@ -48,17 +48,17 @@ count() { # NAME INPUT OPTION...
     /test/witness "$RECORDS" "$WITNESS_MS" pages &
     witness=$!
     mark start
-    two-ends near carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input" h:/out/copy >/tmp/talk 2>&1
+    two-ends near carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input/files" h:/out/copy >/tmp/talk 2>&1
     status=$?
     mark stop
     kill "$witness"
     wait "$witness"
     cat /tmp/talk
-    [ "$status" = 0 ] && is_right "/in/$input" || status=1
+    [ "$status" = 0 ] && is_right "/in/$input/files" || status=1
     {
         printf '{"case":"%s","input":"%s","status":%d}\n' "$name" "$input" "$status"
         cat "$RECORDS"
-        mark files "/in/$input"/*
+        mark files "/in/$input/files"/*
         mark files /out/copy/*
     } >/dev/records
     umount /out
