@@ -5,7 +5,9 @@
 mod binding;
 mod crew;
 mod id_set;
+mod measure;
 mod monitor;
+mod node_state;
 mod placement;
 mod pool;
 mod region;
@@ -14,6 +16,7 @@ mod topology;
 pub use binding::node_of_pages;
 pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
+pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use monitor::{Attempt, Closed, Monitor};
 pub use placement::{LanePlacement, Placement, Scheme, Seat};
 pub use pool::{PoolError, Slot, SlotPool};

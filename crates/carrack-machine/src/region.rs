@@ -9,13 +9,13 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
 
 use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::binding::{self, Policy};
 use crate::id_set::NodeSet;
+use crate::node_state::NodeState;
 
 /// Bytes of an explicit huge page: the size that every x86-64 and arm64 kernel with 4 KiB pages offers.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -153,7 +153,7 @@ impl Region {
     /// process (SIGBUS). What is set aside for us costs nobody else anything.
     fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(Region, Backing), String> {
         let wanted = len.div_ceil(HUGE_PAGE_BYTES);
-        let free = free_huge_pages(Path::new("/sys/devices/system/node"), nodes);
+        let free = NodeState::of_this_machine().free_huge_pages(nodes);
         if free < wanted {
             return Err(format!("{wanted} of 2 MiB wanted, {free} free on node {nodes}"));
         }
@@ -174,9 +174,8 @@ impl Region {
             }
             return Bound::Unbound;
         }
-        let bound = self.apply(Policy::Bind, nodes, moves);
-        let Err(error) = bound else { return Bound::Bound };
-        let note = format!("memory can't be bound to node {nodes}: {error}");
+        let Err(why) = self.bind_strictly(nodes, moves) else { return Bound::Bound };
+        let note = format!("memory is not bound to node {nodes}: {why}");
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -186,6 +185,17 @@ impl Region {
         match preferred {
             Ok(()) => Bound::Preferred,
             Err(_) => Bound::FirstTouch,
+        }
+    }
+
+    /// A process that is bound to nodes which have no memory left is ended by the kernel, whatever others have: so not
+    /// where there is too little.
+    fn bind_strictly(&self, nodes: &NodeSet, moves: bool) -> Result<(), String> {
+        match NodeState::of_this_machine().available_bytes(nodes) {
+            Some(available) if available < self.len as u64 => {
+                Err(format!("{} MiB wanted, {} MiB available", self.len.div_ceil(1 << 20), available >> 20))
+            }
+            _ => self.apply(Policy::Bind, nodes, moves).map_err(|error| error.to_string()),
         }
     }
 
@@ -227,15 +237,6 @@ impl Drop for Region {
     }
 }
 
-/// Explicit huge pages that are free on `nodes`.
-fn free_huge_pages(node_directory: &Path, nodes: &NodeSet) -> usize {
-    let free_on = |node: u32| {
-        let path = node_directory.join(format!("node{node}/hugepages/hugepages-2048kB/free_hugepages"));
-        std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok()
-    };
-    nodes.iter().filter_map(free_on).sum()
-}
-
 fn why_not_locked(len: usize, limit: Option<u64>) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     match limit {
@@ -267,18 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn free_huge_pages_are_counted_on_the_wanted_nodes_only() {
-        let root = std::env::temp_dir().join(format!("carrack-huge-{}", std::process::id()));
-        for (node, free) in [(0, "3\n"), (1, "5\n"), (2, "7\n")] {
-            let directory = root.join(format!("node{node}/hugepages/hugepages-2048kB"));
-            std::fs::create_dir_all(&directory).unwrap();
-            std::fs::write(directory.join("free_hugepages"), free).unwrap();
-        }
-        assert_eq!(free_huge_pages(&root, &NodeSet::from_iter([0, 2, 9])), 10);
-        std::fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
     fn memory_that_wishes_nothing_has_nothing_to_explain_about_nodes() {
         let (region, backing) = Region::on(&NodeSet::new(), 8192).unwrap();
         assert_eq!((backing.bound, backing.bytes), (Bound::Unbound, 8192));
@@ -287,11 +276,19 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_bound_to_a_node_that_has_too_little() {
+        let len = 1 << 46;
+        let Ok((_region, backing)) = Region::on(&NodeSet::from_iter([0]), len) else { return };
+        assert_ne!(backing.bound, Bound::Bound);
+        assert!(backing.notes.iter().any(|note| note.contains("MiB available")), "{:?}", backing.notes);
+    }
+
+    #[test]
     fn a_node_that_does_not_exist_is_refused_step_by_step() {
         let (_region, backing) = Region::on(&NodeSet::from_iter([900]), 8192).unwrap();
         assert_eq!(backing.bound, Bound::FirstTouch);
         assert!(
-            backing.notes.iter().any(|note| note.contains("can't be bound to node 900")),
+            backing.notes.iter().any(|note| note.contains("is not bound to node 900")),
             "{:?}",
             backing.notes
         );
