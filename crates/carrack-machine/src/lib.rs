@@ -12,6 +12,7 @@ mod placement;
 mod pool;
 mod region;
 mod topology;
+mod zone;
 
 pub use binding::node_of_pages;
 pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
@@ -22,3 +23,4 @@ pub use placement::{LanePlacement, Placement, Scheme, Seat};
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};
 pub use topology::{Core, Device, DeviceKind, Node, Origin, Socket, Topology};
+pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};
