@@ -3,8 +3,8 @@
 What a module is for:
 
 guest     runs a script in the guest, reads what it recorded
-plan      what `carrack topo --json` says of lanes: who belongs where
-judge     whether threads ran and slots lay where the plan says
+seen      what it recorded of threads, slots and what was said, as values
+judge     whether threads ran and slots lay where they belong
 counting  the plugin's counts: bytes by distance and by whose memory it was, and what they would cost
 report    numa.json and NUMA.md
 """

@@ -1,9 +1,8 @@
 """The parts of bench/numa that decide what is right and what the counts say."""
 
-import struct
 import unittest
 
-from numa import counting, guest, judge, report
+from numa import counting, guest, judge, report, seen
 
 PAGES_PER_NODE = 1024
 NODE_BYTES = PAGES_PER_NODE * counting.PAGE_BYTES
@@ -20,63 +19,146 @@ def pool(start, policy, *pages, process=1):
     return {"pool": start, "process": process, "policy": policy, "bytes": 8192, "pages": [list(p) for p in pages]}
 
 
+def case(*records, status=0):
+    """What was seen in a case."""
+    return seen.Seen({"status": status}, list(records))
+
+
 PROCESS = {"process": 1, "command": "carrack cp a b"}
 
 
-class Judge(unittest.TestCase):
+class Placed(unittest.TestCase):
     """Made-up transfers, right and wrong."""
 
     def test_lists(self):
-        self.assertEqual(judge.parse_list("0-2,5"), {0, 1, 2, 5})
-        self.assertEqual(judge.nodes_of_policy("bind:2-3"), {2, 3})
-        self.assertEqual(judge.nodes_of_policy("bind=static:1"), {1})
-        self.assertEqual(judge.nodes_of_policy("default"), frozenset())
-        self.assertEqual(judge.nodes_of_policy("interleave:0-3"), frozenset())
+        self.assertEqual(seen.parse_list("0-2,5"), {0, 1, 2, 5})
+        self.assertEqual(seen.nodes_of_policy("bind:2-3"), {2, 3})
+        self.assertEqual(seen.nodes_of_policy("bind=static:1"), {1})
+        self.assertEqual(seen.nodes_of_policy("default"), frozenset())
+        self.assertEqual(seen.nodes_of_policy("interleave:0-3"), frozenset())
+
+    def test_copies(self):
+        self.assertEqual(judge.failed_copy(case()), [])
+        self.assertEqual(len(judge.failed_copy(case(status=1))), 1)
 
     def test_a_thread_in_its_seat_is_right(self):
-        records = thread(2, "carrack-read", ("0-7", [5], 1), ("2-3", [2, 3], 9))
-        self.assertEqual(judge.stray_threads(records) + judge.unbound_threads(records), [])
+        right = case(*thread(2, "carrack-read", ("0-7", [5], 1), ("2-3", [2, 3], 9)))
+        self.assertEqual(judge.stray_threads(right) + judge.unbound_threads(right), [])
 
     def test_a_thread_on_a_cpu_that_it_was_not_allowed_is_told(self):
-        self.assertEqual(len(judge.stray_threads(thread(2, "carrack-read", ("2-3", [2, 4], 9)))), 1)
+        self.assertEqual(len(judge.stray_threads(case(*thread(2, "carrack-read", ("2-3", [2, 4], 9))))), 1)
 
     def test_a_thread_allowed_on_two_sockets_is_told(self):
-        self.assertEqual(len(judge.stray_threads(thread(2, "carrack-read", ("3-4", [3], 9)))), 1)
+        self.assertEqual(len(judge.stray_threads(case(*thread(2, "carrack-read", ("3-4", [3], 9))))), 1)
 
-    def test_a_thread_that_was_never_bound_is_told(self):
-        self.assertEqual(len(judge.unbound_threads(thread(2, "carrack-read", ("0-7", [2], 9)))), 1)
-        late = thread(2, "carrack-read", ("0-7", [2], 3), ("0-1", [0], 3))
+    def test_a_thread_that_was_never_bound_or_late_is_told(self):
+        self.assertEqual(len(judge.unbound_threads(case(*thread(2, "carrack-read", ("0-7", [2], 9))))), 1)
+        late = case(*thread(2, "carrack-read", ("0-7", [2], 3), ("0-1", [0], 3)))
         self.assertEqual(len(judge.unbound_threads(late)), 1)
 
     def test_a_first_thread_is_bound_when_there_is_a_plan(self):
         first = thread(1, "carrack", ("0-7", [2, 6], 5), ("0", [0], 3))
-        self.assertEqual(judge.unbound_threads(first + thread(3, "signals", ("0-7", [1], 9))), [])
+        self.assertEqual(judge.unbound_threads(case(*first, *thread(3, "signals", ("0-7", [1], 9)))), [])
 
     def test_io_threads_are_spread_over_the_nodes_of_their_socket(self):
         even = [r for i in range(4) for r in thread(i, "carrack-write", (str(i), [i], 2))]
-        self.assertEqual(judge.spread_of_io(even), [])
+        self.assertEqual(judge.spread_of_io(case(PROCESS, *even)), [])
         heap = [r for i in range(4) for r in thread(i, "carrack-write", ("0-1", [0], 2))]
-        self.assertEqual(len(judge.spread_of_io(heap)), 1)
+        self.assertEqual(len(judge.spread_of_io(case(PROCESS, *heap))), 1)
 
     def test_slots_on_their_nodes_are_right(self):
-        records = [PROCESS, pool("a", "bind:0-1", (1, 1, 0, 0), (2, 2, 0, 0)), pool("b", "bind:2-3", (0, 0, 2, 2))]
-        self.assertEqual(judge.stray_pages(records, 2), [])
+        pools = [pool("a", "bind:0-1", (1, 1, 0, 0), (2, 2, 0, 0)), pool("b", "bind:2-3", (0, 0, 2, 2))]
+        self.assertEqual(judge.stray_pages(case(PROCESS, *pools)), [])
 
     def test_slots_elsewhere_are_told(self):
         right = pool("b", "bind:2-3", (0, 0, 2, 2))
-        elsewhere = [PROCESS, pool("a", "bind:0-1", (2, 2, 0, 0), (2, 1, 1, 0)), right]
-        self.assertEqual(len(judge.stray_pages(elsewhere, 2)), 1)
-        self.assertEqual(len(judge.stray_pages([PROCESS, right], 2)), 1)
-        self.assertEqual(len(judge.stray_pages([PROCESS, pool("a", "bind:0-1", (0, 0, 0, 0)), right], 2)), 1)
-        self.assertTrue(judge.stray_pages([PROCESS, pool("a", "default", (2, 2, 0, 0)), right], 2))
+        elsewhere = pool("a", "bind:0-1", (2, 2, 0, 0), (2, 1, 1, 0))
+        self.assertEqual(len(judge.stray_pages(case(PROCESS, elsewhere, right))), 1)
+        self.assertEqual(len(judge.stray_pages(case(PROCESS, right))), 1)
+        self.assertEqual(len(judge.stray_pages(case(PROCESS, right, right))), 1)
+        self.assertEqual(len(judge.stray_pages(case(PROCESS, pool("a", "bind:0-1", (0, 0, 0, 0)), right))), 1)
+        self.assertTrue(judge.stray_pages(case(PROCESS, pool("a", "default", (2, 2, 0, 0)), right)))
+
+    def test_both_ends_have_to_be_seen_on_both_sockets(self):
+        other = {"process": 2, "command": "carrack session"}
+        near = [*thread(3, "carrack-read", ("0-1", [0], 2)), *thread(4, "carrack-read", ("4", [4], 2))]
+        far = [
+            *thread(5, "carrack-write", ("2", [2], 2), process=2),
+            *thread(6, "carrack-write", ("7", [7], 2), process=2),
+        ]
+        self.assertEqual(judge.unseen_io(case(PROCESS, other, *near, *far)), [])
+        self.assertEqual(len(judge.unseen_io(case(PROCESS, other, *near, *far[:1]))), 1)
+        self.assertEqual(len(judge.unseen_io(case(PROCESS, *near))), 1)
 
     def test_nothing_seen_is_not_right(self):
-        self.assertTrue(judge.stray_pages([], 2))
-        self.assertTrue(judge.stray_pages([PROCESS], 2))
+        self.assertTrue(judge.stray_pages(case()))
+        self.assertTrue(judge.stray_pages(case(PROCESS)))
+        self.assertTrue(judge.missed_pages(case()))
 
     def test_missed_pages_are_told(self):
-        self.assertEqual(judge.missed_pages([{"node": 0, "numa_miss": 0}]), [])
-        self.assertEqual(len(judge.missed_pages([{"node": 0, "numa_miss": 3}])), 1)
+        nodes = [{"node": node, "numa_miss": 0} for node in range(guest.NODES)]
+        self.assertEqual(judge.missed_pages(case(*nodes)), [])
+        self.assertEqual(len(judge.missed_pages(case(*nodes[1:], {"node": 0, "numa_miss": 3}))), 1)
+
+
+def saying(*lines):
+    """Records of what was said."""
+    return [{"said": line} for line in lines]
+
+
+class Zones(unittest.TestCase):
+    """What the script said of zones."""
+
+    RIGHT = saying("during: others may run on 4-7, zones: 1", "during: root 0-3, 1 process")
+
+    def test_a_kept_zone(self):
+        self.assertEqual(judge.zone_is_kept(case(*self.RIGHT), "during", 1), [])
+        self.assertEqual(len(judge.zone_is_kept(case(*self.RIGHT), "during", 0)), 1)
+        self.assertEqual(len(judge.zone_is_kept(case(*self.RIGHT), "later", 1)), 1)
+
+    def test_a_thread_that_leaves_it(self):
+        inside, outside = (thread(2, "carrack-read", (*seat, 3)) for seat in [("0-1", [0, 1]), ("3-4", [4])])
+        self.assertEqual(judge.left_its_zone(case(*self.RIGHT, *inside)), [])
+        self.assertEqual(len(judge.left_its_zone(case(*self.RIGHT, *outside))), 1)
+        self.assertEqual(len(judge.left_its_zone(case(*inside))), 1)
+
+    def test_a_zone_that_keeps_nobody_away(self):
+        for others, zone in [("0-7", "root 0-3"), ("4-7", "member 0-3"), ("4-6", "root 0-3"), ("4-7", "root invalid (why) 0-3")]:
+            lines = saying(f"during: others may run on {others}, zones: 1", f"during: {zone}, 1 process")
+            self.assertEqual(len(judge.zone_is_kept(case(*lines), "during", 1)), 1, lines)
+
+    def test_no_zone(self):
+        self.assertEqual(judge.no_zone(case(*saying("after: others may run on 0-7, zones: 0")), "after"), [])
+        self.assertEqual(len(judge.no_zone(case(*saying("after: others may run on 4-7, zones: 0")), "after")), 1)
+        self.assertEqual(len(judge.no_zone(case(), "after")), 1)
+
+
+class Moves(unittest.TestCase):
+    """A lane that goes elsewhere."""
+
+    THREADS = [
+        PROCESS,
+        *thread(3, "carrack-read", ("0-7", [6], 1), ("0-1", [0], 2), ("4-5", [4], 2)),
+        *thread(4, "carrack-read", ("2-3", [2], 2), ("6", [6], 2)),
+    ]
+
+    def test_threads_and_slots_that_moved(self):
+        moved = case(*self.THREADS, pool("a", "bind:2-3", (2, 2, 0, 0), (0, 0, 2, 2)))
+        self.assertEqual(judge.moved_threads(moved) + judge.moved_slots(moved), [])
+
+    def test_slots_that_stayed(self):
+        self.assertEqual(len(judge.moved_slots(case(*self.THREADS, pool("a", "bind:0-1", (2, 2, 0, 0))))), 1)
+
+    def test_a_thread_that_stayed(self):
+        stayed = thread(5, "carrack-read", ("1", [1], 9))
+        half = case(*self.THREADS, *stayed, pool("a", "bind:2-3", (0, 0, 2, 2)))
+        self.assertEqual(len(judge.moved_threads(half)), 1)
+        self.assertEqual(len(judge.moved_slots(half)), 1)
+
+    def test_what_was_told(self):
+        told = saying("carrack: lane 0: others take 80 % of its CPUs: it moves to socket 1")
+        self.assertEqual(judge.told_moves(case(*told)), [])
+        self.assertEqual(len(judge.told_moves(case(*saying("carrack: connected")))), 1)
 
 
 class Records(unittest.TestCase):
@@ -105,14 +187,16 @@ class Counting(unittest.TestCase):
         self.assertEqual(counting.owners(self.RECORDS), kinds)
 
     def test_distances(self):
-        self.assertEqual([counting.distance(0, node) for node in range(4)], ["own node", "same socket"] + ["other socket"] * 2)
+        distances = ["own node", "same socket", "other socket", "other socket"]
+        self.assertEqual([counting.distance(0, node) for node in range(guest.NODES)], distances)
 
     def test_sums_and_what_they_cost(self):
-        page_of_nobody = 3 * PAGES_PER_NODE
-        data = b"".join(
-            struct.pack("<II6Q", *record)
-            for record in [(1, 0, 100, 50, 0, 0, 0, 0), (2048, 1, 0, 0, 0, 40, 0, 0), (page_of_nobody, 6, 1, 0, 2, 0, 4, 0)]
-        )
+        records = [
+            (1, 0, 100, 50, 0, 0, 0, 0),
+            (2048, 1, 0, 0, 0, 40, 0, 0),
+            (3 * PAGES_PER_NODE, 6, 1, 0, 2, 0, 4, 0),
+        ]
+        data = b"".join(counting.RECORD.pack(*record) for record in records)
         sums = counting.read_counts(data, NODE_BYTES, counting.owners(self.RECORDS))
         table = counting.summary(sums, 10)
         self.assertEqual(table["source slots"]["loaded"]["own node"], 10)
@@ -120,7 +204,8 @@ class Counting(unittest.TestCase):
         self.assertEqual(table["sink slots"]["stored"]["other socket"], 4)
         self.assertEqual(table["socket memory"]["loaded"]["own node"], 0.2)
         self.assertEqual(table["programs' rest"]["loaded"]["own node"], 0.1)
-        self.assertEqual(counting.per_distance(table, counting.SLOTS), {"own node": 15, "same socket": 0, "other socket": 4})
+        slots = counting.per_distance(table, counting.SLOTS)
+        self.assertEqual(slots, {"own node": 15, "same socket": 0, "other socket": 4})
         near = counting.summary({("sink slots", "bulk", "stored", "own node"): 10}, 10)
         far = counting.summary({("sink slots", "bulk", "stored", "other socket"): 10}, 10)
         self.assertAlmostEqual(counting.gain(far, near, counting.SLOTS), 3160.43 / 2131.24 - 1)
