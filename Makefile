@@ -22,6 +22,10 @@ RELEASE := --workspace --release $(CARGO_FLAGS)
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
+# Prints the path of carrack-machine's test program.
+MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_FLAGS) --no-run --message-format=json | \
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+
 .DEFAULT_GOAL := build
 .PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean
 
@@ -39,7 +43,8 @@ test: ## Run all tests
 
 guest-test: build ## Test NUMA placement in an emulated machine; its log: bench/numa/guest-test.log
 	@scripts/setup guest
-	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack 2>&1 | tee bench/numa/guest-test.log
+	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack --tests "$$($(MACHINE_TESTS))" \
+	    2>&1 | tee bench/numa/guest-test.log
 
 lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	@scripts/setup build lint

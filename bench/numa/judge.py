@@ -183,8 +183,19 @@ def left_its_zone(seen):
     ]
 
 
+# Said by `machine_tests` of numa-test.sh.
+PASSED = re.compile(r"^(\d+) tests passed$")
+
+
+def failed_tests(seen):
+    """Whether a test failed, or none ran."""
+    passed = sum(int(match[1]) for match in map(PASSED.match, seen.said) if match)
+    return [] if seen.status == 0 and passed else [f"status {seen.status}, {passed} tests passed"]
+
+
 # (case, what has to be so, check).
 CHECKS = [
+    ("tests", "carrack-machine's own tests pass on four nodes", failed_tests),
     ("placed", "the copy is right", failed_copy),
     ("placed", "both ends have I/O threads bound to both sockets", unseen_io),
     ("placed", "every thread ran only on the CPUs of its seat, on one socket", stray_threads),

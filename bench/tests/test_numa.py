@@ -106,6 +106,15 @@ def saying(*lines):
     return [{"said": line} for line in lines]
 
 
+class Tests(unittest.TestCase):
+    """Programs of tests in the guest."""
+
+    def test_all_have_to_pass_and_some_to_run(self):
+        self.assertEqual(judge.failed_tests(case(*saying("41 tests passed"))), [])
+        self.assertEqual(len(judge.failed_tests(case(*saying("0 tests passed")))), 1)
+        self.assertEqual(len(judge.failed_tests(case(*saying("40 tests passed"), status=101))), 1)
+
+
 class Zones(unittest.TestCase):
     """What the script said of zones."""
 
@@ -123,7 +132,9 @@ class Zones(unittest.TestCase):
         self.assertEqual(len(judge.left_its_zone(case(*inside))), 1)
 
     def test_a_zone_that_keeps_nobody_away(self):
-        for others, zone in [("0-7", "root 0-3"), ("4-7", "member 0-3"), ("4-6", "root 0-3"), ("4-7", "root invalid (why) 0-3")]:
+        wrong = [("0-7", "root"), ("4-7", "member"), ("4-6", "root"), ("4-7", "root invalid (why)")]
+        for others, state in wrong:
+            zone = f"{state} 0-3"
             lines = saying(f"during: others may run on {others}, zones: 1", f"during: {zone}, 1 process")
             self.assertEqual(len(judge.zone_is_kept(case(*lines), "during", 1)), 1, lines)
 

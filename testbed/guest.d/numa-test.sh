@@ -54,6 +54,17 @@ watched() { # COMMAND...
     return "$status"
 }
 
+# --- programs of tests that want several nodes --------------------------------------------------------
+
+machine_tests() {
+    status=0
+    for program in /test/tests-*; do
+        "$program" --test-threads 2 || status=$?
+    done >"$TALK" 2>&1
+    grep -c '\.\.\. ok$' "$TALK" | sed 's/$/ tests passed/' >>"$TALK"
+    tell tests "$status"
+}
+
 # --- every thread and every slot where it belongs -----------------------------------------------------
 
 placed() {
@@ -168,6 +179,7 @@ make_input
 if carrack topo --json >/tmp/topo; then
     printf '{"topo":%s}\n' "$(tr -d '\n' </tmp/topo)" >/dev/records
 fi
+machine_tests
 placed
 moved
 zone zone copy_in_zone
