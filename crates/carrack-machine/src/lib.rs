@@ -10,6 +10,9 @@ mod topology;
 
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use monitor::{Attempt, Closed, Monitor};
-pub use placement::{LanePlacement, Placement, Scheme, Seat};
+pub use placement::{
+    CostOrigin, Costs, IO_THREADS_PER_LANE_MIN, LanePlacement, Placement, Request, Scheme, Seat,
+    lanes_wanted, place,
+};
 pub use pool::{PoolError, Slot, SlotPool};
-pub use topology::{Core, Device, DeviceKind, Node, Origin, Socket, Topology};
+pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
