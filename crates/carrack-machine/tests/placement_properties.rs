@@ -70,6 +70,12 @@ fn cores_of(topology: &Topology, lane: &LanePlacement) -> Vec<usize> {
     cores.filter(|(_, core)| is_near(core)).map(|(position, _)| position).collect()
 }
 
+/// A core's logical CPUs, again and again.
+fn in_turn(cpus: &CpuSet, count: usize) -> Vec<u32> {
+    let cpus: Vec<u32> = cpus.iter().collect();
+    cpus.iter().copied().cycle().take(count).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -199,14 +205,13 @@ proptest! {
     fn first_threads_of_cores_are_used_before_second_ones((topology, request) in case()) {
         let placement = place(topology, &request);
         prop_assume!(is_bound(&placement));
-        let mut used: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        let mut used: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for seat in placement.lanes.iter().flat_map(seats) {
-            let core = core_of(topology, seat);
-            used.entry(core).or_default().extend(seat.cpus.iter());
+            used.entry(core_of(topology, seat)).or_default().extend(seat.cpus.iter());
         }
         for (core, cpus) in used {
-            let first: CpuSet = topology.cores[core].cpus.iter().take(cpus.len()).collect();
-            prop_assert_eq!(cpus, first);
+            let turns: Vec<u32> = in_turn(&topology.cores[core].cpus, cpus.len());
+            prop_assert_eq!(cpus, turns);
         }
     }
 }
