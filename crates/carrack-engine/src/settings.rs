@@ -125,7 +125,8 @@ impl Settings {
             return Ok(());
         }
         let asked = self.pool_bytes;
-        let message = format!("buffers of {asked} bytes, where the machine has {memory_bytes} bytes of memory");
+        let message =
+            format!("buffers of {asked} bytes, where the machine has {memory_bytes} bytes of memory");
         Err(SessionError::refused(message, "ask for less with --buffer"))
     }
 

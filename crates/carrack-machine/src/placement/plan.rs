@@ -1,0 +1,236 @@
+//! From a request to the lanes: how many, on which sockets, with which disks; and why.
+
+use super::domain::{Place, places};
+use super::roads::{Roads, known};
+use super::seats::{Seating, Seats};
+use super::{CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat};
+use crate::topology::Topology;
+
+/// Fewer I/O threads than this are not worth a lane of their own (N7: with 2 to 4 I/O threads the paper's two buffers
+/// were no faster than one, with 8 they were).
+pub const IO_THREADS_PER_LANE_MIN: usize = 4;
+
+/// More lanes than any machine has sockets or nodes, so that what a peer wants is bounded.
+const LANES_MAX: usize = 1_024;
+
+/// How many lanes this machine wants: one for each socket with memory and cores, fewer if there are few I/O threads; what
+/// the request says, if it says so.
+pub fn lanes_wanted(topology: &Topology, request: &Request) -> usize {
+    let wanted = || match scheme_of(topology, request.scheme) {
+        Scheme::Mmb | Scheme::Mts => {
+            (request.io_threads / IO_THREADS_PER_LANE_MIN).clamp(1, places(topology).len())
+        }
+        Scheme::Auto | Scheme::Off | Scheme::Single => 1,
+    };
+    request.lanes.map_or_else(wanted, |lanes| lanes.clamp(1, LANES_MAX))
+}
+
+/// Places a transfer's lanes on a machine.
+pub fn place(topology: &Topology, request: &Request) -> Placement {
+    let costs = request.costs.clone().unwrap_or_else(|| Costs::from_distances(topology));
+    Planner::new(topology, request, &costs).plan()
+}
+
+/// With one node there is nothing to choose.
+fn scheme_of(topology: &Topology, scheme: Scheme) -> Scheme {
+    match scheme {
+        _ if topology.nodes_with_cores() <= 1 => Scheme::Off,
+        Scheme::Auto => Scheme::Mts,
+        wanted => wanted,
+    }
+}
+
+struct Planner<'a> {
+    topology: &'a Topology,
+    request: &'a Request,
+    scheme: Scheme,
+    nic: Option<&'a str>,
+    disks: Vec<&'a str>,
+    seating: Seating<'a>,
+    reasons: Vec<String>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(topology: &'a Topology, request: &'a Request, costs: &'a Costs) -> Planner<'a> {
+        let name = |device: &'a crate::topology::Device| device.name.as_str();
+        Planner {
+            topology,
+            request,
+            scheme: scheme_of(topology, request.scheme),
+            nic: known(topology, &request.nic).first().map(|device| name(device)),
+            disks: known(topology, &request.disks).into_iter().map(name).collect(),
+            seating: Seating::new(topology, costs, Roads::new(topology, request, costs)),
+            reasons: Vec::new(),
+        }
+    }
+
+    fn plan(mut self) -> Placement {
+        self.explain_scheme();
+        let count = lanes_wanted(self.topology, self.request);
+        self.explain_lanes(count);
+        let lanes = match self.scheme {
+            Scheme::Off | Scheme::Auto => (0..count).map(|lane| self.free_lane(lane, count)).collect(),
+            Scheme::Single | Scheme::Mmb | Scheme::Mts => self.bound_lanes(count),
+        };
+        Placement { scheme: self.scheme, lanes, reasons: self.reasons }
+    }
+
+    fn bound_lanes(&mut self, count: usize) -> Vec<LanePlacement> {
+        self.explain_costs();
+        let parts = self.parts(count);
+        let disks = self.share_out_disks(&parts);
+        let parts = parts.iter().zip(&disks).enumerate();
+        parts.map(|(lane, (part, disks))| self.bound_lane(lane, count, part, disks)).collect()
+    }
+
+    /// The lanes' parts of the machine, the cheapest first; more lanes than sockets go round robin over these.
+    fn parts(&mut self, count: usize) -> Vec<Place> {
+        let mut places = places(self.topology);
+        self.sort_by_cost(&mut places);
+        self.explain_order(&places);
+        if self.scheme == Scheme::Single {
+            places.truncate(1);
+        }
+        let sockets = places.len().min(count);
+        let mut split: Vec<_> = places[..sockets]
+            .iter()
+            .enumerate()
+            .map(|(position, place)| {
+                let mut parts = place.split((count - position).div_ceil(sockets));
+                self.sort_by_cost(&mut parts);
+                parts.into_iter()
+            })
+            .collect();
+        (0..count).filter_map(|lane| split[lane % sockets].next()).collect()
+    }
+
+    /// Stable: of equally good ones the first remains the first.
+    fn sort_by_cost(&self, places: &mut [Place]) {
+        places.sort_by(|a, b| self.place_cost(a).total_cmp(&self.place_cost(b)));
+    }
+
+    /// The mean cost of the ways from the NIC and the disks to the cheapest cores there; of the cores alone, if no device
+    /// counts.
+    fn place_cost(&self, place: &Place) -> f64 {
+        let devices = self.nic.iter().chain(&self.disks);
+        let costs: Vec<f64> = devices.map(|device| self.way(Some(device), place)).collect();
+        match costs.is_empty() {
+            true => self.way(None, place),
+            false => costs.iter().sum::<f64>() / costs.len() as f64,
+        }
+    }
+
+    /// From a device to the cheapest core of a place.
+    fn way(&self, device: Option<&str>, place: &Place) -> f64 {
+        let costs = self.seating.roads.costs_from(device);
+        place.cores().map(|core| costs[core]).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Each disk to the lane that is nearest; of equally near ones, to that with the fewest.
+    fn share_out_disks(&self, parts: &[Place]) -> Vec<Vec<&'a str>> {
+        let mut shares: Vec<Vec<&str>> = vec![Vec::new(); parts.len()];
+        for &disk in &self.disks {
+            let cost = |lane: usize| self.way(Some(disk), &parts[lane]);
+            let best = (0..parts.len())
+                .min_by(|&a, &b| cost(a).total_cmp(&cost(b)).then(shares[a].len().cmp(&shares[b].len())));
+            best.into_iter().for_each(|lane| shares[lane].push(disk));
+        }
+        shares
+    }
+
+    fn bound_lane(&mut self, lane: usize, count: usize, part: &Place, disks: &[&str]) -> LanePlacement {
+        let mut placement = self.free_lane(lane, count);
+        placement.socket = part.sockets[0];
+        placement.memory = part.memory(self.topology);
+        placement.disks = disks.iter().map(|&disk| disk.to_owned()).collect();
+        if self.scheme != Scheme::Mmb {
+            // Who has no disk near reads them all.
+            let sources = if disks.is_empty() { self.disks.clone() } else { disks.to_vec() };
+            let Seats { home, master, comm, io } =
+                self.seating.seat(part, self.nic, &sources, placement.io.len());
+            self.explain_home(lane, home);
+            (placement.master, placement.comm, placement.io) = (master, comm, io);
+        }
+        placement
+    }
+
+    /// A lane that nobody bound.
+    fn free_lane(&self, lane: usize, count: usize) -> LanePlacement {
+        let threads = self.request.io_threads / count + usize::from(lane < self.request.io_threads % count);
+        LanePlacement {
+            socket: 0,
+            memory: Default::default(),
+            master: Seat::default(),
+            comm: Seat::default(),
+            io: vec![Seat::default(); threads.max(1)],
+            nic: self.request.nic.clone(),
+            disks: if count == 1 { self.request.disks.clone() } else { Vec::new() },
+        }
+    }
+}
+
+/// Why, for people.
+impl Planner<'_> {
+    fn explain_scheme(&mut self) {
+        let nodes = self.topology.nodes_with_cores();
+        let reason = match (self.request.scheme, self.scheme) {
+            _ if nodes <= 1 => "one NUMA node: nothing to choose, nothing bound".to_owned(),
+            (Scheme::Auto, _) => format!("{nodes} NUMA nodes with cores: buffers and threads bound"),
+            (_, scheme) => format!("{scheme} was asked for"),
+        };
+        self.reasons.push(reason);
+    }
+
+    fn explain_lanes(&mut self, count: usize) {
+        let threads = self.request.io_threads;
+        let sockets = places(self.topology).len();
+        let reason = match (self.request.lanes, self.scheme) {
+            (Some(_), _) => format!("{}, as asked for or agreed on", lanes_text(count)),
+            (None, Scheme::Mmb | Scheme::Mts) if count < sockets => {
+                let min = IO_THREADS_PER_LANE_MIN;
+                format!(
+                    "{threads} I/O threads on {sockets} sockets: {count} lanes, as one is worth {min} threads"
+                )
+            }
+            (None, Scheme::Mmb | Scheme::Mts) => format!("a lane for each of {count} sockets"),
+            (None, _) => "one lane".to_owned(),
+        };
+        self.reasons.push(reason);
+    }
+
+    fn explain_costs(&mut self) {
+        let reason = match self.seating.costs.origin() {
+            CostOrigin::Distances => "memory costs: the firmware's distances",
+            CostOrigin::Assumed => "memory costs: usual distances, as the firmware tells none",
+            CostOrigin::Measured => "memory costs: measured bandwidths",
+            CostOrigin::Given => "memory costs: given",
+        };
+        self.reasons.push(reason.to_owned());
+        let wanted = self.request.nic.iter().chain(&self.request.disks);
+        let unknown = wanted.filter(|name| self.topology.device(name).is_none());
+        let reasons = unknown.map(|name| format!("{name}: its place is not known, so it does not count"));
+        self.reasons.extend(reasons.collect::<Vec<_>>());
+    }
+
+    fn explain_order(&mut self, places: &[Place]) {
+        let devices: Vec<&str> = self.nic.iter().chain(&self.disks).copied().collect();
+        if devices.is_empty() || places.len() < 2 {
+            return;
+        }
+        let cost = |place: &Place| {
+            let socket = self.topology.sockets[place.sockets[0]].id;
+            format!("socket {socket} {:.2}", self.place_cost(place))
+        };
+        let costs: Vec<String> = places.iter().map(cost).collect();
+        self.reasons.push(format!("cheapest ways from {}: {}", devices.join(", "), costs.join(", ")));
+    }
+
+    fn explain_home(&mut self, lane: usize, home: usize) {
+        let node = self.topology.nodes[home].id;
+        self.reasons.push(format!("lane {lane}: Master and Comm on node {node}"));
+    }
+}
+
+fn lanes_text(count: usize) -> String {
+    format!("{count} lane{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,149 @@
+//! libhwloc, loaded when it is needed: makes it look at this machine, or read a description, and write XML.
+//!
+//! Nothing of its structures is known here, so that one build serves all of its versions with this ABI (2.x). All
+//! `unsafe` code of the topology is here.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
+use std::io;
+use std::ptr;
+
+use libloading::Library;
+
+use super::error::TopologyError;
+
+const LIBRARY: &str = "libhwloc.so.15";
+
+/// `HWLOC_TYPE_FILTER_KEEP_IMPORTANT` of `enum hwloc_type_filter_e`: PCI devices that matter, and what the system makes
+/// of them.
+const KEEP_IMPORTANT: c_int = 3;
+
+/// `HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST` of `enum hwloc_topology_components_flag_e`.
+const BLACKLIST: c_ulong = 1;
+
+/// Parts of hwloc that look for GPUs and displays: slow, and of no use for a transfer.
+const UNWANTED: [&CStr; 6] = [c"opencl", c"cuda", c"nvml", c"rsmi", c"levelzero", c"gl"];
+
+/// `hwloc_topology_t`.
+type Handle = *mut c_void;
+
+/// The functions that are needed, with the types of `hwloc.h` and `hwloc/export.h`.
+struct Hwloc {
+    init: unsafe extern "C" fn(*mut Handle) -> c_int,
+    set_components: unsafe extern "C" fn(Handle, c_ulong, *const c_char) -> c_int,
+    set_io_types_filter: unsafe extern "C" fn(Handle, c_int) -> c_int,
+    set_synthetic: unsafe extern "C" fn(Handle, *const c_char) -> c_int,
+    load: unsafe extern "C" fn(Handle) -> c_int,
+    export_xmlbuffer: unsafe extern "C" fn(Handle, *mut *mut c_char, *mut c_int, c_ulong) -> c_int,
+    free_xmlbuffer: unsafe extern "C" fn(Handle, *mut c_char),
+    destroy: unsafe extern "C" fn(Handle),
+    _library: Library,
+}
+
+/// This machine as XML, with its devices.
+pub(super) fn this_machine() -> Result<String, TopologyError> {
+    let hwloc = Hwloc::load()?;
+    let context = Context::new(&hwloc)?;
+    context.leave_out_the_unwanted();
+    context.keep_devices()?;
+    context.xml()
+}
+
+/// The machine of a description as XML.
+pub(super) fn synthetic(description: &str) -> Result<String, TopologyError> {
+    let bad = || TopologyError::BadSynthetic(description.to_owned());
+    let text = CString::new(description).map_err(|_| bad())?;
+    let hwloc = Hwloc::load()?;
+    let context = Context::new(&hwloc)?;
+    context.describe(&text).map_err(|_| bad())?;
+    context.xml()
+}
+
+impl Hwloc {
+    fn load() -> Result<Hwloc, TopologyError> {
+        let missing = |error: libloading::Error| TopologyError::NoLibrary(error.to_string());
+        // SAFETY: libhwloc is the system's; its initialisers have no other condition than that they run once, which the
+        // loader sees to.
+        let library = unsafe { Library::new(LIBRARY) }.map_err(missing)?;
+        // SAFETY: the types are those of hwloc's headers for this ABI version (an enum is an int); the pointers are
+        // called only while the library is loaded, which `_library` sees to.
+        unsafe {
+            Ok(Hwloc {
+                init: *library.get(b"hwloc_topology_init\0").map_err(missing)?,
+                set_components: *library.get(b"hwloc_topology_set_components\0").map_err(missing)?,
+                set_io_types_filter: *library
+                    .get(b"hwloc_topology_set_io_types_filter\0")
+                    .map_err(missing)?,
+                set_synthetic: *library.get(b"hwloc_topology_set_synthetic\0").map_err(missing)?,
+                load: *library.get(b"hwloc_topology_load\0").map_err(missing)?,
+                export_xmlbuffer: *library.get(b"hwloc_topology_export_xmlbuffer\0").map_err(missing)?,
+                free_xmlbuffer: *library.get(b"hwloc_free_xmlbuffer\0").map_err(missing)?,
+                destroy: *library.get(b"hwloc_topology_destroy\0").map_err(missing)?,
+                _library: library,
+            })
+        }
+    }
+}
+
+/// One of hwloc's topologies.
+struct Context<'a> {
+    hwloc: &'a Hwloc,
+    handle: Handle,
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `init` gave the handle, and nobody uses it after this.
+        unsafe { (self.hwloc.destroy)(self.handle) }
+    }
+}
+
+impl<'a> Context<'a> {
+    fn new(hwloc: &'a Hwloc) -> Result<Context<'a>, TopologyError> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: it writes one pointer, to where there is room for one.
+        let status = unsafe { (hwloc.init)(&mut handle) };
+        checked(status, "hwloc_topology_init").map(|()| Context { hwloc, handle })
+    }
+
+    /// A part that this hwloc does not have is left out anyway.
+    fn leave_out_the_unwanted(&self) {
+        for name in UNWANTED {
+            // SAFETY: the handle is alive and not loaded yet; the name ends with a zero and is only read.
+            let _ = unsafe { (self.hwloc.set_components)(self.handle, BLACKLIST, name.as_ptr()) };
+        }
+    }
+
+    fn keep_devices(&self) -> Result<(), TopologyError> {
+        // SAFETY: the handle is alive and not loaded yet; the number is one of the enum's.
+        let status = unsafe { (self.hwloc.set_io_types_filter)(self.handle, KEEP_IMPORTANT) };
+        checked(status, "hwloc_topology_set_io_types_filter")
+    }
+
+    fn describe(&self, text: &CStr) -> Result<(), TopologyError> {
+        // SAFETY: the handle is alive and not loaded yet; the text ends with a zero and is only read.
+        let status = unsafe { (self.hwloc.set_synthetic)(self.handle, text.as_ptr()) };
+        checked(status, "hwloc_topology_set_synthetic")
+    }
+
+    fn xml(&self) -> Result<String, TopologyError> {
+        // SAFETY: the handle is alive, and loaded once.
+        checked(unsafe { (self.hwloc.load)(self.handle) }, "hwloc_topology_load")?;
+        let (mut buffer, mut length) = (ptr::null_mut(), 0);
+        // SAFETY: the handle is loaded; it writes a pointer and a length, to where there is room for them.
+        let status = unsafe { (self.hwloc.export_xmlbuffer)(self.handle, &mut buffer, &mut length, 0) };
+        checked(status, "hwloc_topology_export_xmlbuffer")?;
+        // SAFETY: the buffer is a string that ends with a zero (`hwloc/export.h`), and is freed after it was copied.
+        let text = unsafe { CStr::from_ptr(buffer) }.to_string_lossy().into_owned();
+        // SAFETY: `export_xmlbuffer` gave the buffer, and nobody uses it after this.
+        unsafe { (self.hwloc.free_xmlbuffer)(self.handle, buffer) };
+        Ok(text)
+    }
+}
+
+fn checked(status: c_int, call: &'static str) -> Result<(), TopologyError> {
+    match status {
+        0 => Ok(()),
+        _ => Err(TopologyError::Library { call, error: io::Error::last_os_error() }),
+    }
+}

@@ -1,0 +1,304 @@
+//! hwloc's XML, formats 2 and 3 (hwloc's `topology-xml.c`): what a transfer needs of it.
+//!
+//! Whatever the text is, the work is bounded, and the answer a machine or an error.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::DeviceKind;
+use super::error::TopologyError;
+use super::parts::{CorePart, DevicePart, Distances, NodePart, PackagePart, Parts};
+use crate::id_set::{CpuSet, IdSet, NodeSet};
+
+/// Longer than the file of any machine: 1,024 CPUs with all their caches take about 1 MiB.
+const TEXT_BYTES_MAX: usize = 32 << 20;
+
+/// More elements, attributes' texts and comments than the file of any machine has.
+const XML_NODES_MAX: u32 = 1 << 20;
+
+/// Deeper than any machine: hwloc has about 20 types of objects, and PCI bridges in bridges.
+const DEPTH_MAX: usize = 64;
+
+/// More nodes than any kernel is built for (`CONFIG_NODES_SHIFT` is at most 10).
+const DISTANCE_NODES_MAX: usize = 1_024;
+
+/// Bits in a word of hwloc's bitmaps.
+const WORD_BITS: u32 = 32;
+
+/// Words of the longest bitmap: the numbers that [`IdSet`] takes.
+const WORDS_MAX: usize = 2_048;
+
+/// `HWLOC_DISTANCES_KIND_MEANS_LATENCY` (format 3: `KIND_VALUE_LATENCY`).
+const MEANS_LATENCY: u32 = 1 << 2;
+
+/// Reads the text.
+pub(super) fn parts(text: &str) -> Result<Parts, TopologyError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(TopologyError::TooLong(TEXT_BYTES_MAX));
+    }
+    let options = ParsingOptions { allow_dtd: true, nodes_limit: XML_NODES_MAX, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(text, options)?;
+    let reader = Reader { format: Format::of(document.root_element())?, parts: Parts::default() };
+    reader.read(document.root_element())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Two,
+    Three,
+}
+
+impl Format {
+    fn of(root: Node<'_, '_>) -> Result<Format, TopologyError> {
+        let version = root.attribute("version").filter(|_| root.has_tag_name("topology"));
+        match version.and_then(|version| version.split('.').next()) {
+            Some("2") => Ok(Format::Two),
+            Some("3") => Ok(Format::Three),
+            _ => Err(TopologyError::OtherFormat),
+        }
+    }
+
+    /// What `osdev_type` says: a number in format 2 (`enum hwloc_obj_osdev_type_e`), flags in format 3.
+    fn device_kind(self, osdev_type: u32) -> Option<DeviceKind> {
+        let has = |bit: u32| osdev_type & (1 << bit) != 0;
+        match self {
+            Format::Two => match osdev_type {
+                0 => Some(DeviceKind::Disk),
+                2 => Some(DeviceKind::Nic),
+                3 => Some(DeviceKind::Rdma),
+                _ => None,
+            },
+            Format::Three if has(5) => Some(DeviceKind::Rdma),
+            Format::Three if has(4) => Some(DeviceKind::Nic),
+            Format::Three if has(0) => Some(DeviceKind::Disk),
+            Format::Three => None,
+        }
+    }
+}
+
+struct Reader {
+    format: Format,
+    parts: Parts,
+}
+
+impl Reader {
+    fn read(mut self, root: Node<'_, '_>) -> Result<Parts, TopologyError> {
+        let objects = || root.descendants().filter(|node| node.has_tag_name("object"));
+        for object in objects() {
+            self.object(object)?;
+        }
+        if self.parts.cores.is_empty() {
+            let threads = objects().filter(|object| is_type(*object, "PU"));
+            self.parts.cores = threads.map(core).collect::<Result<_, _>>()?;
+        }
+        for element in root.children() {
+            match element.tag_name().name() {
+                "distances2" => self.distances(element)?,
+                "cpukind" => self.cpu_kind(element)?,
+                _ => {}
+            }
+        }
+        Ok(self.parts)
+    }
+
+    fn object(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
+        if object.ancestors().take(DEPTH_MAX + 1).count() > DEPTH_MAX {
+            return Err(TopologyError::TooDeep);
+        }
+        match object.attribute("type") {
+            Some("Machine") => {
+                self.parts.allowed.cpus = optional(object, "allowed_cpuset", bitmap)?;
+                self.parts.allowed.nodes = optional(object, "allowed_nodeset", bitmap)?;
+            }
+            Some("Package") => {
+                let id = number(object, "os_index")?.unwrap_or(self.parts.packages.len() as u32);
+                self.parts.packages.push(PackagePart { id, cpus: cpus(object)?, nodes: nodes(object)? });
+            }
+            Some("NUMANode") => self.node(object)?,
+            Some("Core") => self.parts.cores.push(core(object)?),
+            Some("OSDev") => self.device(object)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
+        let id = number(object, "os_index")?.unwrap_or(self.parts.nodes.len() as u32);
+        let memory_bytes = number(object, "local_memory")?.unwrap_or(0);
+        let is_special = object.attribute("subtype").is_some_and(|subtype| subtype != "DRAM");
+        self.parts.nodes.push(NodePart { id, cpus: cpus(object)?, memory_bytes, is_special });
+        Ok(())
+    }
+
+    fn device(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
+        let kind = number(object, "osdev_type")?.and_then(|number| self.format.device_kind(number));
+        let (Some(kind), Some(name)) = (kind, object.attribute("name")) else { return Ok(()) };
+        // Format 2 calls memory of all kinds a disk, too; pmem ("NVM") is one.
+        let is_no_disk =
+            |subtype: &str| subtype.starts_with("Removable") || ["Tape", "CXLMem", "SPM"].contains(&subtype);
+        if object.attribute("subtype").is_some_and(is_no_disk) {
+            return Ok(());
+        }
+        let is_io =
+            |node: &Node<'_, '_>| ["OSDev", "PCIDev", "Bridge"].iter().any(|name| is_type(*node, name));
+        let place = object.ancestors().find(|node| node.has_tag_name("object") && !is_io(node));
+        let pci = object.ancestors().find(|node| is_type(*node, "PCIDev"));
+        let bridge = object.ancestors().filter(|node| is_type(*node, "Bridge")).last();
+        self.parts.devices.push(DevicePart {
+            name: name.to_owned(),
+            kind,
+            nodes: place.map(nodes).transpose()?.unwrap_or_default(),
+            pci: pci.and_then(|pci| pci.attribute("pci_busid")).map(str::to_owned),
+            controller: bridge.and_then(|bridge| bridge.attribute("bridge_pci")).and_then(host_bridge),
+        });
+        Ok(())
+    }
+
+    /// The latencies between nodes; hwloc has other matrices too, such as bandwidths between GPUs.
+    fn distances(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
+        let is_latency = number(element, "kind")?.is_some_and(|kind: u32| kind & MEANS_LATENCY != 0);
+        let by_number = element.attribute("indexing") == Some("os");
+        if !is_type(element, "NUMANode") || !is_latency || !by_number || self.parts.distances.is_some() {
+            return Ok(());
+        }
+        let ids: Vec<u32> = numbers(element, "indexes", DISTANCE_NODES_MAX)?;
+        let values: Vec<u64> = numbers(element, "u64values", ids.len() * ids.len())?;
+        self.parts.distances = Distances::new(ids, values);
+        Ok(())
+    }
+
+    /// How fast cores are, in any unit: the kernel's capacity, else the frequency.
+    fn cpu_kind(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
+        let infos: BTreeMap<_, _> = element
+            .children()
+            .filter(|child| child.has_tag_name("info"))
+            .filter_map(|info| Some((info.attribute("name")?, info.attribute("value")?)))
+            .collect();
+        let speeds = ["LinuxCapacity", "FrequencyMaxMHz"];
+        let speed = speeds.iter().find_map(|name| infos.get(name)?.parse::<u32>().ok());
+        if let Some(speed) = speed {
+            self.parts.speeds.extend(cpus(element)?.iter().map(|cpu| (cpu, speed)));
+        }
+        Ok(())
+    }
+}
+
+fn core(object: Node<'_, '_>) -> Result<CorePart, TopologyError> {
+    let is_cache =
+        |node: &Node<'_, '_>| ["L3Cache", "L4Cache", "L5Cache"].iter().any(|name| is_type(*node, name));
+    let cache = object.ancestors().filter(is_cache).last();
+    Ok(CorePart { cpus: cpus(object)?, cache: cache.map(|cache| cache.id().get()) })
+}
+
+/// "0000:[80-84]": the domain, and the buses behind the bridge.
+fn host_bridge(bridge_pci: &str) -> Option<String> {
+    let (domain, buses) = bridge_pci.split_once(":[")?;
+    let (first, _) = buses.split_once('-')?;
+    Some(format!("pci{domain}:{first}"))
+}
+
+fn is_type(element: Node<'_, '_>, name: &str) -> bool {
+    element.attribute("type") == Some(name)
+}
+
+fn cpus(object: Node<'_, '_>) -> Result<CpuSet, TopologyError> {
+    Ok(optional(object, "cpuset", bitmap)?.unwrap_or_default())
+}
+
+fn nodes(object: Node<'_, '_>) -> Result<NodeSet, TopologyError> {
+    Ok(optional(object, "nodeset", bitmap)?.unwrap_or_default())
+}
+
+fn number<N: FromStr>(element: Node<'_, '_>, attribute: &str) -> Result<Option<N>, TopologyError> {
+    optional(element, attribute, |text| text.parse().ok())
+}
+
+fn optional<T>(
+    element: Node<'_, '_>,
+    attribute: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, TopologyError> {
+    let Some(text) = element.attribute(attribute) else { return Ok(None) };
+    read(text).map(Some).ok_or_else(|| bad(attribute, text))
+}
+
+fn bad(attribute: &str, text: &str) -> TopologyError {
+    let value = text.chars().take(40).collect();
+    TopologyError::BadAttribute { attribute: attribute.to_owned(), value }
+}
+
+/// The numbers of all children with this name, one after the other.
+fn numbers<N: FromStr>(
+    element: Node<'_, '_>,
+    name: &'static str,
+    count_max: usize,
+) -> Result<Vec<N>, TopologyError> {
+    let texts = element.children().filter(|child| child.has_tag_name(name)).filter_map(|child| child.text());
+    let words = texts.flat_map(str::split_ascii_whitespace).take(count_max + 1);
+    let numbers = words.map(|word| word.parse().map_err(|_| bad(name, word)));
+    let numbers: Vec<N> = numbers.collect::<Result<_, _>>()?;
+    match numbers.len() <= count_max {
+        true => Ok(numbers),
+        false => Err(bad(name, "more numbers than fit")),
+    }
+}
+
+/// hwloc's bitmaps: words of 32 bits in hexadecimal, the highest first, empty ones for zeros: `0x1,,0xff00`.
+fn bitmap<K>(text: &str) -> Option<IdSet<K>> {
+    let words: Vec<&str> = text.rsplit(',').take(WORDS_MAX + 1).collect();
+    if words.len() > WORDS_MAX {
+        return None;
+    }
+    let mut set = IdSet::new();
+    for (word, first) in words.iter().zip((0..).step_by(WORD_BITS as usize)) {
+        let bits = match word.trim() {
+            "" => 0,
+            word => u32::from_str_radix(word.strip_prefix("0x")?, 16).ok()?,
+        };
+        set.extend((0..WORD_BITS).filter(|bit| bits & (1 << bit) != 0).map(|bit| first + bit));
+    }
+    Some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id_set::Cpus;
+
+    #[test]
+    fn bitmaps_are_read() {
+        let examples = [
+            ("0x00000001", "0"),
+            ("0x0", ""),
+            ("", ""),
+            ("0x00ff00ff", "0-7,16-23"),
+            ("0x00000001,,0x80000000", "31,64"),
+            ("0xffffffff,0xffffffff", "0-63"),
+        ];
+        for (text, ids) in examples {
+            assert_eq!(bitmap::<Cpus>(text).unwrap().to_string(), ids, "{text}");
+        }
+        let long = ",".repeat(WORDS_MAX);
+        for text in ["0xf...f", "1", "0x1,0x100000000", "0x", "0x-1", &long] {
+            assert_eq!(bitmap::<Cpus>(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_are_told_apart_in_both_formats() {
+        let kinds = |format: Format, numbers: [u32; 7]| numbers.map(|number| format.device_kind(number));
+        use DeviceKind::{Disk, Nic, Rdma};
+        let two = [Some(Disk), None, Some(Nic), Some(Rdma), None, None, None];
+        assert_eq!(kinds(Format::Two, [0, 1, 2, 3, 4, 5, 99]), two);
+        let three = [Some(Disk), None, None, Some(Nic), Some(Rdma), Some(Rdma), Some(Disk)];
+        assert_eq!(kinds(Format::Three, [1, 2, 12, 16, 32, 48, 3]), three);
+    }
+
+    #[test]
+    fn bridges_have_the_kernels_names() {
+        assert_eq!(host_bridge("0000:[80-84]").as_deref(), Some("pci0000:80"));
+        assert_eq!(host_bridge("0000"), None);
+    }
+}
