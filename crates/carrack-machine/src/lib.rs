@@ -2,6 +2,7 @@
 //!
 //! Knows neither files nor peers.
 
+pub mod doctor;
 mod id_set;
 mod monitor;
 mod netlink;

@@ -36,9 +36,10 @@ pub struct QueueIrq {
 }
 
 impl QueueIrq {
-    /// The CPUs that take it, as exactly as is known.
+    /// The CPUs that take it, as exactly as is known. What was set moves with the next interrupt only: where one CPU is
+    /// allowed, that counts.
     pub fn cpus(&self) -> &CpuSet {
-        if self.effective.is_empty() { &self.allowed } else { &self.effective }
+        if self.effective.is_empty() || self.allowed.len() == 1 { &self.allowed } else { &self.effective }
     }
 }
 
