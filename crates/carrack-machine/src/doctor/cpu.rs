@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use super::Machine;
 use super::finding::{Check, Finding, Group, Verdict, well_if};
 use super::nics::Nic;
+use super::probes::Probes;
 use crate::sys_files::SysFiles;
+use crate::zone::StaleZone;
 
-pub(super) const CHECKS: &[&Check] = &[&GOVERNOR, &IRQBALANCE, &CORE_ZONES];
+pub(super) const CHECKS: &[&Check] = &[&GOVERNOR, &IRQBALANCE, &CORE_ZONES, &STALE_ZONES];
 
 static GOVERNOR: Check = Check {
     name: "governor",
@@ -33,6 +35,14 @@ static CORE_ZONES: Check = Check {
     source: "kernel documentation, admin-guide/cgroup-v2",
 };
 
+static STALE_ZONES: Check = Check {
+    name: "stale_zones",
+    group: Group::Cpu,
+    about: "core zones that a killed transfer has left behind",
+    why: "nobody may use the cores of such a zone",
+    source: "kernel documentation, admin-guide/cgroup-v2, cpuset.cpus.partition",
+};
+
 /// Mbit/s from which on one CPU can't take a link's packets.
 const FAST_MBITS: u32 = 40_000;
 
@@ -47,13 +57,16 @@ pub(super) struct Facts {
     has_irqbalance: Option<bool>,
     /// The controllers of cgroup v2; nothing where it isn't mounted.
     controllers: Option<Vec<String>>,
+    /// Zones whose process is gone.
+    stale_zones: Option<Vec<StaleZone>>,
 }
 
-pub(super) fn read(files: &SysFiles) -> Facts {
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
     Facts {
         governors: governors(files),
         has_irqbalance: has_irqbalance(files),
         controllers: controllers(files),
+        stale_zones: probes.stale_zones.clone(),
     }
 }
 
@@ -82,7 +95,7 @@ fn controllers(files: &SysFiles) -> Option<Vec<String>> {
 }
 
 pub(super) fn judge(facts: &Facts, nics: &[Nic], machine: &Machine) -> Vec<Finding> {
-    vec![governor(facts, machine), irqbalance(facts, nics), core_zones(facts, machine)]
+    vec![governor(facts, machine), irqbalance(facts, nics), core_zones(facts, machine), stale_zones(facts)]
 }
 
 fn governor(facts: &Facts, machine: &Machine) -> Finding {
@@ -123,6 +136,15 @@ fn core_zones(facts: &Facts, machine: &Machine) -> Finding {
     let present = if has_cpuset { "cgroup v2 with cpuset" } else { "cgroup v2 without cpuset" };
     let other = if machine.is_numa() { Verdict::Note } else { Verdict::Well };
     CORE_ZONES.found(well_if(has_cpuset, other), present, wanted)
+}
+
+fn stale_zones(facts: &Facts) -> Finding {
+    let Some(zones) = &facts.stale_zones else { return STALE_ZONES.unseen("none") };
+    let present: Vec<String> = zones.iter().map(ToString::to_string).collect();
+    let present = if zones.is_empty() { "none".into() } else { present.join("; ") };
+    STALE_ZONES
+        .found(well_if(zones.is_empty(), Verdict::Improve), present, "none")
+        .mended_by(super::repair::COMMAND)
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub fn examine(files: &SysFiles, probes: &Probes, purpose: &Purpose) -> Vec<Find
     [
         network::judge(&network::read(files), &nics, purpose),
         nics::judge(&nics, &machine),
-        cpu::judge(&cpu::read(files), &nics, &machine),
+        cpu::judge(&cpu::read(files, probes), &nics, &machine),
         memory::judge(&memory::read(files), &machine, purpose),
         storage::judge(&storage::read(files), &nics, &machine, purpose),
         clock::judge(&clock::read(files, probes), &machine),

@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::netlink::{self, Qdisc};
 use crate::sys_files::SysFiles;
+use crate::zone::{CgroupTree, StaleZone, stale_zones};
 
 /// `SIOCETHTOOL` and `ETHTOOL_GRINGPARAM` (include/uapi/linux/sockios.h, ethtool.h).
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -28,6 +29,8 @@ pub struct Probes {
     pub has_hwloc: Option<bool>,
     /// The queueing disciplines by interface, each with those within it: (name, is the interface's own, kind).
     pub qdiscs: Option<Vec<(String, bool, String)>>,
+    /// Core zones whose process is gone.
+    pub stale_zones: Option<Vec<StaleZone>>,
     /// The descriptor rings by interface.
     pub rings: BTreeMap<String, Ring>,
 }
@@ -53,6 +56,7 @@ impl Probes {
             has_openat2: has_openat2(),
             has_hwloc: Some(has_hwloc()),
             qdiscs: named_qdiscs(),
+            stale_zones: CgroupTree::of_this_machine().and_then(|tree| stale_zones(&tree).ok()),
             rings: rings(),
         }
     }

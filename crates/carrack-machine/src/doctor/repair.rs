@@ -1,7 +1,8 @@
-//! What `carrack doctor --apply` sets at once: the CPUs that take the interrupts of an interface's queues.
+//! What `carrack doctor --apply` sets at once: the CPUs that take the interrupts of an interface's queues, and the removal
+//! of core zones whose process is gone.
 //!
 //! Nothing that outlives a restart, nothing that interrupts traffic. What to do is computed first ([`plan`]), apart from
-//! doing it ([`apply`]).
+//! doing it.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,6 +11,7 @@ use super::nics::{self, Nic};
 use super::{Machine, Probes, Verdict, cpu};
 use crate::id_set::CpuSet;
 use crate::sys_files::SysFiles;
+use crate::zone::{CgroupTree, StaleZone, repair_zones};
 
 /// The command that asks for it.
 pub const COMMAND: &str = "carrack doctor --apply";
@@ -48,8 +50,49 @@ pub fn plan(files: &SysFiles, probes: &Probes) -> Result<Vec<IrqMove>, Refusal> 
     }
 }
 
-/// Sets one.
-pub fn apply(files: &SysFiles, step: &IrqMove) -> io::Result<()> {
+/// One thing that was to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// What, for people.
+    pub what: String,
+    /// Nothing, or why it could not be.
+    pub outcome: Result<(), String>,
+}
+
+/// Sets what is planned and removes what was left behind; `tree` is where zones are, if there is such a place. Says what
+/// was done and what was refused; nothing where all is well.
+pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &Probes) -> Vec<Repair> {
+    let mut repairs = match plan(files, probes) {
+        Ok(moves) => moves.iter().map(|step| repair_irq(files, step)).collect(),
+        Err(refusal) => vec![Repair { what: "interrupts".into(), outcome: Err(refusal.to_string()) }],
+    };
+    repairs.extend(tree.map(repair_stale_zones).unwrap_or_default());
+    repairs
+}
+
+fn repair_irq(files: &SysFiles, step: &IrqMove) -> Repair {
+    let IrqMove { nic, irq, action, from, to } = step;
+    let what = format!("interrupt {irq} of {nic} ({action}): from CPU {from} to {to}");
+    Repair { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
+}
+
+/// Some drivers leave the choice to the kernel, which then takes no other.
+fn words_of(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EIO) => "the kernel chooses the CPUs of this interrupt by itself".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn repair_stale_zones(tree: &CgroupTree) -> Vec<Repair> {
+    let removed = |zone: StaleZone| Repair { what: format!("removed: {zone}"), outcome: Ok(()) };
+    match repair_zones(tree) {
+        Ok(zones) => zones.into_iter().map(removed).collect(),
+        Err(error) => vec![Repair { what: "core zones left behind".into(), outcome: Err(error.to_string()) }],
+    }
+}
+
+fn apply(files: &SysFiles, step: &IrqMove) -> io::Result<()> {
     files.write(&format!("proc/irq/{}/smp_affinity_list", step.irq), &format!("{}\n", step.to))
 }
 
@@ -155,9 +198,36 @@ mod tests {
         let moves = plan(&files, &Probes::default()).unwrap();
         let planned: Vec<_> = moves.iter().map(|step| (step.irq, step.to)).collect();
         assert_eq!(planned, [(101, 2), (102, 3), (103, 6), (104, 7)]);
-        moves.iter().for_each(|step| apply(&files, step).unwrap());
+        let repairs = repair(&files, None, &Probes::default());
+        assert!(repairs.len() == 4 && repairs.iter().all(|repair| repair.outcome.is_ok()), "{repairs:?}");
+        assert_eq!(repairs[1].what, "interrupt 102 of eth0 (mlx5_comp1@pci:0000:81:00.0): from CPU 0 to 3");
         assert_eq!(files.text("proc/irq/102/smp_affinity_list").as_deref(), Some("3"));
         assert_eq!(plan(&files, &Probes::default()), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_is_refused_is_told() {
+        let tree = trees::Tree::neglected();
+        let repairs = repair(&tree.files(), None, &Probes::default());
+        assert!(matches!(&repairs[..], [Repair { outcome: Err(why), .. }] if why.contains("irqbalance")));
+        tree.remove("proc/900/comm");
+        tree.remove("proc/irq/103/smp_affinity_list");
+        let repairs = repair(&tree.files(), None, &Probes::default());
+        let failed: Vec<_> = repairs.iter().filter(|repair| repair.outcome.is_err()).collect();
+        assert!(failed.len() == 1 && failed[0].what.starts_with("interrupt 103 "), "{repairs:?}");
+    }
+
+    #[test]
+    fn a_zone_left_behind_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("cgroup/carrack-zone-4000000-1")).unwrap();
+        let zones = CgroupTree::at(&dir.path().join("cgroup"), &dir.path().join("proc"));
+        let repairs = repair(&trees::Tree::tuned().files(), Some(&zones), &Probes::default());
+        assert!(
+            matches!(&repairs[..], [Repair { what, outcome: Ok(()) }] if what.contains("4000000")),
+            "{repairs:?}"
+        );
+        assert!(repair(&trees::Tree::tuned().files(), Some(&zones), &Probes::default()).is_empty());
     }
 
     #[test]

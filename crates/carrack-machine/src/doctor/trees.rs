@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::{Machine, Probes, Purpose, PurposePath, RTT_MS_DEFAULT, Ring, Verdict, checks, examine};
 use crate::sys_files::SysFiles;
+use crate::zone::StaleZone;
 
 pub(super) struct Tree {
     dir: tempfile::TempDir,
@@ -65,10 +66,12 @@ fn purpose(path: &str) -> Purpose {
 }
 
 fn probes(is_good: bool, kinds: &[(bool, &str)]) -> Probes {
+    let stale = StaleZone { name: "carrack-zone-7-1".into(), pid: 7, cpus: "2-3".into() };
     Probes {
         is_clock_synchronised: Some(is_good),
         has_openat2: Some(is_good),
         has_hwloc: Some(is_good),
+        stale_zones: Some(if is_good { vec![] } else { vec![stale] }),
         qdiscs: Some(kinds.iter().map(|(root, kind)| ("eth0".into(), *root, kind.to_string())).collect()),
         rings: [(
             "eth0".into(),
@@ -112,6 +115,7 @@ fn a_neglected_node_is_told_everything() {
         "irq_node",
         "governor",
         "irqbalance",
+        "stale_zones",
         "memlock",
         "transparent_huge_pages",
         "zone_reclaim",
