@@ -122,42 +122,54 @@ pub(super) fn read(files: &SysFiles) -> Facts {
 }
 
 pub(super) fn judge(facts: &Facts, nics: &[Nic], purpose: &Purpose) -> Vec<Finding> {
-    let bytes = buffer_bytes(nics, purpose);
+    let buffers = buffers(nics, purpose);
+    let bytes = |bytes: u64| format!("{bytes} or more");
+    let for_path = format!("{} for {}", bytes(buffers.bytes), buffers.path);
     vec![
-        tcp_buffer(&TCP_RMEM, facts.tcp_rmem.as_deref(), bytes),
-        tcp_buffer(&TCP_WMEM, facts.tcp_wmem.as_deref(), bytes),
-        limit(&RMEM_MAX, facts.rmem_max, bytes),
-        limit(&WMEM_MAX, facts.wmem_max, bytes),
-        limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES),
+        tcp_buffer(&TCP_RMEM, facts.tcp_rmem.as_deref(), &buffers),
+        tcp_buffer(&TCP_WMEM, facts.tcp_wmem.as_deref(), &buffers),
+        limit(&RMEM_MAX, facts.rmem_max, buffers.bytes, &for_path),
+        limit(&WMEM_MAX, facts.wmem_max, buffers.bytes, &for_path),
+        limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES, &bytes(OPTMEM_BYTES)),
         congestion_control(facts),
         mtu_probing(facts.mtu_probing, nics),
         default_qdisc(facts.default_qdisc.as_deref()),
     ]
 }
 
+/// What buffers have to hold, and for which path.
+struct Buffers {
+    bytes: u64,
+    path: String,
+}
+
 /// Bandwidth × delay of the path that the machine is meant for, within what the kernel takes.
-fn buffer_bytes(nics: &[Nic], purpose: &Purpose) -> u64 {
+fn buffers(nics: &[Nic], purpose: &Purpose) -> Buffers {
     let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
-    let speed_mbits = purpose.speed_mbits.or(fastest).unwrap_or(SPEED_MBITS_DEFAULT);
+    let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
+        Some(speed_mbits) => (speed_mbits, ""),
+        None => (SPEED_MBITS_DEFAULT, "assumed "),
+    };
     let bytes = u64::from(speed_mbits) * 1_000_000 / 8 * u64::from(purpose.rtt_ms) / 1_000;
-    bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
+    let path = format!("{assumed}{speed_mbits} Mbit/s and {} ms", purpose.rtt_ms);
+    Buffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
 }
 
 /// "4096 131072 33554432": least, default and greatest.
-fn tcp_buffer(check: &'static Check, present: Option<&str>, bytes: u64) -> Finding {
-    let wanted = format!("{bytes} or more as the last of three");
+fn tcp_buffer(check: &'static Check, present: Option<&str>, buffers: &Buffers) -> Finding {
+    let Buffers { bytes, path } = buffers;
+    let wanted = format!("{bytes} or more as the last of three, for {path}");
     let words: Vec<&str> = present.unwrap_or_default().split_whitespace().collect();
     let (&[least, default, greatest], Some(present)) = (&words[..], present) else {
         return check.unseen(wanted);
     };
     let Ok(greatest) = greatest.parse::<u64>() else { return check.unseen(wanted) };
-    let verdict = well_if(greatest >= bytes, Verdict::Improve);
+    let verdict = well_if(greatest >= *bytes, Verdict::Improve);
     let command = format!("sysctl -w net.ipv4.{}='{least} {default} {bytes}'", check.name);
     check.found(verdict, present.split_whitespace().collect::<Vec<_>>().join(" "), wanted).mended_by(command)
 }
 
-fn limit(check: &'static Check, present: Option<u64>, bytes: u64) -> Finding {
-    let wanted = format!("{bytes} or more");
+fn limit(check: &'static Check, present: Option<u64>, bytes: u64, wanted: &str) -> Finding {
     let Some(present) = present else { return check.unseen(wanted) };
     let verdict = well_if(present >= bytes, Verdict::Note);
     let command = format!("sysctl -w net.core.{}={bytes}", check.name);
@@ -219,19 +231,26 @@ mod tests {
             (vec![slow.clone()], 1, None, BUFFER_BYTES_MIN),
             (vec![nic(Some(400_000), 1500)], 100, None, BUFFER_BYTES_MAX),
         ] {
-            assert_eq!(buffer_bytes(&nics, &purpose(rtt_ms, speed)), bytes, "{nics:?}");
+            let buffers = buffers(&nics, &purpose(rtt_ms, speed));
+            assert_eq!(buffers.bytes, bytes, "{nics:?}");
+            let is_known = speed.is_some() || nics.iter().any(|nic| nic.speed_mbits.is_some());
+            assert_eq!(buffers.path.starts_with("assumed "), !is_known, "{nics:?}");
         }
+    }
+
+    fn of_bytes(bytes: u64) -> Buffers {
+        Buffers { bytes, path: "a path".into() }
     }
 
     #[test]
     fn the_greatest_of_three_counts_and_the_others_stay() {
-        let finding = tcp_buffer(&TCP_RMEM, Some("4096\t131072\t6291456"), 125_000_000);
+        let finding = tcp_buffer(&TCP_RMEM, Some("4096\t131072\t6291456"), &of_bytes(125_000_000));
         assert_eq!((finding.verdict, &*finding.present), (Verdict::Improve, "4096 131072 6291456"));
         assert_eq!(finding.command.as_deref(), Some("sysctl -w net.ipv4.tcp_rmem='4096 131072 125000000'"));
-        let finding = tcp_buffer(&TCP_WMEM, Some("4096 16384 125000000"), 125_000_000);
+        let finding = tcp_buffer(&TCP_WMEM, Some("4096 16384 125000000"), &of_bytes(125_000_000));
         assert_eq!((finding.verdict, finding.command), (Verdict::Well, None));
         for odd in [None, Some(""), Some("1 2"), Some("1 2 x")] {
-            assert_eq!(tcp_buffer(&TCP_RMEM, odd, 1).verdict, Verdict::Unknown, "{odd:?}");
+            assert_eq!(tcp_buffer(&TCP_RMEM, odd, &of_bytes(1)).verdict, Verdict::Unknown, "{odd:?}");
         }
     }
 
