@@ -12,7 +12,7 @@ static SYNCHRONISED: Check = Check {
     group: Group::Clock,
     about: "whether the clock is kept by NTP, PTP or the like",
     why: "logs, modification times and certificates of two ends are compared with each other",
-    source: "adjtimex(2); fasterdata.es.net, NTP",
+    source: "adjtimex(2)",
 };
 
 static CLOCK_SOURCE: Check = Check {
@@ -48,12 +48,12 @@ pub(super) fn judge(facts: &Facts, machine: &Machine) -> Vec<Finding> {
     vec![synchronised(facts, machine), clock_source(facts)]
 }
 
-/// Hosts keep the time of many guests by other ways than adjtimex.
+/// Hosts keep the time of many guests by other ways than adjtimex; what is not known to be no guest may be one.
 fn synchronised(facts: &Facts, machine: &Machine) -> Finding {
     let wanted = "synchronised";
     let Some(is_synchronised) = facts.is_synchronised else { return SYNCHRONISED.unseen(wanted) };
     let present = if is_synchronised { "synchronised" } else { "nothing keeps it" };
-    let other = if machine.is_guest == Some(true) { Verdict::Note } else { Verdict::Improve };
+    let other = if machine.is_guest == Some(false) { Verdict::Improve } else { Verdict::Note };
     SYNCHRONISED.found(well_if(is_synchronised, other), present, wanted).mended_by("timedatectl set-ntp true")
 }
 
@@ -74,10 +74,12 @@ mod tests {
     #[test]
     fn somebody_should_keep_the_time() {
         let guest = Machine { is_guest: Some(true), ..Machine::default() };
+        let host = Machine { is_guest: Some(false), ..Machine::default() };
         for (is, machine, verdict) in [
             (Some(true), &guest, Verdict::Well),
             (Some(false), &guest, Verdict::Note),
-            (Some(false), &Machine::default(), Verdict::Improve),
+            (Some(false), &Machine::default(), Verdict::Note),
+            (Some(false), &host, Verdict::Improve),
             (None, &guest, Verdict::Unknown),
         ] {
             let facts = Facts { is_synchronised: is, ..Facts::default() };

@@ -36,7 +36,7 @@ static NUMA_BALANCING: Check = Check {
     group: Group::Memory,
     about: "whether the kernel moves pages after the threads that use them (kernel.numa_balancing)",
     why: "where threads and buffers are bound it only costs page faults",
-    source: "kernel documentation, admin-guide/sysctl/kernel; fasterdata.es.net, NUMA tuning",
+    source: "kernel documentation, admin-guide/sysctl/kernel",
 };
 
 static ZONE_RECLAIM: Check = Check {

@@ -123,14 +123,13 @@ pub(super) fn read(files: &SysFiles) -> Facts {
 
 pub(super) fn judge(facts: &Facts, nics: &[Nic], purpose: &Purpose) -> Vec<Finding> {
     let buffers = buffers(nics, purpose);
-    let bytes = |bytes: u64| format!("{bytes} or more");
-    let for_path = format!("{} for {}", bytes(buffers.bytes), buffers.path);
+    let wanted = format!("{} or more, for {}", buffers.bytes, buffers.path);
     vec![
         tcp_buffer(&TCP_RMEM, facts.tcp_rmem.as_deref(), &buffers),
         tcp_buffer(&TCP_WMEM, facts.tcp_wmem.as_deref(), &buffers),
-        limit(&RMEM_MAX, facts.rmem_max, buffers.bytes, &for_path),
-        limit(&WMEM_MAX, facts.wmem_max, buffers.bytes, &for_path),
-        limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES, &bytes(OPTMEM_BYTES)),
+        limit(&RMEM_MAX, facts.rmem_max, buffers.bytes, &wanted),
+        limit(&WMEM_MAX, facts.wmem_max, buffers.bytes, &wanted),
+        limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES, &format!("{OPTMEM_BYTES} or more")),
         congestion_control(facts),
         mtu_probing(facts.mtu_probing, nics),
         default_qdisc(facts.default_qdisc.as_deref()),

@@ -34,7 +34,7 @@ static MTU: Check = Check {
     group: Group::Nic,
     about: "the largest packet of the interface",
     why: "each packet costs the same work: large ones cost less for each byte, if every hop on the path takes them",
-    source: "fasterdata.es.net, jumbo frames",
+    source: "fasterdata.es.net, MTU issues",
 };
 
 static QDISC: Check = Check {

@@ -16,7 +16,7 @@ static DEVICE_NODES: Check = Check {
     group: Group::Storage,
     about: "whether interfaces and disks are attached to one socket",
     why: "what goes from a disk of one socket to an interface of another crosses the link between them",
-    source: "fasterdata.es.net, NUMA tuning; kernel documentation, ABI/testing/sysfs-bus-pci",
+    source: "fasterdata.es.net, 100G tuning; kernel documentation, ABI/testing/sysfs-bus-pci",
 };
 
 static MOUNT: Check = Check {

@@ -102,7 +102,7 @@ nic
   note     mtu eth0        1500
            wanted   9000 or more
            why      each packet costs the same work: large ones cost less for each byte, if every hop on the path takes \
-them (fasterdata.es.net, jumbo frames)
+them (fasterdata.es.net, MTU issues)
            command  ip link
 cpu
   unknown  governor        cannot be seen here
