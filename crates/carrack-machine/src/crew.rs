@@ -298,7 +298,7 @@ impl Lane {
     fn settle(&mut self, tid: i32, seat: &Seat, home: &CpuSet) -> (Step, CpuSet) {
         let Err(error) = settle_on(tid, seat, home) else { return (Step::Seat, seat.cpus.clone()) };
         let refused = format!("CPU {} refused: {error}", seat.cpus);
-        let lane_cpus = cpus_of_lane(&self.place);
+        let lane_cpus = self.place.cpus();
         if confine(tid, &lane_cpus).is_ok() {
             count(&mut self.taken.lane, refused);
             return (Step::Lane, lane_cpus);
@@ -310,7 +310,7 @@ impl Lane {
 
     fn notes(&self, i: usize) -> Vec<String> {
         let mut notes = Vec::new();
-        let (cpus, taken) = (cpus_of_lane(&self.place), &self.taken);
+        let (cpus, taken) = (self.place.cpus(), &self.taken);
         if taken.seat > 0 {
             notes.push(format!("lane {i}: {} on their planned CPUs ({cpus})", threads(taken.seat)));
         }
@@ -321,7 +321,9 @@ impl Lane {
             notes.push(format!("lane {i}: {} where the kernel likes: {why}", threads(*times)));
         }
         for backing in self.pools.iter().filter_map(WeakPool::upgrade).map(|pool| pool.backing()) {
-            notes.push(format!("lane {i}: buffer of {} MiB {backing}", backing.bytes.div_ceil(1 << 20)));
+            if !backing.nodes.is_empty() {
+                notes.push(format!("lane {i}: buffer of {} MiB {backing}", backing.bytes.div_ceil(1 << 20)));
+            }
             notes.extend(backing.notes.iter().map(|note| format!("lane {i}: {note}")));
         }
         notes
@@ -372,11 +374,6 @@ fn seat_of_mut(place: &mut LanePlacement, duty: Duty) -> Option<&mut Seat> {
 
 fn seats(place: &LanePlacement) -> impl Iterator<Item = &Seat> {
     [&place.master, &place.comm].into_iter().chain(&place.io)
-}
-
-/// All CPUs of a lane's seats.
-pub(crate) fn cpus_of_lane(place: &LanePlacement) -> CpuSet {
-    seats(place).fold(CpuSet::new(), |cpus, seat| cpus.union(&seat.cpus))
 }
 
 #[cfg(test)]
