@@ -91,8 +91,15 @@ pub fn serve(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Outcome {
 
 /// This process's part, ready to begin.
 enum Part {
-    Source { sources: Sources, sink: SinkFacts, file_systems: FileSystems, storage: RootStorage },
+    Source(Box<SourcePart>),
     Sink { root: Option<Root>, confinement: Confinement, storage: Arc<SinkStorage> },
+}
+
+struct SourcePart {
+    sources: Sources,
+    sink: SinkFacts,
+    file_systems: FileSystems,
+    storage: RootStorage,
 }
 
 impl Part {
@@ -109,7 +116,7 @@ impl Part {
         report_notices(&sources, observer);
         let looking = SessionError::local("looking at the source's storage");
         let storage = RootStorage::of(&file_systems, &sources.roots).map_err(looking)?;
-        Ok(Part::Source { sources, sink, file_systems, storage })
+        Ok(Part::Source(Box::new(SourcePart { sources, sink, file_systems, storage })))
     }
 
     /// `asked` are the sources as typed, if this end named them: a source may send nothing else.
@@ -140,9 +147,10 @@ impl Part {
             Load { side, lane_count, io_threads, streams, disks }
         };
         match self {
-            Part::Source { sources, storage, .. } => {
-                let disks = sources.roots.iter().flat_map(|root| disks_of(root.root.as_ref().as_fd()));
-                load(Side::Source, storage.depth, disks.collect())
+            Part::Source(part) => {
+                let roots = part.sources.roots.iter();
+                let disks = roots.flat_map(|root| disks_of(root.root.as_ref().as_fd()));
+                load(Side::Source, part.storage.depth, disks.collect())
             }
             Part::Sink { root, storage, .. } => {
                 let disks = root.as_ref().map_or_else(Vec::new, |root| disks_of(root.as_fd()));
@@ -152,9 +160,9 @@ impl Part {
     }
 
     fn place_message(&self) -> Place {
-        let Part::Source { sources, .. } = self else { return Place::default() };
+        let Part::Source(part) = self else { return Place::default() };
         Place {
-            root: match sources.place {
+            root: match part.sources.place {
                 PlaceRoot::Destination => 0,
                 PlaceRoot::NewDestination => 1,
                 PlaceRoot::Parent => 2,
@@ -199,7 +207,8 @@ impl Standing {
     fn run_lanes(self, mut links: Vec<Link>, pools: Vec<SlotPool>, camp: &Camp, terms: Terms<'_>) -> Ended {
         let Terms { spec, settings, observer, abort } = terms;
         match self.part {
-            Part::Source { sources, sink, file_systems, storage } => {
+            Part::Source(part) => {
+                let SourcePart { sources, sink, file_systems, storage } = *part;
                 if observer.is_none() {
                     tell_notices(&sources, &mut links[0]);
                 }
