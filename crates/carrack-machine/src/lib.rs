@@ -12,6 +12,7 @@ mod placement;
 mod pool;
 mod region;
 mod topology;
+mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
@@ -23,4 +24,5 @@ pub use placement::{LanePlacement, Placement, Scheme, Seat};
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};
 pub use topology::{Core, Device, DeviceKind, Node, Origin, Socket, Topology};
+pub use watch::{Change, Decision, Loads, NodeLoad, SampleError, ThreadMove, watch_crew};
 pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};
