@@ -63,13 +63,24 @@ pub struct ThreadPlace {
     pub cpus: CpuSet,
 }
 
-/// What became of a lane's move.
+/// What became of a move.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
     /// How near its threads got to their new places: the worst of their steps.
     pub step: Step,
-    /// How the lane's pools lie now, one for each.
+    /// How the lane's pools lie now, one for each; none where only threads moved.
     pub backings: Vec<Backing>,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.step {
+            Step::Seat => "threads in their seats",
+            Step::Lane => "not all threads in their seats, but all in the lane",
+            Step::Unbound => "not all threads in the lane",
+        })?;
+        self.backings.iter().try_for_each(|backing| write!(f, "; buffer {backing}"))
+    }
 }
 
 /// What can't be moved.
@@ -383,7 +394,7 @@ mod tests {
     use std::thread;
 
     fn on(cpus: &[u32]) -> Seat {
-        Seat { cpus: cpus.iter().copied().collect(), cost: None }
+        Seat { cpus: cpus.iter().copied().collect(), ..Seat::default() }
     }
 
     fn lane(master: Seat, comm: Seat, io: Vec<Seat>) -> LanePlacement {
