@@ -4,14 +4,19 @@
 
 mod binding;
 mod crew;
+pub mod doctor;
 mod id_set;
 mod measure;
 mod monitor;
+mod netlink;
+pub mod nic;
 mod node_state;
 mod placement;
 mod pool;
 mod region;
+mod sys_files;
 mod topology;
+mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
@@ -25,5 +30,7 @@ pub use placement::{
 };
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};
+pub use sys_files::SysFiles;
 pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
+pub use watch::{Change, Decision, Loads, NodeLoad, SampleError, ThreadMove, watch_crew};
 pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};
