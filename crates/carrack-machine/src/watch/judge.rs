@@ -203,8 +203,8 @@ impl View<'_> {
     }
 
     fn crowded_out(&self) -> Option<String> {
-        let here = self.mean_taken(&cpus_of_lane(self.present))?;
-        let there = self.mean_taken(&cpus_of_lane(self.planned))?;
+        let here = self.mean_taken(&self.present.cpus())?;
+        let there = self.mean_taken(&self.planned.cpus())?;
         is_clearly_less(there, here).then(|| {
             let (from, to) = (name(self.present), name(self.planned));
             format!("{from}'s cores are {} taken by others, {to}'s {}", percent(here), percent(there))
@@ -213,7 +213,7 @@ impl View<'_> {
 
     fn short_of_memory(&self) -> Option<String> {
         let (here, there) = (self.short(self.present), self.short(self.planned));
-        let taken = |place| self.mean_taken(&place.cpus()).unwrap_or(0.0);
+        let taken = |place: &LanePlacement| self.mean_taken(&place.cpus()).unwrap_or(0.0);
         let is_worse_otherwise = is_clearly_less(taken(self.present), taken(self.planned));
         (here >= SHORT_MIN && there <= here / 2.0 && !is_worse_otherwise).then(|| {
             let (from, to) = (name(self.present), name(self.planned));
@@ -227,7 +227,7 @@ impl View<'_> {
 
     fn home_is_free(&self) -> Option<String> {
         let is_home = (self.planned.socket, &self.planned.memory) == (self.home.0, &self.home.1);
-        let taken = self.mean_taken(&cpus_of_lane(self.planned))?;
+        let taken = self.mean_taken(&self.planned.cpus())?;
         let is_free = taken <= FREE_MAX && self.short(self.planned) < SHORT_MIN;
         (is_home && is_free).then(|| format!("{}, where it was at first, is free again", name(self.planned)))
     }
