@@ -140,7 +140,7 @@ copy_here() { # OPTION...
 copy_in_zone() {
     look_at_zones before
     # shellcheck disable=SC2086  # words
-    copy_here --zone hard $LASTING &
+    copy_here --zone=hard $LASTING &
     sleep "$SETTLING_S"
     look_at_zones during
     copied=0
@@ -152,7 +152,7 @@ copy_in_zone() {
 
 kill_in_zone() {
     # shellcheck disable=SC2086  # words
-    copy_here --zone hard $LASTING &
+    copy_here --zone=hard $LASTING &
     sleep "$SETTLING_S"
     kill -9 $!
     wait $!
@@ -160,7 +160,7 @@ kill_in_zone() {
     look_at_zones killed
     rm -rf /tmp/out
     copied=0
-    copy_here --zone hard || copied=$?
+    copy_here --zone=hard || copied=$?
     sleep 1
     look_at_zones repaired
     return "$copied"
