@@ -11,10 +11,13 @@ from .seen import ALL_CPUS, parse_list
 
 # A transfer's processes.
 ENDS = 2
-# A thread that was just made may have been looked at before it took its seat.
-SAMPLES_WITHOUT_SEAT = 1
-# Threads that belong to a process, not to a lane: the first one, before there is a plan, and that for signals.
-OF_PROCESS = ("carrack", "signals")
+# A thread takes its seat itself, when it begins: what that takes under emulation, in 1/100 s.
+TICKS_WITHOUT_SEAT = 3
+# One that was seen so often and never in a seat has none.
+SAMPLES_WITHOUT_SEAT = 5
+# Threads of a process, not of a lane: the first one (hwloc sends it to each CPU before there is a plan), the one that waits for
+# signals, and the one that carries control messages between the lanes and the far end. None of them touches payload.
+OF_PROCESS = ("carrack", "signals", "carrack-relay")
 
 
 def failed_copy(seen):
@@ -50,11 +53,15 @@ def stray_threads(seen):
 
 def unbound_threads(seen):
     """Threads of lanes that were not bound, or late."""
-    return [
-        f"{thread} was not bound in {thread.samples_unbound} samples"
-        for thread in seen.threads
-        if thread.name not in OF_PROCESS and thread.samples_unbound > SAMPLES_WITHOUT_SEAT
-    ]
+    problems = []
+    for thread in seen.threads:
+        if thread.name in OF_PROCESS:
+            continue
+        if thread.ticks_unbound > TICKS_WITHOUT_SEAT:
+            problems.append(f"{thread} had worked {thread.ticks_unbound / 100} s when it was not bound")
+        if not thread.seats and thread.samples > SAMPLES_WITHOUT_SEAT:
+            problems.append(f"{thread} was seen {thread.samples} times, never bound")
+    return problems
 
 
 def spread_of_io(seen):
@@ -178,9 +185,9 @@ def left_its_zone(seen):
     """Threads of carrack that ran outside of the zone after they had been bound."""
     _, zones = zones_at(seen, "during") or (None, [])
     cpus = zones[0][1] if len(zones) == 1 else frozenset()
-    return [
-        f"{thread} ran on {sorted(seat.cpus)}" for thread in seen.threads for seat in thread.seats if not seat.cpus <= cpus
-    ]
+    of_lanes = [thread for thread in seen.threads if thread.name not in OF_PROCESS]
+    problems = [f"{thread} ran on {[*seat.cpus]}" for thread in of_lanes for seat in thread.seats if not seat.cpus <= cpus]
+    return problems if any(map(seen.io_of, seen.processes)) else [*problems, "no I/O thread was seen"]
 
 
 # Said by `machine_tests` of numa-test.sh.

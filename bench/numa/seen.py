@@ -31,6 +31,7 @@ class Sighting:
     allowed: frozenset
     cpus: frozenset
     samples: int
+    ticks: int
 
     @property
     def is_bound(self):
@@ -71,9 +72,14 @@ class Thread:
         return self.name.startswith(IO_NAMES)
 
     @property
-    def samples_unbound(self):
-        """How often it was seen before it was bound, or between."""
-        return sum(sighting.samples for sighting in self.sightings if not sighting.is_bound)
+    def ticks_unbound(self):
+        """What it had worked when it was last seen unbound, in 1/100 s."""
+        return max((sighting.ticks for sighting in self.sightings if not sighting.is_bound), default=0)
+
+    @property
+    def samples(self):
+        """How often it was seen."""
+        return sum(sighting.samples for sighting in self.sightings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,5 +136,5 @@ def _threads(records):
         if "thread" in record:
             found[record["process"], record["thread"]].append(record)
     for (process, number), of_thread in found.items():
-        sightings = [Sighting(parse_list(r["allowed"]), frozenset(r["cpus"]), r["samples"]) for r in of_thread]
+        sightings = [Sighting(parse_list(r["allowed"]), frozenset(r["cpus"]), r["samples"], r["ticks"]) for r in of_thread]
         yield Thread(process, number, of_thread[-1]["name"], sightings)

@@ -8,9 +8,9 @@ PAGES_PER_NODE = 1024
 NODE_BYTES = PAGES_PER_NODE * counting.PAGE_BYTES
 
 
-def thread(number, name, *seen, process=1):
+def thread(number, name, *seen, process=1, ticks=1):
     """A thread's records: (allowed, cpus, samples)."""
-    shared = {"thread": number, "process": process, "name": name, "ticks": 1}
+    shared = {"thread": number, "process": process, "name": name, "ticks": ticks}
     return [{**shared, "allowed": allowed, "cpus": cpus, "samples": samples} for allowed, cpus, samples in seen]
 
 
@@ -53,7 +53,7 @@ class Placed(unittest.TestCase):
 
     def test_a_thread_that_was_never_bound_or_late_is_told(self):
         self.assertEqual(len(judge.unbound_threads(case(*thread(2, "carrack-read", ("0-7", [2], 9))))), 1)
-        late = case(*thread(2, "carrack-read", ("0-7", [2], 3), ("0-1", [0], 3)))
+        late = case(*thread(2, "carrack-read", ("0-7", [2], 3), ("0-1", [0], 3), ticks=20))
         self.assertEqual(len(judge.unbound_threads(late)), 1)
 
     def test_a_first_thread_is_bound_when_there_is_a_plan(self):
@@ -127,9 +127,10 @@ class Zones(unittest.TestCase):
 
     def test_a_thread_that_leaves_it(self):
         inside, outside = (thread(2, "carrack-read", (*seat, 3)) for seat in [("0-1", [0, 1]), ("3-4", [4])])
-        self.assertEqual(judge.left_its_zone(case(*self.RIGHT, *inside)), [])
-        self.assertEqual(len(judge.left_its_zone(case(*self.RIGHT, *outside))), 1)
-        self.assertEqual(len(judge.left_its_zone(case(*inside))), 1)
+        self.assertEqual(judge.left_its_zone(case(PROCESS, *self.RIGHT, *inside)), [])
+        self.assertEqual(len(judge.left_its_zone(case(PROCESS, *self.RIGHT, *outside))), 1)
+        self.assertEqual(len(judge.left_its_zone(case(PROCESS, *inside))), 1)
+        self.assertEqual(len(judge.left_its_zone(case(PROCESS, *self.RIGHT))), 1)
 
     def test_a_zone_that_keeps_nobody_away(self):
         wrong = [("0-7", "root"), ("4-7", "member"), ("4-6", "root"), ("4-7", "root invalid (why)")]

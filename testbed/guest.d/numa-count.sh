@@ -13,7 +13,7 @@ set -u
 files=$1 file_kib=$2
 RECORDS=/tmp/records
 # Looking costs memory accesses of its own; a pool stays where it is.
-WITNESS_MS=300
+WITNESS_MS=1000
 
 # One pattern for all: what the bytes are changes nothing, and random ones take long under emulation.
 make_input() { # DIRECTORY
@@ -45,7 +45,7 @@ count() { # NAME INPUT OPTION...
     mount -t tmpfs -o size=100% tmpfs /out
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    /test/witness "$RECORDS" "$WITNESS_MS" pages &
+    /test/witness "$RECORDS" "$WITNESS_MS" frames &
     witness=$!
     mark start
     two-ends near carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input/files" h:/out/copy >/tmp/talk 2>&1

@@ -10,15 +10,16 @@ RECORDS=/tmp/records
 TALK=/tmp/talk
 WITNESS_MS=5
 CPUS_PER_SOCKET=4
-# Slow enough for the monitor to look several times.
-LASTING="--bwlimit 4MiB"
+# Slow enough to be looked at, and for the watch to look several times.
+BRIEF="--bwlimit 15MiB"
+LASTING="--bwlimit 5MiB"
 SETTLING_S=4
 SLOTS="--buffer 32MiB --io-threads 8"
 
 make_input() {
     mkdir -p /tmp/in
     dd if=/dev/urandom of=/tmp/pattern bs=1M count=16 2>/dev/null
-    for i in 1 2 3 4 5 6; do cp /tmp/pattern "/tmp/in/big$i"; done
+    for i in 1 2 3 4 5 6 7 8; do cp /tmp/pattern "/tmp/in/big$i"; done
     for i in $(seq 200); do dd if=/tmp/pattern of="/tmp/in/small$i" bs=64k count=1 skip="$i" 2>/dev/null; done
 }
 
@@ -140,7 +141,7 @@ copy_here() { # OPTION...
 copy_in_zone() {
     look_at_zones before
     # shellcheck disable=SC2086  # words
-    copy_here --zone=hard $LASTING &
+    copy_here --zone=hard $BRIEF &
     sleep "$SETTLING_S"
     look_at_zones during
     copied=0
@@ -152,9 +153,9 @@ copy_in_zone() {
 
 kill_in_zone() {
     # shellcheck disable=SC2086  # words
-    copy_here --zone=hard $LASTING &
+    copy_here --zone=hard $BRIEF &
     sleep "$SETTLING_S"
-    kill -9 $!
+    pidof carrack | xargs kill -9
     wait $!
     sleep 1
     look_at_zones killed

@@ -1,14 +1,14 @@
 // Looks at running carrack processes again and again; says at the end where their threads ran and where their slots lay.
 //
-//   witness RECORDS INTERVAL_MS [pages]     until SIGTERM; then writes RECORDS, one JSON object a line:
+//   witness RECORDS INTERVAL_MS [frames]     until SIGTERM; then writes RECORDS, one JSON object a line:
 //
 //   {"process":PID,"command":"..."}
 //   {"thread":TID,"process":PID,"name":"carrack-read","allowed":"0-1","cpus":[0,1],"samples":20,"ticks":7}
 //       one for each list of CPUs that a thread was allowed; `cpus`: where it last ran when it was looked at;
 //       `ticks` (1/100 s): what it had worked when last seen under this list
 //   {"pool":"7f..","process":PID,"policy":"bind:0-1","bytes":N,"pages":[[2048,0,0,0],...],"frames":[[FIRST,COUNT],...]}
-//       a mapping that is locked in memory, as slots are; `pages`: 4 KiB pages on each node, once for each different answer
-//       of the kernel; `frames`: with `pages`, its physical pages, all that were seen
+//       a large mapping that is locked in memory, as slots are; `pages`: 4 KiB pages on each node, once for each different answer
+//       of the kernel; `frames`: its physical pages, all that were seen
 //   {"node":0,"numa_miss":0,"numa_foreign":0,"other_node":12}     what the counters grew by meanwhile
 //
 // Sources: proc(5) stat fields 14, 15 and 39, status Cpus_allowed_list; the kernel's numa_memory_policy, numastat, pagemap documents.
@@ -35,6 +35,8 @@ enum {
     CPUS = 64,
     FRAMES = 1 << 20, // physical pages of 4 KiB: 4 GiB
     PAGE_BYTES = 4096,
+    POOL_BYTES_MIN = 1 << 20, // what else is locked is small
+    LOOKS_PER_MEMORY = 4,     // memory is looked at less often than threads: the kernel takes long over it
     TEXT = 4096,
 };
 
@@ -170,7 +172,7 @@ static void look_for_pools(int pid)
     while (smaps && fgets(line, sizeof line, smaps)) {
         if (sscanf(line, "%lx-%lx %*s %*x %*s %lu", &from, &to, &number) == 3)
             start = from, end = to, inode = number;
-        else if (!strncmp(line, "VmFlags:", 8) && strstr(line, " lo") && inode == 0)
+        else if (!strncmp(line, "VmFlags:", 8) && strstr(line, " lo") && inode == 0 && end - start >= POOL_BYTES_MIN)
             pool_at(pid, start, end);
     }
     if (smaps)
@@ -280,17 +282,8 @@ static void know_process(int pid)
         close(file);
 }
 
-// With `with_pages` the threads and numa_maps are left alone: looking costs the kernel memory accesses, too.
-static void look_at_process(int pid, int with_pages)
+static void look_at_threads(int pid)
 {
-    know_process(pid);
-    look_for_pools(pid);
-    if (with_pages) {
-        for (int i = 0; i < pool_count; i++)
-            if (pools[i].pid == pid)
-                look_at_frames(&pools[i]);
-        return;
-    }
     char path[PATH_MAX];
     snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *tasks = opendir(path);
@@ -299,15 +292,34 @@ static void look_at_process(int pid, int with_pages)
             look_at_thread(pid, atoi(entry->d_name));
     if (tasks)
         closedir(tasks);
-    look_at_numa_maps(pid);
 }
 
-static void look(int with_pages)
+static void look_at_memory(int pid, int with_frames)
 {
+    look_for_pools(pid);
+    if (!with_frames)
+        look_at_numa_maps(pid);
+    for (int i = 0; with_frames && i < pool_count; i++)
+        if (pools[i].pid == pid)
+            look_at_frames(&pools[i]);
+}
+
+// With `with_frames` the threads and numa_maps are left alone: looking costs the kernel memory accesses, too.
+static void look(int with_frames)
+{
+    static unsigned looks;
+    int at_memory = with_frames || looks++ % LOOKS_PER_MEMORY == 0;
     DIR *proc = opendir("/proc");
-    for (struct dirent *entry; proc && (entry = readdir(proc));)
-        if (is_number(entry->d_name) && is_carrack(atoi(entry->d_name)))
-            look_at_process(atoi(entry->d_name), with_pages);
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        int pid = atoi(entry->d_name);
+        if (!is_number(entry->d_name) || !is_carrack(pid))
+            continue;
+        know_process(pid);
+        if (!with_frames)
+            look_at_threads(pid);
+        if (at_memory)
+            look_at_memory(pid, with_frames);
+    }
     if (proc)
         closedir(proc);
 }
@@ -360,7 +372,7 @@ static void tell_frames(const struct pool *p)
     fputc(']', out);
 }
 
-static void tell_pool(const struct pool *p, int nodes, int with_pages)
+static void tell_pool(const struct pool *p, int nodes, int with_frames)
 {
     fprintf(out, "{\"pool\":\"%lx\",\"process\":%d,\"policy\":\"%s\",\"bytes\":%lu,\"pages\":[", p->start, p->pid,
             p->policy, p->end - p->start);
@@ -368,19 +380,19 @@ static void tell_pool(const struct pool *p, int nodes, int with_pages)
         for (int node = 0; node < nodes; node++)
             fprintf(out, "%s%ld%s", node ? "," : i ? ",[" : "[", p->answers[i][node], node + 1 == nodes ? "]" : "");
     fputc(']', out);
-    if (with_pages)
+    if (with_frames)
         tell_frames(p);
     fprintf(out, "}\n");
 }
 
-static void tell(long (*before)[COUNTERS], int nodes, int with_pages)
+static void tell(long (*before)[COUNTERS], int nodes, int with_frames)
 {
     for (int i = 0; i < process_count; i++)
         fprintf(out, "{\"process\":%d,\"command\":\"%s\"}\n", processes[i].pid, processes[i].command);
     for (int i = 0; i < thread_count; i++)
         tell_thread(&threads[i]);
     for (int i = 0; i < pool_count; i++)
-        tell_pool(&pools[i], nodes, with_pages);
+        tell_pool(&pools[i], nodes, with_frames);
     for (int node = 0; node < nodes; node++) {
         long now[COUNTERS];
         read_counters(node, now);
@@ -394,10 +406,10 @@ static void tell(long (*before)[COUNTERS], int nodes, int with_pages)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: witness RECORDS INTERVAL_MS [pages]\n");
+        fprintf(stderr, "usage: witness RECORDS INTERVAL_MS [frames]\n");
         return 2;
     }
-    int with_pages = argc > 3, nodes = 0;
+    int with_frames = argc > 3, nodes = 0;
     long interval_ms = atol(argv[2]), before[NODES][COUNTERS];
     while (nodes < NODES && read_counters(nodes, before[nodes]))
         nodes++;
@@ -407,9 +419,9 @@ int main(int argc, char **argv)
     }
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = end}, NULL);
     while (!ended) {
-        look(with_pages);
+        look(with_frames);
         nanosleep(&(struct timespec){.tv_sec = interval_ms / 1000, .tv_nsec = interval_ms % 1000 * 1000000}, NULL);
     }
-    tell(before, nodes, with_pages);
+    tell(before, nodes, with_frames);
     return fclose(out) != 0;
 }
