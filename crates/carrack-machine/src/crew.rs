@@ -323,7 +323,7 @@ impl Lane {
         let mut notes = Vec::new();
         let (cpus, taken) = (self.place.cpus(), &self.taken);
         if taken.seat > 0 {
-            notes.push(format!("lane {i}: {} on their planned CPUs ({cpus})", threads(taken.seat)));
+            notes.push(format!("lane {i}: {} on planned CPUs ({cpus})", threads(taken.seat)));
         }
         if let Some((times, why)) = &taken.lane {
             notes.push(format!("lane {i}: {} on any CPU of the lane ({cpus}): {why}", threads(*times)));
@@ -432,7 +432,7 @@ mod tests {
             assert_eq!(cpus_seated(&crew, duty), (vec![cpu], all.clone()), "{duty}");
         }
         assert_eq!(crew.threads(), []);
-        assert!(crew.notes()[0].contains("4 threads on their planned CPUs"), "{:?}", crew.notes());
+        assert!(crew.notes()[0].contains("4 threads on planned CPUs"), "{:?}", crew.notes());
     }
 
     #[test]
