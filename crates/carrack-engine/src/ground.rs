@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use carrack_machine::{
-    Crew, Decision, LaneCrew, LanePlacement, Loads, Monitor, Moved, NodeSet, Placement, Request, Scheme,
-    SlotPool, Step, Topology, Zone, ZoneKind, follow_flows, lanes_wanted, nic, place, watch_crew,
+    CgroupTree, Crew, Decision, LaneCrew, LanePlacement, Loads, Monitor, Moved, NodeSet, Placement, Request,
+    Scheme, SlotPool, Step, Topology, Zone, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones,
+    watch_crew,
 };
 use carrack_model::{Side, TransferSpec};
 
@@ -56,15 +57,18 @@ impl Ground {
             Some(topology) => place(topology, &request),
             None => nowhere(load.lane_count),
         };
+        let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
+        if is_bound {
+            repair_zones_left_behind();
+        }
         let zone = self.zone(&placement)?;
         let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
         let words = reasons.into_iter().chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
         let news = Mutex::new(News { words, has_told_steps: false });
-        let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
         let plan = self.topology.filter(|_| is_bound).map(|topology| Plan { topology, request });
         let flows = if plan.is_some() { flows_of(load)? } else { Vec::new() };
-        Ok(Camp { side: load.side, crew: Crew::new(placement), plan, flows, _zone: zone, news })
+        Ok(Camp { side: load.side, crew: Crew::new(placement), plan, flows, zone, news })
     }
 
     fn request(&self, load: &Load<'_>) -> Request {
@@ -99,7 +103,7 @@ pub(crate) struct Camp {
     plan: Option<Plan>,
     /// Each lane's data connections, where threads are bound.
     flows: Vec<Vec<TcpStream>>,
-    _zone: Option<Zone>,
+    zone: Option<Zone>,
     news: Mutex<News>,
 }
 
@@ -169,7 +173,9 @@ impl Camp {
     fn watch(&self, plan: &Plan, stop: &Monitor<()>) {
         let replan = |loads: &Loads| {
             self.follow_flows(plan);
-            plan.placed(loads)
+            // From a hard zone others are kept away, and there is no other place to go.
+            let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
+            if is_alone { self.crew.placement() } else { plan.placed(loads) }
         };
         let tell = |decision: &Decision, moved: &Moved| {
             let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
@@ -192,6 +198,14 @@ impl Camp {
 
     fn lock(&self) -> MutexGuard<'_, News> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cores that a process kept and did not give back, as it was killed, are free again for this placement. Needs root;
+/// `carrack doctor` tells of those that are left.
+fn repair_zones_left_behind() {
+    if let Some(tree) = CgroupTree::of_this_machine() {
+        let _ = repair_zones(&tree);
     }
 }
 
