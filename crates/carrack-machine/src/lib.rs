@@ -2,17 +2,28 @@
 //!
 //! Knows neither files nor peers.
 
+mod binding;
+mod crew;
 mod id_set;
+mod measure;
 mod monitor;
+mod node_state;
 mod placement;
 mod pool;
+mod region;
 mod topology;
+mod zone;
 
+pub use binding::node_of_pages;
+pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
+pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use monitor::{Attempt, Closed, Monitor};
 pub use placement::{
     CostOrigin, Costs, IO_THREADS_PER_LANE_MIN, LanePlacement, Placement, Request, Scheme, Seat,
     lanes_wanted, place,
 };
 pub use pool::{PoolError, Slot, SlotPool};
+pub use region::{Backing, Bound, Pages};
 pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
+pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};

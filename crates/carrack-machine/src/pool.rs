@@ -1,14 +1,16 @@
 //! The slot pool (L6, M4): payload memory, reserved once, locked, handed out and taken back.
 //!
-//! One anonymous mapping, cut into slots of equal size. It is locked as pages are first touched (`MLOCK_ONFAULT`), so
+//! One mapping ([`Region`]), cut into slots of equal size. It is locked as pages are first touched (`MLOCK_ONFAULT`), so
 //! that a short transfer pays only for the slots it uses; slots are handed out last in first out, so that the hot ones
 //! are used again while a core's cache still holds them. Any thread may lease; a slot goes back when dropped.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
-
+use crate::id_set::NodeSet;
 use crate::monitor::{Closed, Monitor};
+use crate::region::{Backing, Region};
 
 /// Why there is no pool.
 #[derive(Debug, thiserror::Error)]
@@ -23,61 +25,11 @@ pub enum PoolError {
 
 const PAGE_BYTES: usize = 4096;
 
-struct Region {
-    base: *mut u8,
-    len: usize,
-}
-
-// SAFETY: the region is plain memory that stays mapped until `Region` is dropped; who may touch which part of it is
-// decided by the slots, each of which exists once.
-#[allow(unsafe_code)]
-unsafe impl Send for Region {}
-// SAFETY: see `Send`; a shared `Region` gives out no references by itself.
-#[allow(unsafe_code)]
-unsafe impl Sync for Region {}
-
-impl Region {
-    #[allow(unsafe_code)]
-    fn map(len: usize) -> Result<Region, std::io::Error> {
-        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe {
-            mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )?
-        };
-        Ok(Region { base: base.cast(), len })
-    }
-
-    /// Asks for huge pages: 512 times fewer page faults and TLB entries. Advice, its failure means nothing.
-    #[allow(unsafe_code)]
-    fn prefer_huge_pages(&self) {
-        // SAFETY: the range is exactly this mapping; the advice does not change its contents.
-        let _ = unsafe { mm::madvise(self.base.cast(), self.len, mm::Advice::LinuxHugepage) };
-    }
-
-    #[allow(unsafe_code)]
-    fn lock(&self) -> bool {
-        // SAFETY: the range is exactly this mapping.
-        unsafe { mm::mlock_with(self.base.cast(), self.len, MlockFlags::ONFAULT) }.is_ok()
-    }
-}
-
-impl Drop for Region {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        // SAFETY: unmapped once, by the owner; every slot holds the pool alive, so no reference into it is left.
-        let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
-    }
-}
-
 struct Shared {
     region: Region,
     slot_bytes: usize,
     slot_count: usize,
-    is_locked: bool,
+    backing: Mutex<Backing>,
     free: Monitor<Vec<u32>>,
 }
 
@@ -87,9 +39,24 @@ pub struct SlotPool {
     shared: Arc<Shared>,
 }
 
+/// A pool that lives only as long as others hold it.
+#[derive(Clone)]
+pub(crate) struct WeakPool(Weak<Shared>);
+
+impl WeakPool {
+    pub(crate) fn upgrade(&self) -> Option<SlotPool> {
+        self.0.upgrade().map(|shared| SlotPool { shared })
+    }
+}
+
 impl SlotPool {
-    /// Reserves `pool_bytes`, cut into slots of `slot_bytes` (a multiple of 4,096).
+    /// Reserves `pool_bytes`, cut into slots of `slot_bytes` (a multiple of 4,096), wherever the kernel likes.
     pub fn new(pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
+        SlotPool::on(&NodeSet::new(), pool_bytes, slot_bytes)
+    }
+
+    /// The same, the memory lying on `nodes` as far as the kernel allows ([`Backing`] says how far).
+    pub fn on(nodes: &NodeSet, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
         let bad = || PoolError::BadSize(pool_bytes, slot_bytes);
         if slot_bytes == 0 || !slot_bytes.is_multiple_of(PAGE_BYTES) {
             return Err(bad());
@@ -99,12 +66,41 @@ impl SlotPool {
         if indices == 0 {
             return Err(bad());
         }
-        let region =
-            Region::map(slot_count * slot_bytes).map_err(|error| PoolError::NoMemory(pool_bytes, error))?;
-        region.prefer_huge_pages();
-        let is_locked = region.lock();
-        let free = Monitor::new((0..indices).rev().collect());
-        Ok(SlotPool { shared: Arc::new(Shared { region, slot_bytes, slot_count, is_locked, free }) })
+        let (region, backing) = Region::on(nodes, slot_count * slot_bytes)
+            .map_err(|error| PoolError::NoMemory(pool_bytes, error))?;
+        let (backing, free) = (Mutex::new(backing), Monitor::new((0..indices).rev().collect()));
+        Ok(SlotPool { shared: Arc::new(Shared { region, slot_bytes, slot_count, backing, free }) })
+    }
+
+    /// Moves the memory to other nodes while it is in use, and says how far that went. Pages that a device reads or
+    /// writes just then stay where they are: [`SlotPool::pages_by_node`] counts.
+    pub fn rebind(&self, nodes: &NodeSet) -> Backing {
+        let mut backing = self.lock_backing();
+        self.shared.region.rebind(nodes, &mut backing);
+        backing.clone()
+    }
+
+    /// How the memory came about.
+    pub fn backing(&self) -> Backing {
+        self.lock_backing().clone()
+    }
+
+    /// How many pages of 4,096 bytes lie on each node; those that were never touched lie on none. Asks for every page.
+    pub fn pages_by_node(&self) -> io::Result<BTreeMap<u32, usize>> {
+        let mut count = BTreeMap::new();
+        for node in self.shared.region.node_of_pages()?.into_iter().flatten() {
+            *count.entry(node).or_default() += 1;
+        }
+        Ok(count)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakPool {
+        WeakPool(Arc::downgrade(&self.shared))
+    }
+
+    /// A backing is replaced field by field, each of which is true by itself: a panic meanwhile leaves nothing wrong.
+    fn lock_backing(&self) -> MutexGuard<'_, Backing> {
+        self.shared.backing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits, first come first served, for a free slot.
@@ -141,7 +137,7 @@ impl SlotPool {
 
     /// Whether the memory is locked; RLIMIT_MEMLOCK may forbid it.
     pub fn is_locked(&self) -> bool {
-        self.shared.is_locked
+        self.lock_backing().locked
     }
 }
 
@@ -154,7 +150,7 @@ pub struct Slot {
 impl Slot {
     fn start(&self) -> *mut u8 {
         let offset = self.index as usize * self.shared.slot_bytes;
-        self.shared.region.base.wrapping_add(offset)
+        self.shared.region.base().wrapping_add(offset)
     }
 
     /// Its bytes: the last holder's until they are written.
@@ -189,6 +185,8 @@ impl std::fmt::Debug for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binding::node_of_pages;
+    use crate::region::{Bound, Pages};
     use std::thread;
 
     #[test]
@@ -229,6 +227,48 @@ mod tests {
         drop(pool);
         slot.bytes_mut().fill(9);
         assert_eq!(slot.bytes()[4095], 9);
+    }
+
+    #[test]
+    fn bound_memory_lies_on_its_node() {
+        let node_0 = NodeSet::from_iter([0]);
+        let pool = SlotPool::on(&node_0, 1 << 20, 64 << 10).unwrap();
+        if pool.backing().bound != Bound::Bound {
+            eprintln!("skipped: {:?}", pool.backing().notes);
+            return;
+        }
+        assert_eq!(pool.backing().nodes, node_0);
+        let mut slot = pool.lease().unwrap();
+        slot.bytes_mut().fill(7);
+        assert_eq!(node_of_pages(slot.bytes()).unwrap(), vec![Some(0); 16]);
+        let pages = pool.pages_by_node().unwrap();
+        assert!(pages[&0] >= 16 && pages.len() == 1, "{pages:?}");
+    }
+
+    #[test]
+    fn huge_pages_set_aside_are_used() {
+        let pool = SlotPool::on(&NodeSet::from_iter([0]), 2 << 20, 64 << 10).unwrap();
+        let backing = pool.backing();
+        if backing.pages != Pages::Huge {
+            eprintln!("skipped: {:?}", backing.notes);
+            return;
+        }
+        assert!(backing.locked && backing.bound == Bound::Bound && backing.bytes == 2 << 20, "{backing}");
+        assert_eq!(pool.pages_by_node().unwrap(), BTreeMap::from([(0, 512)]), "all present at once");
+        pool.lease().unwrap().bytes_mut().fill(1);
+    }
+
+    #[test]
+    fn a_pool_that_moves_keeps_its_contents() {
+        let pool = SlotPool::new(128 << 10, 64 << 10).unwrap();
+        let mut slot = pool.lease().unwrap();
+        slot.bytes_mut().fill(5);
+        let backing = pool.rebind(&NodeSet::from_iter([0]));
+        if backing.bound == Bound::Bound {
+            assert_eq!(pool.pages_by_node().unwrap().into_keys().collect::<Vec<_>>(), [0]);
+        }
+        assert!(slot.bytes().iter().all(|&byte| byte == 5));
+        assert_eq!(pool.rebind(&NodeSet::new()).bound, Bound::Unbound);
     }
 
     #[test]

@@ -1,0 +1,497 @@
+//! A placement applied (M2, M4, N2, N3): the threads and pools of one process's part, each in its place.
+//!
+//! A [`Crew`] belongs to one source or one sink. Each thread takes its own seat as it starts ([`LaneCrew::sit`]) and
+//! gives it back as it ends; each lane's pool is made by [`LaneCrew::pool`]. Where the kernel refuses a seat, the thread
+//! sits anywhere in its lane, and else where the kernel likes; [`Crew::notes`] says which step each lane took. What sits can be moved while it
+//! works ([`Crew::move_lane`], [`Crew::move_thread`]), which is what the watch does (M5).
+//!
+//! A crew whose placement binds nothing makes no system call and remembers no thread.
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::binding::{confine, cpus_of, this_thread};
+use crate::id_set::CpuSet;
+use crate::placement::{LanePlacement, Placement, Scheme, Seat};
+use crate::pool::{PoolError, SlotPool, WeakPool};
+use crate::region::Backing;
+
+/// What a thread does in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Duty {
+    /// Scans; counted from 0, all of them share one seat (the paper's Master).
+    Master(usize),
+    /// Waits for the connections.
+    Comm,
+    /// Reads or writes; counted from 0.
+    Io(usize),
+}
+
+impl fmt::Display for Duty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Duty::Master(i) => write!(f, "scan thread {i}"),
+            Duty::Comm => write!(f, "comm thread"),
+            Duty::Io(i) => write!(f, "I/O thread {i}"),
+        }
+    }
+}
+
+/// How near to its planned place a thread got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// It has its seat.
+    Seat,
+    /// It has all CPUs of its lane's seats.
+    Lane,
+    /// It runs where the kernel likes.
+    Unbound,
+}
+
+/// A thread that sits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadPlace {
+    /// The kernel's number.
+    pub tid: i32,
+    /// Its lane.
+    pub lane: usize,
+    /// What it does.
+    pub duty: Duty,
+    /// Where it may run; empty: where the kernel likes.
+    pub cpus: CpuSet,
+}
+
+/// What became of a lane's move.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// How near its threads got to their new places: the worst of their steps.
+    pub step: Step,
+    /// How the lane's pools lie now, one for each.
+    pub backings: Vec<Backing>,
+}
+
+/// What can't be moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// The placement has fewer lanes.
+    #[error("there is no lane {0}")]
+    NoSuchLane(usize),
+    /// The thread has ended, or never sat.
+    #[error("thread {0} has no seat")]
+    NoSuchThread(i32),
+}
+
+/// The threads and pools of one process's part. Clones share it.
+#[derive(Clone)]
+pub struct Crew {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    scheme: Scheme,
+    reasons: Vec<String>,
+    /// Where a thread without a seat runs; nothing if no seat is bound to CPUs.
+    home: Option<CpuSet>,
+    /// Why nothing is bound although it was planned.
+    trouble: Option<String>,
+    lanes: Vec<Mutex<Lane>>,
+}
+
+struct Lane {
+    place: LanePlacement,
+    threads: Vec<Sitting>,
+    pools: Vec<WeakPool>,
+    taken: Steps,
+}
+
+struct Sitting {
+    tid: i32,
+    duty: Duty,
+    cpus: CpuSet,
+}
+
+/// How many threads sat down in their seats, and how often, moves included, a lower step was taken and why the first time.
+#[derive(Default)]
+struct Steps {
+    seat: usize,
+    lane: Option<(usize, String)>,
+    unbound: Option<(usize, String)>,
+}
+
+impl Crew {
+    /// A crew for a placement. A thread that is to run where the kernel likes may run wherever the calling thread may
+    /// now: make it before this thread sits down, and inside the core zone if there is one.
+    pub fn new(placement: Placement) -> Crew {
+        let is_bound = placement.lanes.iter().flat_map(seats).any(|seat| !seat.cpus.is_empty());
+        let home = is_bound.then(|| cpus_of(this_thread())).transpose();
+        let trouble = home.as_ref().err().map(|e| format!("no thread is bound: sched_getaffinity: {e}"));
+        let Placement { scheme, lanes, reasons } = placement;
+        let lanes = lanes.into_iter().map(|place| Mutex::new(Lane::new(place))).collect();
+        Crew { shared: Arc::new(Shared { scheme, reasons, home: home.ok().flatten(), trouble, lanes }) }
+    }
+
+    /// One lane, nothing bound.
+    pub fn unbound() -> Crew {
+        Crew::new(Placement { scheme: Scheme::Off, lanes: vec![nowhere()], reasons: Vec::new() })
+    }
+
+    /// How many lanes there are.
+    pub fn lane_count(&self) -> usize {
+        self.shared.lanes.len()
+    }
+
+    /// One lane's part, for its threads. A lane that was not planned is bound nowhere.
+    pub fn lane(&self, lane: usize) -> LaneCrew {
+        LaneCrew { crew: self.clone(), lane }
+    }
+
+    /// The placement as it is now, moves included.
+    pub fn placement(&self) -> Placement {
+        let lanes = (0..self.lane_count()).filter_map(|i| self.lock(i)).map(|lane| lane.place.clone());
+        let lanes = lanes.collect();
+        Placement { scheme: self.shared.scheme, lanes, reasons: self.shared.reasons.clone() }
+    }
+
+    /// The threads that sit now; none where nothing is bound to CPUs.
+    pub fn threads(&self) -> Vec<ThreadPlace> {
+        let of_lane = |(lane, guard): (usize, MutexGuard<'_, Lane>)| {
+            let place = |s: &Sitting| ThreadPlace { tid: s.tid, lane, duty: s.duty, cpus: s.cpus.clone() };
+            guard.threads.iter().map(place).collect::<Vec<_>>()
+        };
+        (0..self.lane_count()).filter_map(|i| Some((i, self.lock(i)?))).flat_map(of_lane).collect()
+    }
+
+    /// What each lane got: of affinity, memory, huge pages and locking, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let of_lane = |(i, lane): (usize, MutexGuard<'_, Lane>)| lane.notes(i);
+        let lanes = (0..self.lane_count()).filter_map(|i| Some((i, self.lock(i)?)));
+        self.shared.trouble.iter().cloned().chain(lanes.flat_map(of_lane)).collect()
+    }
+
+    /// Moves a lane's threads, and the memory of its pools, to the seats and nodes of `to` while they are at work. The
+    /// NIC and the disks stay what they were.
+    pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<Moved, MoveError> {
+        let (step, pools) = {
+            let mut guard = self.lock(lane).ok_or(MoveError::NoSuchLane(lane))?;
+            guard.re_place(to, self.shared.home.as_ref())
+        };
+        let backings = pools.iter().map(|pool| pool.rebind(&to.memory)).collect();
+        Ok(Moved { step, backings })
+    }
+
+    /// Moves one thread to another seat, which is its duty's from now on.
+    pub fn move_thread(&self, tid: i32, to: &Seat) -> Result<Step, MoveError> {
+        let has_it = |lane: &MutexGuard<'_, Lane>| lane.threads.iter().any(|thread| thread.tid == tid);
+        let mut lane = (0..self.lane_count())
+            .filter_map(|i| self.lock(i))
+            .find(has_it)
+            .ok_or(MoveError::NoSuchThread(tid))?;
+        lane.move_thread(tid, to, self.shared.home.as_ref()).ok_or(MoveError::NoSuchThread(tid))
+    }
+
+    /// What a lane holds is changed piece by piece, and each piece is true by itself: a panic meanwhile leaves nothing wrong.
+    fn lock(&self, lane: usize) -> Option<MutexGuard<'_, Lane>> {
+        Some(self.shared.lanes.get(lane)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One lane's part of a crew. Clones share it.
+#[derive(Clone)]
+pub struct LaneCrew {
+    crew: Crew,
+    lane: usize,
+}
+
+impl LaneCrew {
+    /// Called by each thread of the lane as it starts: it goes to its seat, and stays there until the answer is
+    /// dropped, by the same thread.
+    pub fn sit(&self, duty: Duty) -> Seated {
+        let seated = self.crew.shared.home.as_ref().and_then(|home| {
+            let mut lane = self.crew.lock(self.lane)?;
+            let tid = this_thread();
+            let before = cpus_of(tid).ok();
+            lane.sit(tid, duty, home);
+            Some(Place { lane: self.clone(), tid, before })
+        });
+        Seated { place: seated, by_one_thread: PhantomData }
+    }
+
+    /// A pool on the lane's nodes, which moves with the lane.
+    pub fn pool(&self, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
+        let Some(mut lane) = self.crew.lock(self.lane) else { return SlotPool::new(pool_bytes, slot_bytes) };
+        let pool = SlotPool::on(&lane.place.memory, pool_bytes, slot_bytes)?;
+        lane.pools.retain(|pool| pool.upgrade().is_some());
+        lane.pools.push(pool.downgrade());
+        Ok(pool)
+    }
+
+    /// Where it is now; bound nowhere if it was not planned.
+    pub fn place(&self) -> LanePlacement {
+        self.crew.lock(self.lane).map_or_else(nowhere, |lane| lane.place.clone())
+    }
+}
+
+/// A thread in its seat. Dropped, it may run again where it might before.
+#[must_use = "the seat is given back as this is dropped"]
+pub struct Seated {
+    place: Option<Place>,
+    by_one_thread: PhantomData<*const ()>,
+}
+
+struct Place {
+    lane: LaneCrew,
+    tid: i32,
+    before: Option<CpuSet>,
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        let Some(Place { lane, tid, before }) = self.place.take() else { return };
+        if let Some(mut lane) = lane.crew.lock(lane.lane) {
+            lane.threads.retain(|thread| thread.tid != tid);
+        }
+        if let Some(before) = before {
+            // What it could do before it can do again, unless a cpuset has shrunk meanwhile: then it stays where it is.
+            let _ = confine(tid, &before);
+        }
+    }
+}
+
+impl Lane {
+    fn new(place: LanePlacement) -> Lane {
+        Lane { place, threads: Vec::new(), pools: Vec::new(), taken: Steps::default() }
+    }
+
+    fn sit(&mut self, tid: i32, duty: Duty, home: &CpuSet) {
+        let (step, cpus) = self.settle(tid, &seat_of(&self.place, duty), home);
+        self.taken.seat += usize::from(step == Step::Seat);
+        self.threads.push(Sitting { tid, duty, cpus });
+    }
+
+    fn re_place(&mut self, to: &LanePlacement, home: Option<&CpuSet>) -> (Step, Vec<SlotPool>) {
+        let LanePlacement { socket, memory, master, comm, io, nic: _, disks: _ } = to.clone();
+        self.place = LanePlacement { socket, memory, master, comm, io, ..self.place.clone() };
+        let threads: Vec<(i32, Duty)> = self.threads.iter().map(|thread| (thread.tid, thread.duty)).collect();
+        let steps = threads.into_iter().filter_map(|(tid, duty)| {
+            let seat = seat_of(&self.place, duty);
+            self.move_thread(tid, &seat, home)
+        });
+        let step = steps.max().unwrap_or(Step::Seat);
+        self.pools.retain(|pool| pool.upgrade().is_some());
+        (step, self.pools.iter().filter_map(WeakPool::upgrade).collect())
+    }
+
+    fn move_thread(&mut self, tid: i32, to: &Seat, home: Option<&CpuSet>) -> Option<Step> {
+        let position = self.threads.iter().position(|thread| thread.tid == tid)?;
+        let duty = self.threads[position].duty;
+        if let Some(seat) = seat_of_mut(&mut self.place, duty) {
+            *seat = to.clone();
+        }
+        let (step, cpus) = self.settle(tid, to, home?);
+        self.threads[position].cpus = cpus;
+        Some(step)
+    }
+
+    /// Confines a thread to its seat, else to its lane's CPUs, else to nothing; says which, and where it may run now.
+    fn settle(&mut self, tid: i32, seat: &Seat, home: &CpuSet) -> (Step, CpuSet) {
+        let Err(error) = settle_on(tid, seat, home) else { return (Step::Seat, seat.cpus.clone()) };
+        let refused = format!("CPU {} refused: {error}", seat.cpus);
+        let lane_cpus = cpus_of_lane(&self.place);
+        if confine(tid, &lane_cpus).is_ok() {
+            count(&mut self.taken.lane, refused);
+            return (Step::Lane, lane_cpus);
+        }
+        let _ = confine(tid, home);
+        count(&mut self.taken.unbound, refused);
+        (Step::Unbound, CpuSet::new())
+    }
+
+    fn notes(&self, i: usize) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (cpus, taken) = (cpus_of_lane(&self.place), &self.taken);
+        if taken.seat > 0 {
+            notes.push(format!("lane {i}: {} on their planned CPUs ({cpus})", threads(taken.seat)));
+        }
+        if let Some((times, why)) = &taken.lane {
+            notes.push(format!("lane {i}: {} on any CPU of the lane ({cpus}): {why}", threads(*times)));
+        }
+        if let Some((times, why)) = &taken.unbound {
+            notes.push(format!("lane {i}: {} where the kernel likes: {why}", threads(*times)));
+        }
+        for backing in self.pools.iter().filter_map(WeakPool::upgrade).map(|pool| pool.backing()) {
+            notes.push(format!("lane {i}: buffer of {} MiB {backing}", backing.bytes.div_ceil(1 << 20)));
+            notes.extend(backing.notes.iter().map(|note| format!("lane {i}: {note}")));
+        }
+        notes
+    }
+}
+
+fn settle_on(tid: i32, seat: &Seat, home: &CpuSet) -> io::Result<()> {
+    // A new thread inherits the seat of the one that made it: one that may run anywhere has to be told so.
+    confine(tid, if seat.cpus.is_empty() { home } else { &seat.cpus })
+}
+
+fn count(step: &mut Option<(usize, String)>, why: String) {
+    step.get_or_insert((0, why)).0 += 1;
+}
+
+fn threads(count: usize) -> String {
+    if count == 1 { "1 thread".to_string() } else { format!("{count} threads") }
+}
+
+fn nowhere() -> LanePlacement {
+    LanePlacement {
+        socket: 0,
+        memory: Default::default(),
+        master: Seat::default(),
+        comm: Seat::default(),
+        io: Vec::new(),
+        nic: None,
+        disks: Vec::new(),
+    }
+}
+
+/// The seat of a duty; threads beyond the planned ones begin again at the first.
+pub(crate) fn seat_of(place: &LanePlacement, duty: Duty) -> Seat {
+    match duty {
+        Duty::Master(_) => place.master.clone(),
+        Duty::Comm => place.comm.clone(),
+        Duty::Io(i) => i.checked_rem(place.io.len()).map_or_else(Seat::default, |i| place.io[i].clone()),
+    }
+}
+
+fn seat_of_mut(place: &mut LanePlacement, duty: Duty) -> Option<&mut Seat> {
+    match duty {
+        Duty::Master(_) => Some(&mut place.master),
+        Duty::Comm => Some(&mut place.comm),
+        Duty::Io(i) => i.checked_rem(place.io.len()).map(|i| &mut place.io[i]),
+    }
+}
+
+fn seats(place: &LanePlacement) -> impl Iterator<Item = &Seat> {
+    [&place.master, &place.comm].into_iter().chain(&place.io)
+}
+
+/// All CPUs of a lane's seats.
+pub(crate) fn cpus_of_lane(place: &LanePlacement) -> CpuSet {
+    seats(place).fold(CpuSet::new(), |cpus, seat| cpus.union(&seat.cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id_set::NodeSet;
+    use std::thread;
+
+    fn on(cpus: &[u32]) -> Seat {
+        Seat { cpus: cpus.iter().copied().collect(), ..Seat::default() }
+    }
+
+    fn lane(master: Seat, comm: Seat, io: Vec<Seat>) -> LanePlacement {
+        LanePlacement { memory: NodeSet::from_iter([0]), master, comm, io, ..nowhere() }
+    }
+
+    fn crew(lane: LanePlacement) -> Crew {
+        Crew::new(Placement { scheme: Scheme::Mts, lanes: vec![lane], reasons: Vec::new() })
+    }
+
+    fn allowed() -> Vec<u32> {
+        cpus_of(this_thread()).unwrap().iter().collect()
+    }
+
+    /// Sits in a new thread and says where that thread may run: while it sits, and afterwards.
+    fn cpus_seated(crew: &Crew, duty: Duty) -> (Vec<u32>, Vec<u32>) {
+        let lane = crew.lane(0);
+        let sit = move || {
+            let seated = lane.sit(duty);
+            let meanwhile = allowed();
+            drop(seated);
+            (meanwhile, allowed())
+        };
+        thread::spawn(sit).join().unwrap()
+    }
+
+    #[test]
+    fn each_duty_has_its_seat_while_it_sits() {
+        let all = allowed();
+        let (first, last) = (all[0], all[all.len() - 1]);
+        let crew = crew(lane(on(&[first]), on(&[last]), vec![on(&[first]), on(&[last])]));
+        for (duty, cpu) in
+            [(Duty::Master(3), first), (Duty::Comm, last), (Duty::Io(0), first), (Duty::Io(3), last)]
+        {
+            assert_eq!(cpus_seated(&crew, duty), (vec![cpu], all.clone()), "{duty}");
+        }
+        assert_eq!(crew.threads(), []);
+        assert!(crew.notes()[0].contains("4 threads on their planned CPUs"), "{:?}", crew.notes());
+    }
+
+    #[test]
+    fn a_seat_that_does_not_exist_falls_back_to_the_lane_and_then_to_nowhere() {
+        let all = allowed();
+        let crew_with_one = crew(lane(on(&[all[0]]), on(&[9_999]), vec![]));
+        assert_eq!(cpus_seated(&crew_with_one, Duty::Comm).0, [all[0]]);
+        assert!(crew_with_one.notes()[0].contains("any CPU of the lane"), "{:?}", crew_with_one.notes());
+        let crew_without = crew(lane(on(&[9_998]), on(&[9_999]), vec![]));
+        assert_eq!(cpus_seated(&crew_without, Duty::Comm).0, all);
+        let note = &crew_without.notes()[0];
+        assert!(note.contains("where the kernel likes: CPU 9999 refused: Invalid argument"), "{note}");
+    }
+
+    #[test]
+    fn a_thread_without_a_seat_does_not_inherit_its_makers() {
+        let all = allowed();
+        let crew = crew(lane(Seat::default(), on(&[all[0]]), vec![]));
+        let inner = crew.clone();
+        let made = thread::spawn(move || {
+            let _seated = inner.lane(0).sit(Duty::Comm);
+            (allowed(), cpus_seated(&inner, Duty::Master(0)).0)
+        });
+        assert_eq!(made.join().unwrap(), (vec![all[0]], all));
+    }
+
+    #[test]
+    fn an_unbound_crew_remembers_nobody() {
+        let crew = Crew::unbound();
+        let _seated = crew.lane(0).sit(Duty::Comm);
+        assert_eq!((crew.threads(), crew.lane_count()), (vec![], 1));
+        let pool = crew.lane(0).pool(8192, 4096).unwrap();
+        assert_eq!(pool.backing().bound, crate::Bound::Unbound);
+        assert_eq!(crew.lane(7).place(), nowhere(), "a lane that was not planned");
+        assert!(crew.notes()[0].contains("bound to no node"), "{:?}", crew.notes());
+        drop(pool);
+        assert_eq!(crew.notes(), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_lane_moves_with_its_threads_and_its_pool() {
+        let all = allowed();
+        let (first, last) = (all[0], all[all.len() - 1]);
+        let crew = crew(lane(on(&[first]), on(&[first]), vec![on(&[first])]));
+        let pool = crew.lane(0).pool(64 << 10, 4096).unwrap();
+        let seated = crew.lane(0).sit(Duty::Io(0));
+        assert_eq!(crew.threads()[0].cpus, on(&[first]).cpus);
+
+        let to = LanePlacement {
+            socket: 1,
+            nic: Some("eth9".to_string()),
+            ..lane(on(&[last]), on(&[last]), vec![on(&[last])])
+        };
+        let moved = crew.move_lane(0, &to).unwrap();
+        assert_eq!((moved.step, moved.backings.len()), (Step::Seat, 1));
+        assert_eq!(moved.backings[0], pool.backing());
+        assert_eq!((allowed(), crew.threads()[0].cpus.clone()), (vec![last], on(&[last]).cpus));
+        assert_eq!((crew.placement().lanes[0].socket, &crew.placement().lanes[0].nic), (1, &None));
+        assert_eq!(crew.move_lane(1, &to), Err(MoveError::NoSuchLane(1)));
+
+        let tid = crew.threads()[0].tid;
+        assert_eq!(crew.move_thread(tid, &on(&[first])), Ok(Step::Seat));
+        assert_eq!((allowed(), crew.placement().lanes[0].io[0].clone()), (vec![first], on(&[first])));
+        drop(seated);
+        assert_eq!(
+            (allowed(), crew.move_thread(tid, &on(&[first]))),
+            (all, Err(MoveError::NoSuchThread(tid)))
+        );
+    }
+}

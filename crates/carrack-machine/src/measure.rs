@@ -1,0 +1,226 @@
+//! How fast CPUs reach the memory of each node (N5): measured, for `carrack topo --measure` and for the costs of edges.
+//!
+//! One thread at a time on a machine that should be quiet. A buffer is bound to each node in turn, larger than the caches and
+//! never more than 1 GiB; the threads run on each set of CPUs in turn. About a tenth of a second for each pair.
+
+use std::hint::black_box;
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::binding::{confine, this_thread};
+use crate::id_set::{CpuSet, NodeSet};
+use crate::node_state::NodeState;
+use crate::pool::{PoolError, SlotPool};
+use crate::region::Bound;
+
+/// A cache line on x86-64 and on most of arm64: the chase touches each line once.
+const LINE_BYTES: usize = 64;
+
+/// The buffer: twice the largest cache, within these bounds, and at most a quarter of what the node has.
+const BUFFER_MIN_BYTES: u64 = 128 << 20;
+const BUFFER_MAX_BYTES: u64 = 1 << 30;
+
+/// A smaller buffer would measure caches.
+const BUFFER_SMALLEST_BYTES: u64 = 32 << 20;
+
+/// Repetitions, the best of which counts: others only ever make it worse.
+const REPETITIONS: usize = 4;
+
+/// Lines visited in one chase: 10 ms at 100 ns each.
+const CHASE_STEPS: usize = 100_000;
+
+/// What each set of CPUs sees of each node's memory; rows are the CPU sets, columns the nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryMatrix {
+    /// The rows.
+    pub cpu_sets: Vec<CpuSet>,
+    /// The columns: the kernel's numbers of the nodes.
+    pub nodes: Vec<u32>,
+    /// What one thread reads in sequence, in MB/s (10^6 bytes).
+    pub read_mb_per_s: Vec<Vec<f64>>,
+    /// Time of one read that depends on the one before, in ns.
+    pub latency_ns: Vec<Vec<f64>>,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The node has less free memory than a buffer larger than the caches takes.
+    #[error("node {0} has too little free memory to measure")]
+    NoRoom(u32),
+    /// No memory.
+    #[error(transparent)]
+    NoMemory(#[from] PoolError),
+    /// The memory does not lie where it was to be measured: the reason.
+    #[error("no memory of node {0} to measure: {1}")]
+    Elsewhere(u32, String),
+    /// The thread may not run where it was to measure.
+    #[error("can't run on CPU {0}: {1}")]
+    Refused(CpuSet, #[source] io::Error),
+}
+
+/// Measures from each of `cpu_sets` (one for each node that has CPUs, usually) to each of `nodes`.
+pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix, MeasureError> {
+    let unknown = vec![vec![0.0; nodes.len()]; cpu_sets.len()];
+    let mut matrix = MemoryMatrix {
+        cpu_sets: cpu_sets.to_vec(),
+        nodes: nodes.to_vec(),
+        read_mb_per_s: unknown.clone(),
+        latency_ns: unknown,
+    };
+    for (column, &node) in nodes.iter().enumerate() {
+        let field = Field::on(node)?;
+        for (row, cpus) in cpu_sets.iter().enumerate() {
+            let (read_mb_per_s, latency_ns) = field.measure_from(cpus)?;
+            matrix.read_mb_per_s[row][column] = read_mb_per_s;
+            matrix.latency_ns[row][column] = latency_ns;
+        }
+    }
+    Ok(matrix)
+}
+
+/// A buffer on one node, through which a chain leads from line to line, in no order that a prefetcher knows.
+struct Field {
+    slot: crate::pool::Slot,
+}
+
+impl Field {
+    fn on(node: u32) -> Result<Field, MeasureError> {
+        let nodes = NodeSet::from_iter([node]);
+        let bytes = buffer_bytes(&nodes).ok_or(MeasureError::NoRoom(node))?;
+        let pool = SlotPool::on(&nodes, bytes as u64, bytes)?;
+        let backing = pool.backing();
+        if backing.bound != Bound::Bound {
+            return Err(MeasureError::Elsewhere(node, backing.notes.join("; ")));
+        }
+        let mut slot = pool.try_lease().expect("a new pool has its one slot");
+        lay_chain(slot.bytes_mut());
+        let found = pool.pages_by_node().map_err(|error| MeasureError::Elsewhere(node, error.to_string()))?;
+        if found.keys().any(|&on| on != node) {
+            return Err(MeasureError::Elsewhere(node, format!("pages by node: {found:?}")));
+        }
+        Ok(Field { slot })
+    }
+
+    fn measure_from(&self, cpus: &CpuSet) -> Result<(f64, f64), MeasureError> {
+        let bytes = self.slot.bytes();
+        let work = move || {
+            confine(this_thread(), cpus)?;
+            let read_s = fastest(|| black_box(read_all(bytes)));
+            let chase_s = fastest(|| black_box(chase(bytes, CHASE_STEPS)));
+            Ok((bytes.len() as f64 / read_s / 1e6, chase_s * 1e9 / CHASE_STEPS as f64))
+        };
+        std::thread::scope(|scope| scope.spawn(work).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map_err(|error| MeasureError::Refused(cpus.clone(), error))
+    }
+}
+
+fn buffer_bytes(nodes: &NodeSet) -> Option<usize> {
+    let wanted = (2 * largest_cache_bytes()).clamp(BUFFER_MIN_BYTES, BUFFER_MAX_BYTES);
+    let available = NodeState::of_this_machine().available_bytes(nodes).unwrap_or(u64::MAX);
+    let bytes = wanted.min(available / 4).next_multiple_of(2 << 20);
+    if bytes < BUFFER_SMALLEST_BYTES { None } else { usize::try_from(bytes).ok() }
+}
+
+/// The first CPU's largest cache; nothing known: none.
+fn largest_cache_bytes() -> u64 {
+    let size_of = |index: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let text = std::fs::read_to_string(Path::new(&path)).ok()?;
+        text.trim().strip_suffix('K')?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    (0..8).filter_map(size_of).max().unwrap_or(0)
+}
+
+/// Seconds of the fastest repetition.
+fn fastest<R>(mut work: impl FnMut() -> R) -> f64 {
+    let run = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    (0..REPETITIONS).map(run).fold(f64::INFINITY, f64::min).max(1e-9)
+}
+
+/// Adds up all words, so that each has to be read.
+fn read_all(bytes: &[u8]) -> u64 {
+    let mut sums = [0_u64; 8];
+    for line in bytes.chunks_exact(LINE_BYTES) {
+        for (sum, word) in sums.iter_mut().zip(line.chunks_exact(8)) {
+            *sum = sum.wrapping_add(u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        }
+    }
+    sums.into_iter().fold(0, u64::wrapping_add)
+}
+
+/// Follows the chain from the first line.
+fn chase(bytes: &[u8], steps: usize) -> usize {
+    (0..steps).fold(0, |line, _| next_line(bytes, line))
+}
+
+fn next_line(bytes: &[u8], line: usize) -> usize {
+    let at = line * LINE_BYTES;
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")) as usize
+}
+
+/// Writes into each line the number of another, all of them in one cycle.
+fn lay_chain(bytes: &mut [u8]) {
+    let count = bytes.len() / LINE_BYTES;
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for i in (1..count).rev() {
+        // Xorshift64 (Marsaglia 2003): any order will do that is not the lines' own.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        order.swap(i, (random % (i as u64 + 1)) as usize);
+    }
+    for (i, &line) in order.iter().enumerate() {
+        let at = line as usize * LINE_BYTES;
+        bytes[at..at + 4].copy_from_slice(&order[(i + 1) % count].to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binding::cpus_of;
+
+    #[test]
+    fn the_chain_visits_every_line_once() {
+        let mut bytes = vec![0; 300 * LINE_BYTES];
+        lay_chain(&mut bytes);
+        let mut seen = std::collections::BTreeSet::new();
+        let mut line = 0;
+        while seen.insert(line) {
+            line = next_line(&bytes, line);
+        }
+        assert_eq!((seen.len(), line), (300, 0));
+        assert_eq!(chase(&bytes, 300), 0);
+    }
+
+    #[test]
+    fn this_machines_memory_is_measured() {
+        let cpus = cpus_of(this_thread()).unwrap();
+        match measure_memory(std::slice::from_ref(&cpus), &[0]) {
+            Ok(matrix) => {
+                assert_eq!((matrix.cpu_sets, matrix.nodes), (vec![cpus], vec![0]));
+                assert!(matrix.read_mb_per_s[0][0] > 0.0 && matrix.latency_ns[0][0] > 0.0);
+            }
+            Err(error @ (MeasureError::NoRoom(_) | MeasureError::Elsewhere(..))) => {
+                eprintln!("skipped: {error}")
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_node_or_a_cpu_that_is_not_there_is_refused() {
+        assert!(matches!(measure_memory(&[], &[900]), Err(MeasureError::Elsewhere(900, _))));
+        let absent = CpuSet::from_iter([60_000]);
+        let measured = measure_memory(std::slice::from_ref(&absent), &[0]);
+        assert!(measured.is_err());
+    }
+}

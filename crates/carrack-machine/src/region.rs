@@ -1,0 +1,296 @@
+//! The memory beneath a pool (M4): one mapping, bound to nodes, on huge pages, locked, as far as the machine lets us.
+//!
+//! Each wish has its steps, and a step down is told in a note:
+//!
+//! * nodes: bound, then preferred, then wherever the thread runs that touches a page first;
+//! * pages: the explicit huge pages that an administrator set aside, where the nodes have enough of them free; then
+//!   transparent huge pages, by advice; then plain ones;
+//! * locking: of pages as they are touched; then none.
+
+use std::fmt;
+use std::io;
+
+use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
+
+use crate::binding::{self, Policy};
+use crate::id_set::NodeSet;
+use crate::node_state::NodeState;
+
+/// Bytes of an explicit huge page: the size that every x86-64 and arm64 kernel with 4 KiB pages offers.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Memory moved to another node in one call: page faults of other threads wait no longer than such a piece takes (a few
+/// tens of milliseconds).
+const MOVE_BYTES: usize = 32 << 20;
+
+/// How a pool's memory came about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// Bytes of the mapping.
+    pub bytes: usize,
+    /// The nodes that it should lie on; none: anywhere.
+    pub nodes: NodeSet,
+    /// How strictly it lies there.
+    pub bound: Bound,
+    /// The kind of pages.
+    pub pages: Pages,
+    /// Whether it stays in memory (mlock).
+    pub locked: bool,
+    /// Why something is less than it could be, for people.
+    pub notes: Vec<String>,
+}
+
+/// How strictly memory lies on its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nowhere else (`MPOL_BIND`).
+    Bound,
+    /// There while there is room (`MPOL_PREFERRED_MANY`, `MPOL_PREFERRED`).
+    Preferred,
+    /// Where the thread ran that touched a page first, as the kernel refused both.
+    FirstTouch,
+    /// Nothing was wished.
+    Unbound,
+}
+
+/// Kinds of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Explicit huge pages, all of them present.
+    Huge,
+    /// Plain ones, the kernel being advised to use transparent huge pages, which it does as it can.
+    Advised,
+    /// Plain ones.
+    Plain,
+}
+
+impl fmt::Display for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = &self.nodes;
+        match self.bound {
+            Bound::Bound => write!(f, "bound to node {nodes}")?,
+            Bound::Preferred => write!(f, "on node {nodes} while there is room")?,
+            Bound::FirstTouch => write!(f, "where it is touched first")?,
+            Bound::Unbound => write!(f, "bound to no node")?,
+        }
+        f.write_str(match self.pages {
+            Pages::Huge => ", explicit huge pages",
+            Pages::Advised => ", huge pages advised",
+            Pages::Plain => ", plain pages",
+        })?;
+        f.write_str(if self.locked { ", locked" } else { ", not locked" })
+    }
+}
+
+/// A private anonymous mapping.
+pub(crate) struct Region {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the region is plain memory that stays mapped until `Region` is dropped; who may touch which part of it is
+// decided by its owner.
+#[allow(unsafe_code)]
+unsafe impl Send for Region {}
+// SAFETY: see `Send`; a shared `Region` gives out no references by itself.
+#[allow(unsafe_code)]
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes (a multiple of the page size) for the threads of these nodes. No nodes: anywhere, and nothing
+    /// costs time.
+    pub(crate) fn on(nodes: &NodeSet, len: usize) -> io::Result<(Region, Backing)> {
+        let mut notes = Vec::new();
+        if !nodes.is_empty() {
+            match Region::explicit_huge(nodes, len) {
+                Ok(found) => return Ok(found),
+                Err(why) => notes.push(format!("no explicit huge pages: {why}")),
+            }
+        }
+        let region = Region::map(len, MapFlags::NORESERVE)?;
+        let bound = region.bind(nodes, false, &mut notes);
+        let pages = if region.advise_huge_pages() { Pages::Advised } else { Pages::Plain };
+        let locked = region.lock();
+        if !locked {
+            notes.push(why_not_locked(len, getrlimit(Resource::Memlock).current));
+        }
+        let backing = Backing { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes };
+        Ok((region, backing))
+    }
+
+    /// Where it starts.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The node of each of its pages, as [`binding::node_of_pages`] says it.
+    pub(crate) fn node_of_pages(&self) -> io::Result<Vec<Option<u32>>> {
+        binding::pages_of(self.base, self.len)
+    }
+
+    /// Moves it to other nodes while it is in use. Pages that a device is reading or writing stay where they are.
+    pub(crate) fn rebind(&self, nodes: &NodeSet, backing: &mut Backing) {
+        backing.bound = self.bind(nodes, true, &mut backing.notes);
+        backing.nodes = nodes.clone();
+    }
+
+    #[allow(unsafe_code)]
+    fn map(len: usize, flags: MapFlags) -> io::Result<Region> {
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe {
+            mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | flags,
+            )?
+        };
+        Ok(Region { base: base.cast(), len })
+    }
+
+    /// Takes pages from those set aside. All of them are touched at once: a page that were missing later would end the
+    /// process (SIGBUS). What is set aside for us costs nobody else anything.
+    fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(Region, Backing), String> {
+        let wanted = len.div_ceil(HUGE_PAGE_BYTES);
+        let free = NodeState::of_this_machine().free_huge_pages(nodes);
+        if free < wanted {
+            return Err(format!("{wanted} of 2 MiB wanted, {free} free on node {nodes}"));
+        }
+        let len = wanted * HUGE_PAGE_BYTES;
+        let region = Region::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB).map_err(|e| e.to_string())?;
+        region.apply(Policy::Bind, nodes, false).map_err(|e| e.to_string())?;
+        region.populate().map_err(|e| e.to_string())?;
+        // Such pages are never swapped out, locked or not.
+        let (bound, pages, locked) = (Bound::Bound, Pages::Huge, true);
+        let backing = Backing { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes: Vec::new() };
+        Ok((region, backing))
+    }
+
+    fn bind(&self, nodes: &NodeSet, moves: bool, notes: &mut Vec<String>) -> Bound {
+        if nodes.is_empty() {
+            if moves {
+                let _ = self.apply(Policy::Default, nodes, false);
+            }
+            return Bound::Unbound;
+        }
+        let Err(why) = self.bind_strictly(nodes, moves) else { return Bound::Bound };
+        let note = format!("memory is not bound to node {nodes}: {why}");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+        let preferred = self
+            .apply(Policy::PreferMany, nodes, moves)
+            .or_else(|_| self.apply(Policy::Prefer, nodes, moves));
+        match preferred {
+            Ok(()) => Bound::Preferred,
+            Err(_) => Bound::FirstTouch,
+        }
+    }
+
+    /// A process that is bound to nodes which have no memory left is ended by the kernel, whatever others have: so not
+    /// where there is too little.
+    fn bind_strictly(&self, nodes: &NodeSet, moves: bool) -> Result<(), String> {
+        match NodeState::of_this_machine().available_bytes(nodes) {
+            Some(available) if available < self.len as u64 => {
+                Err(format!("{} MiB wanted, {} MiB available", self.len.div_ceil(1 << 20), available >> 20))
+            }
+            _ => self.apply(Policy::Bind, nodes, moves).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn apply(&self, policy: Policy, nodes: &NodeSet, moves: bool) -> io::Result<()> {
+        let piece_bytes = if moves { MOVE_BYTES } else { self.len };
+        for at in (0..self.len).step_by(piece_bytes) {
+            let len = piece_bytes.min(self.len - at);
+            binding::bind_memory(self.base.wrapping_add(at), len, policy, nodes, moves)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for huge pages: 512 times fewer page faults and TLB entries.
+    #[allow(unsafe_code)]
+    fn advise_huge_pages(&self) -> bool {
+        // SAFETY: the range is exactly this mapping; the advice does not change its contents.
+        unsafe { mm::madvise(self.base.cast(), self.len, mm::Advice::LinuxHugepage) }.is_ok()
+    }
+
+    /// Makes all pages present; an error where there are not enough of them.
+    #[allow(unsafe_code)]
+    fn populate(&self) -> io::Result<()> {
+        // SAFETY: the range is exactly this mapping; what is there keeps its contents.
+        Ok(unsafe { mm::madvise(self.base.cast(), self.len, mm::Advice::LinuxPopulateWrite) }?)
+    }
+
+    #[allow(unsafe_code)]
+    fn lock(&self) -> bool {
+        // SAFETY: the range is exactly this mapping.
+        unsafe { mm::mlock_with(self.base.cast(), self.len, MlockFlags::ONFAULT) }.is_ok()
+    }
+}
+
+impl Drop for Region {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: unmapped once, by the owner, who gives out no reference that outlives it.
+        let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+fn why_not_locked(len: usize, limit: Option<u64>) -> String {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    match limit {
+        Some(limit) if limit < len as u64 => format!(
+            "memory is not locked: {} MiB wanted, the limit (RLIMIT_MEMLOCK) is {} KiB; raise it with a memlock line in \
+             /etc/security/limits.conf, LimitMEMLOCK= of a systemd unit, or `ulimit -l` as root",
+            mib(len as u64),
+            limit >> 10
+        ),
+        _ => format!(
+            "memory is not locked: the kernel refused {} MiB; what this user has locked elsewhere counts too",
+            mib(len as u64)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_explained() {
+        let text = why_not_locked(256 << 20, Some(8 << 20));
+        assert!(
+            text.contains("256 MiB wanted") && text.contains("8192 KiB") && text.contains("limits.conf"),
+            "{text}"
+        );
+        assert!(why_not_locked(4096, None).contains("refused"));
+    }
+
+    #[test]
+    fn memory_that_wishes_nothing_has_nothing_to_explain_about_nodes() {
+        let (region, backing) = Region::on(&NodeSet::new(), 8192).unwrap();
+        assert_eq!((backing.bound, backing.bytes), (Bound::Unbound, 8192));
+        assert!(!backing.notes.iter().any(|note| note.contains("node")), "{:?}", backing.notes);
+        assert_eq!(region.node_of_pages().unwrap(), [None, None], "nothing is touched");
+    }
+
+    #[test]
+    fn nobody_is_bound_to_a_node_that_has_too_little() {
+        let len = 1 << 46;
+        let Ok((_region, backing)) = Region::on(&NodeSet::from_iter([0]), len) else { return };
+        assert_ne!(backing.bound, Bound::Bound);
+        assert!(backing.notes.iter().any(|note| note.contains("MiB available")), "{:?}", backing.notes);
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_refused_step_by_step() {
+        let (_region, backing) = Region::on(&NodeSet::from_iter([900]), 8192).unwrap();
+        assert_eq!(backing.bound, Bound::FirstTouch);
+        assert!(
+            backing.notes.iter().any(|note| note.contains("is not bound to node 900")),
+            "{:?}",
+            backing.notes
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! Zones in a model of the kernel's hierarchy that has its rules: files come with the group, a process is in one
+//! group, a group with members stays, CPUs are in one partition.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::tree::Files;
+use super::*;
+
+const ROOT: &str = "/cgroup";
+
+#[derive(Clone, Default)]
+struct Model {
+    files: Arc<Mutex<BTreeMap<PathBuf, String>>>,
+}
+
+impl Model {
+    /// CPUs 0-7, this process in user.slice, nothing divided yet.
+    fn new() -> Model {
+        let model = Model::default();
+        let pid = std::process::id();
+        model.put("cgroup.controllers", "cpuset cpu io memory");
+        model.put("cgroup.subtree_control", "cpu memory");
+        model.put("cpuset.cpus.effective", "0-7");
+        model.put("cgroup.procs", "1");
+        model.put("user.slice/cgroup.procs", &pid.to_string());
+        model.put("/proc/self/cgroup", "0::/user.slice\n");
+        model.starts(pid, 777);
+        model
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        self.files.lock().unwrap().insert(Path::new(ROOT).join(path), text.to_string());
+    }
+
+    fn text(&self, path: &str) -> String {
+        self.files.lock().unwrap().get(&Path::new(ROOT).join(path)).cloned().unwrap_or_default()
+    }
+
+    fn starts(&self, pid: u32, start: u64) {
+        let fields = (4..22).map(|_| "0 ").collect::<String>();
+        self.put(&format!("/proc/{pid}/stat"), &format!("{pid} (a (b) c) S {fields}{start} 0 0"));
+    }
+
+    fn tree(&self) -> Option<CgroupTree> {
+        Some(CgroupTree::of_files(Path::new(ROOT), Path::new("/proc"), Box::new(self.clone())))
+    }
+
+    fn zone(&self, kind: ZoneKind, cpus: &str) -> Result<Zone, ZoneError> {
+        Zone::open_in(self.tree(), kind, &cpus.parse().unwrap(), &NodeSet::from_iter([0]))
+    }
+
+    fn zones(&self) -> Vec<String> {
+        let names = self.dirs(Path::new(ROOT)).unwrap();
+        names.into_iter().filter(|name| name.starts_with("carrack-zone-")).collect()
+    }
+
+    fn partition_state(&self, group: &Path) -> String {
+        let files = self.files.lock().unwrap();
+        let cpus = |group: &Path| files[&group.join("cpuset.cpus")].parse::<CpuSet>().unwrap();
+        let taken = files.iter().any(|(path, text)| {
+            let other = path.parent().unwrap();
+            path.ends_with("cpuset.cpus.partition")
+                && text == "root"
+                && other != group
+                && !cpus(other).intersection(&cpus(group)).is_empty()
+        });
+        if taken { "root invalid (Cpu list in cpuset.cpus not exclusive)" } else { "root" }.to_string()
+    }
+
+    fn leave_all(&self, pid: &str) {
+        let mut files = self.files.lock().unwrap();
+        for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("cgroup.procs")) {
+            *text = text.lines().filter(|line| *line != pid).map(|line| format!("{line}\n")).collect();
+        }
+    }
+}
+
+impl Files for Model {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.files.lock().unwrap().get(path).cloned().ok_or(ErrorKind::NotFound.into())
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        let before = self.read(path)?;
+        let new = match path.file_name().unwrap().to_str().unwrap() {
+            "cgroup.subtree_control" if text == "+cpuset" => format!("{before} cpuset"),
+            "cgroup.subtree_control" => before.replace(" cpuset", ""),
+            "cgroup.procs" => {
+                self.leave_all(text);
+                format!("{before}{text}\n")
+            }
+            "cpuset.cpus.partition" => self.partition_state(path.parent().unwrap()),
+            _ => text.to_string(),
+        };
+        self.files.lock().unwrap().insert(path.to_path_buf(), new);
+        Ok(())
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        let mut files = self.files.lock().unwrap();
+        let divides = files[&Path::new(ROOT).join("cgroup.subtree_control")].contains("cpuset");
+        if files.contains_key(&path.join("cgroup.procs")) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let names = ["cgroup.procs", "cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition"];
+        for name in names.into_iter().take(if divides { 4 } else { 1 }) {
+            files.insert(path.join(name), String::new());
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        if !self.read(&path.join("cgroup.procs"))?.is_empty() {
+            return Err(ErrorKind::ResourceBusy.into());
+        }
+        self.files.lock().unwrap().retain(|file, _| !file.starts_with(path));
+        Ok(())
+    }
+
+    fn dirs(&self, path: &Path) -> io::Result<Vec<String>> {
+        let files = self.files.lock().unwrap();
+        let in_it = files.keys().filter_map(|file| file.strip_prefix(path).ok());
+        let mut names: Vec<String> = in_it
+            .filter(|file| file.components().count() > 1)
+            .filter_map(|file| Some(file.components().next()?.as_os_str().to_str()?.to_string()))
+            .collect();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+#[test]
+fn a_hard_zone_comes_and_goes() {
+    let (model, pid) = (Model::new(), std::process::id());
+    let before = model.files.lock().unwrap().clone();
+    let zone = model.zone(ZoneKind::Hard, "2-5").unwrap();
+    let name = format!("carrack-zone-{pid}-777");
+    assert_eq!(model.zones(), std::slice::from_ref(&name));
+    let of_zone = |file: &str| model.text(&format!("{name}/{file}"));
+    assert_eq!((of_zone("cpuset.cpus").as_str(), of_zone("cpuset.mems").as_str()), ("2-5", "0"));
+    assert_eq!(of_zone("cgroup.procs"), format!("{pid}\n"));
+    assert!(model.text("cgroup.subtree_control").contains("cpuset") && zone.is_hard());
+    assert!(zone.note().contains("CPU 2-5") && zone.note().contains(&name), "{}", zone.note());
+    model.put(&format!("{name}/cgroup.procs"), &format!("{pid}\n4711\n"));
+    zone.close().unwrap();
+    assert_eq!(model.text("user.slice/cgroup.procs"), format!("{pid}\n4711\n"), "with what it started");
+    model.put("user.slice/cgroup.procs", &pid.to_string());
+    let after = model.files.lock().unwrap().clone();
+    assert_eq!(
+        after,
+        BTreeMap::from_iter(before.into_iter().map(|(k, v)| {
+            // Processes are written one a line once anybody has moved.
+            let text = if k.ends_with("cgroup.procs") && !k.starts_with("/cgroup/user.slice") {
+                format!("{v}\n")
+            } else {
+                v
+            };
+            (k, text)
+        }))
+    );
+}
+
+#[test]
+fn what_others_have_divided_stays_divided() {
+    let model = Model::new();
+    drop(model.zone(ZoneKind::Hard, "2").unwrap());
+    assert!(!model.text("cgroup.subtree_control").contains("cpuset"), "we began, we end");
+    let zone = model.zone(ZoneKind::Hard, "2").unwrap();
+    model.put("machine.slice/cpuset.cpus", "4-7");
+    drop(zone);
+    assert!(model.text("cgroup.subtree_control").contains("cpuset"), "somebody came to rely on it");
+    drop(model.zone(ZoneKind::Hard, "2").unwrap());
+    assert!(model.text("cgroup.subtree_control").contains("cpuset"), "it was so before");
+}
+
+#[test]
+fn a_process_whose_group_is_gone_goes_to_the_top() {
+    let model = Model::new();
+    let zone = model.zone(ZoneKind::Hard, "2").unwrap();
+    model.files.lock().unwrap().remove(Path::new("/cgroup/user.slice/cgroup.procs"));
+    drop(zone);
+    assert!(model.text("cgroup.procs").contains(&std::process::id().to_string()));
+    assert_eq!(model.zones(), [""; 0]);
+}
+
+#[test]
+fn what_the_kernel_calls_invalid_is_no_zone_and_leaves_nothing() {
+    let model = Model::new();
+    model.starts(50, 5);
+    model.put("carrack-zone-50-5/cpuset.cpus", "3-4");
+    model.put("carrack-zone-50-5/cpuset.cpus.partition", "root");
+    model.put("carrack-zone-50-5/cgroup.procs", "50");
+    let error = model.zone(ZoneKind::Hard, "2-3").err().unwrap();
+    assert!(error.to_string().contains("not exclusive"), "{error}");
+    assert_eq!(model.zones(), ["carrack-zone-50-5"]);
+    assert_eq!(model.text("user.slice/cgroup.procs"), std::process::id().to_string());
+    let soft = model.zone(ZoneKind::Auto, "2-3").unwrap();
+    assert!(!soft.is_hard() && soft.note().contains("not exclusive"), "{}", soft.note());
+}
+
+#[test]
+fn where_no_hard_zone_can_be_the_reason_is_said() {
+    type Spoil = fn(&Model);
+    let cases: [(&str, Spoil, &str); 4] = [
+        ("0-7", |_| (), "one has to stay outside"),
+        ("2", |model| model.put("cgroup.type", "domain"), "container"),
+        ("2", |model| model.put("cgroup.controllers", "cpu"), "no cpuset controller"),
+        ("", |_| (), "no core is planned"),
+    ];
+    for (cpus, spoil, reason) in cases {
+        let model = Model::new();
+        spoil(&model);
+        let before = model.files.lock().unwrap().clone();
+        let error = model.zone(ZoneKind::Hard, cpus).err().unwrap();
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(*model.files.lock().unwrap(), before, "{reason}");
+        assert!(!model.zone(ZoneKind::Auto, cpus).unwrap().is_hard());
+    }
+    let no_tree = Zone::open_in(None, ZoneKind::Hard, &CpuSet::from_iter([1]), &NodeSet::new());
+    assert!(matches!(no_tree, Err(ZoneError::NoCgroup2)));
+}
+
+#[test]
+fn a_process_has_one_zone() {
+    let model = Model::new();
+    let zone = model.zone(ZoneKind::Hard, "2").unwrap();
+    let with_one = model.files.lock().unwrap().clone();
+    let error = model.zone(ZoneKind::Hard, "3").err().unwrap();
+    assert!(error.to_string().contains("can't make"), "{error}");
+    assert_eq!(*model.files.lock().unwrap(), with_one, "the first is as it was");
+    drop(zone);
+    assert_eq!(model.zones(), [""; 0]);
+}
+
+#[test]
+fn off_and_soft_touch_nothing() {
+    let model = Model::new();
+    let before = model.files.lock().unwrap().clone();
+    assert_eq!(model.zone(ZoneKind::Off, "2").unwrap().note(), "no zone");
+    assert!(model.zone(ZoneKind::Soft, "2").unwrap().note().contains("our threads stay on CPU 2"));
+    assert_eq!(*model.files.lock().unwrap(), before);
+}
+
+#[test]
+fn zones_of_killed_processes_are_found_and_removed() {
+    let model = Model::new();
+    model.starts(50, 5);
+    model.starts(60, 6_000);
+    model.starts(70, 7);
+    for (name, members) in [
+        ("carrack-zone-50-5", "50"),     // alive
+        ("carrack-zone-60-6", "61\n62"), // its number is another's now; children are left
+        ("carrack-zone-65-65", ""),      // gone
+        ("carrack-zone-2-7", "70"),      // alive, in another PID namespace
+        ("carrack-zone-3-8", "0"),       // not to be seen from here
+        ("carrack-zone-x-8", ""),        // not ours
+    ] {
+        model.put(&format!("{name}/cgroup.procs"), members);
+        model.put(&format!("{name}/cpuset.cpus"), "2-3\n");
+    }
+    let tree = model.tree().unwrap();
+    let names = |zones: Vec<StaleZone>| zones.into_iter().map(|zone| zone.name).collect::<Vec<_>>();
+    assert_eq!(names(stale_zones(&tree).unwrap()), ["carrack-zone-60-6", "carrack-zone-65-65"]);
+    let repaired = repair_zones(&tree).unwrap();
+    assert_eq!(repaired[0].to_string(), "carrack-zone-60-6 keeps CPU 2-3 for process 60, which is gone");
+    assert_eq!(stale_zones(&tree).unwrap(), []);
+    assert_eq!(model.zones().len(), 4);
+    assert!(model.text("cgroup.procs").ends_with("61\n62\n"));
+}
