@@ -132,6 +132,7 @@ fn object_header(object: u64, file: u64, offset: u64, body_len: u32) -> FrameHea
         file: FileId(file),
         offset,
         table_len: 0,
+        lane: 0,
         check: [0; 32],
     }
 }
@@ -144,6 +145,7 @@ fn bundle_header(object: u64, body_len: usize, table_len: usize, check: [u8; 32]
         file: FileId(0),
         offset: 0,
         table_len: table_len as u32,
+        lane: 0,
         check,
     }
 }

@@ -26,6 +26,7 @@ fn frame(criterion: &mut Criterion) {
         file: FileId(3),
         offset: 1 << 30,
         table_len: 0,
+        lane: 0,
         check: [0xab; 32],
     };
     let bytes = header.encode();

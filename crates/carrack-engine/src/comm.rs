@@ -76,7 +76,7 @@ impl Comm<'_> {
             error => error,
         };
         let error = self.explained(error);
-        if !matches!(error, SessionError::PeerGone | SessionError::PeerAborted { .. }) {
+        if error.distance_from_cause() == 0 {
             self.link.queue_control(Control::Abort(error.to_message()).to_body());
             // The other end may be gone; then nobody is left to be told.
             let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
@@ -153,7 +153,9 @@ impl Comm<'_> {
     fn hear(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
-                Ok(LinkInput::Control(body)) => side.control(in_session(Control::from_body(&body)?)?)?,
+                Ok(LinkInput::Control { body, .. }) => {
+                    side.control(in_session(Control::from_body(&body)?)?)?
+                }
                 Ok(LinkInput::Object(incoming)) => side.object(incoming)?,
                 Ok(LinkInput::Pending) => return Ok(()),
                 Ok(LinkInput::Closed) if side.is_over() => return Ok(()),

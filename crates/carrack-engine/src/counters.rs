@@ -64,6 +64,30 @@ impl Counters {
     }
 }
 
+/// The counters of several lanes as those of one.
+pub(crate) fn sum_of<'a>(lanes: impl Iterator<Item = &'a Counters>) -> message::Counters {
+    lanes.map(Counters::snapshot).reduce(add).unwrap_or_default()
+}
+
+fn add(one: message::Counters, other: message::Counters) -> message::Counters {
+    message::Counters {
+        entries_found: one.entries_found + other.entries_found,
+        bytes_found: one.bytes_found + other.bytes_found,
+        scan_done: one.scan_done && other.scan_done,
+        files_done: one.files_done + other.files_done,
+        directories_done: one.directories_done + other.directories_done,
+        symlinks_done: one.symlinks_done + other.symlinks_done,
+        bytes_done: one.bytes_done + other.bytes_done,
+        entries_failed: one.entries_failed + other.entries_failed,
+        entries_skipped: one.entries_skipped + other.entries_skipped,
+        objects_reread: one.objects_reread + other.objects_reread,
+        storage_ns: one.storage_ns + other.storage_ns,
+        network_ns: one.network_ns + other.network_ns,
+        idle_ns: one.idle_ns + other.idle_ns,
+        blocked_ns: one.blocked_ns + other.blocked_ns,
+    }
+}
+
 /// Both ends' counters together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BothEnds {

@@ -66,6 +66,9 @@ pub enum SessionError {
         /// The system's words.
         error: io::Error,
     },
+    /// This lane ended because another one of the session did.
+    #[error("another lane of the session failed")]
+    OtherLane,
     /// A bug.
     #[error("a thread of carrack failed; this is a bug")]
     Internal,
@@ -97,6 +100,16 @@ impl SessionError {
                 Some("run the same command again; files that are complete stay".into())
             }
             _ => None,
+        }
+    }
+
+    /// How far it is from the cause: 0 for what failed by itself, more for what is known to follow from something else.
+    pub(crate) fn distance_from_cause(&self) -> u32 {
+        match self {
+            SessionError::PeerAborted { .. } => 1,
+            SessionError::PeerGone => 2,
+            SessionError::OtherLane => 3,
+            _ => 0,
         }
     }
 

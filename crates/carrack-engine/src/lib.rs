@@ -10,6 +10,7 @@ mod comm;
 mod counters;
 mod error;
 mod fault;
+mod lanes;
 mod mailbox;
 mod placed;
 mod report;

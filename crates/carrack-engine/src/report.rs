@@ -118,6 +118,30 @@ pub(crate) fn target_reports<T>(
     used.take(TARGETS_TOLD_MAX).map(report).collect()
 }
 
+/// The targets of several lanes, each told once.
+pub(crate) fn together(lanes: impl Iterator<Item = Vec<TargetReport>>) -> Vec<TargetReport> {
+    let mut all: Vec<TargetReport> = Vec::new();
+    for report in lanes.flatten() {
+        match all.iter_mut().find(|known| known.label == report.label) {
+            Some(known) => add(known, &report),
+            None => all.push(report),
+        }
+    }
+    all.truncate(TARGETS_TOLD_MAX);
+    all
+}
+
+fn add(known: &mut TargetReport, more: &TargetReport) {
+    known.bytes += more.bytes;
+    known.waiting += more.waiting;
+    known.in_flight += more.in_flight;
+    known.limit = known.limit.saturating_add(more.limit);
+    known.normal_us = known.normal_us.max(more.normal_us);
+    known.recent_us = known.recent_us.max(more.recent_us);
+    known.is_avoided |= more.is_avoided;
+    known.avoided_count += more.avoided_count;
+}
+
 /// The event that a message from the other end, which is `side`, carries; nothing if it carries none.
 pub(crate) fn to_event(message: &Control, side: Side) -> Option<Event> {
     Some(match message {

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_model::limits::{IO_THREADS_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
+use carrack_machine::Scheme;
+use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
 use carrack_storage::{FileSystem, FileSystems, Medium, StorageTarget};
 use carrack_wire::message::{self, MessageError};
@@ -35,6 +36,10 @@ pub struct Settings {
     pub target_sets: Vec<PathBuf>,
     /// Read files that were released to an archive, which recalls them.
     pub recall: bool,
+    /// Lanes; 0 to choose by the machines and the load.
+    pub lanes: usize,
+    /// Where threads and buffers belong (N1 to N3).
+    pub placement: Scheme,
 }
 
 impl Default for Settings {
@@ -49,6 +54,8 @@ impl Default for Settings {
             scheduling: Scheduling::default(),
             target_sets: Vec::new(),
             recall: false,
+            lanes: 0,
+            placement: Scheme::Auto,
         }
     }
 }
@@ -104,9 +111,28 @@ impl Settings {
         }
     }
 
-    /// Pool bytes that hold at least [`SLOT_COUNT_MIN`] slots.
-    pub(crate) fn pool_bytes_for(&self, slot_bytes: u32) -> u64 {
-        self.pool_bytes.max(SLOT_COUNT_MIN as u64 * u64::from(slot_bytes))
+    /// Slots of all lanes.
+    pub(crate) fn slot_count(&self, slot_bytes: u32) -> u32 {
+        let slots = self.pool_bytes / u64::from(slot_bytes);
+        slots.clamp(SLOT_COUNT_MIN as u64, u32::MAX.into()) as u32
+    }
+
+    /// Refuses buffers that this machine can't have, before anything is touched.
+    pub(crate) fn check_pool(&self) -> Result<(), SessionError> {
+        let info = rustix::system::sysinfo();
+        let memory_bytes = info.totalram.saturating_mul(info.mem_unit.into());
+        if self.pool_bytes <= memory_bytes {
+            return Ok(());
+        }
+        let asked = self.pool_bytes;
+        let message =
+            format!("buffers of {asked} bytes, where the machine has {memory_bytes} bytes of memory");
+        Err(SessionError::refused(message, "ask for less with --buffer"))
+    }
+
+    /// The slots of one of so many lanes.
+    pub(crate) fn lane_slot_count(&self, slot_bytes: u32, lanes: usize) -> usize {
+        (self.slot_count(slot_bytes) as usize / lanes.max(1)).max(SLOT_COUNT_MIN)
     }
 
     /// What this end knows of file systems before it looks at any. Mounts of a set that are not here are the other end's.
@@ -155,6 +181,15 @@ impl Settings {
             in_flight_max,
             target_sets: self.target_sets.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
             recall: self.recall,
+            lanes: self.lanes as u32,
+            placement: match self.placement {
+                Scheme::Auto => 0,
+                Scheme::Off => 1,
+                Scheme::Single => 2,
+                Scheme::Mmb => 3,
+                Scheme::Mts => 4,
+            },
+            zone: 0,
         }
     }
 
@@ -197,6 +232,18 @@ impl Settings {
             },
             target_sets: message.target_sets.iter().map(|path| OsStr::from_bytes(path).into()).collect(),
             recall: message.recall,
+            lanes: match message.lanes as usize {
+                lanes @ 0..=LANES_MAX => lanes,
+                _ => return Err(MessageError::OutOfRange("the number of lanes")),
+            },
+            placement: match message.placement {
+                0 => Scheme::Auto,
+                1 => Scheme::Off,
+                2 => Scheme::Single,
+                3 => Scheme::Mmb,
+                4 => Scheme::Mts,
+                _ => return Err(MessageError::OutOfRange("the placement")),
+            },
         })
     }
 }
@@ -238,6 +285,8 @@ mod tests {
             scheduling: Scheduling { rate: 7, target_rate: 8, in_flight_max: 9, ..Scheduling::default() },
             target_sets: vec!["/mnt/a".into(), "/mnt/b".into()],
             recall: true,
+            lanes: 2,
+            placement: Scheme::Mmb,
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));

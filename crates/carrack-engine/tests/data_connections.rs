@@ -15,7 +15,7 @@ use std::thread;
 
 use carrack_engine::{Role, SessionError};
 use carrack_model::{Checksum, TransferSpec};
-use carrack_transport::dial;
+use carrack_transport::{StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{
     Control, Counters, DialFailed, Finish, Hello, Listening, ObjectsDone, Place, Welcome,
@@ -62,7 +62,7 @@ fn dial_all(listening: &Listening) -> Vec<TcpStream> {
     let key = SessionKey::new([7; 32]);
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
-    dial(&[address], &key, &nonce, STREAMS, &|| true).unwrap()
+    dial(&[address], &key, &nonce, StreamCount::new(STREAMS, 1), &|| true).unwrap()
 }
 
 /// What comes over any of the streams, until they are closed.
@@ -171,7 +171,7 @@ fn a_nonce_of_another_length_is_named_at_both_ends() {
             let mut session = Session::begin(Victim::Caller, calling, Role::Sink);
             session.peer.preambles();
             let place = Some(Place { root: 0 });
-            let welcome = Welcome { place, listening: Some(listening), ..Welcome::default() };
+            let welcome = Welcome { place, listening: Some(listening), lanes: 1, ..Welcome::default() };
             session.peer.say(Control::Welcome(welcome));
             let (outcome, said) = session.end();
             assert!(outcome.result.is_err_and(|error| error.to_string().contains(&words)));

@@ -723,7 +723,7 @@ fn a_sink_that_describes_itself_as_nothing_that_exists_is_refused() {
                         session.peer.say(Control::Hello(hello));
                     }
                     Victim::Caller => {
-                        session.peer.say(Control::Welcome(Welcome { sink, ..Welcome::default() }));
+                        session.peer.say(Control::Welcome(Welcome { sink, lanes: 1, ..Welcome::default() }));
                     }
                 }
                 let (outcome, said) = session.end();
@@ -872,7 +872,8 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             session.peer.say(first);
             assert!(is_violation(&session.end().0));
         }
-        for welcome in [Welcome::default(), Welcome { place: Some(Place { root: 9 }), ..Welcome::default() }]
+        for welcome in
+            [Welcome::default(), Welcome { place: Some(Place { root: 9 }), lanes: 1, ..Welcome::default() }]
         {
             for role in [Role::Source, Role::Sink] {
                 let transfer = transfer(&[&world.path("outside")], &world.destination());
@@ -983,7 +984,11 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
         session.peer.raw(b"Welcome to carrack-host!\nLast login: yesterday, carrack and all\n");
         session.peer.preambles();
         let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
-        session.peer.say(Control::Welcome(Welcome { place: Some(Place { root: 0 }), ..Welcome::default() }));
+        session.peer.say(Control::Welcome(Welcome {
+            place: Some(Place { root: 0 }),
+            lanes: 1,
+            ..Welcome::default()
+        }));
         let Control::Dial(_) = session.peer.message() else { panic!("no dial") };
         session.peer.say(Control::DialFailed(message::DialFailed::default()));
         session.peer.say(finish());
@@ -1068,7 +1073,7 @@ fn a_called_end_that_dies_anywhere_ends_the_caller() {
         let body = message.to_body();
         [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
     };
-    let welcome = Welcome { place: Some(Place { root: 0 }), ..Welcome::default() };
+    let welcome = Welcome { place: Some(Place { root: 0 }), lanes: 1, ..Welcome::default() };
     let pieces = [
         Preamble::OURS.encode().to_vec(),
         frame(Control::Welcome(welcome)),

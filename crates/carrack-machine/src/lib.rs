@@ -4,13 +4,17 @@
 
 mod binding;
 mod crew;
+pub mod doctor;
 mod id_set;
 mod measure;
 mod monitor;
+mod netlink;
+pub mod nic;
 mod node_state;
 mod placement;
 mod pool;
 mod region;
+mod sys_files;
 mod topology;
 mod zone;
 
@@ -19,11 +23,13 @@ pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use monitor::{Attempt, Closed, Monitor};
+pub use netlink::{Qdisc, qdiscs};
 pub use placement::{
     CostOrigin, Costs, IO_THREADS_PER_LANE_MIN, LanePlacement, Placement, Request, Scheme, Seat,
     lanes_wanted, place,
 };
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};
+pub use sys_files::SysFiles;
 pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
 pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};

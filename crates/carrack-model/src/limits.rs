@@ -44,6 +44,13 @@ pub const OPEN_FILES_MAX: usize = 128;
 /// Largest control message: an open-file message with the longest path, three times over.
 pub const CONTROL_BODY_BYTES_MAX: usize = 256 << 10;
 
+/// Lanes of one session: machines have eight sockets at most.
+pub const LANES_MAX: usize = 8;
+
+/// I/O threads for which a lane of its own pays: with two to four the papers' authors found that a split buffer costs more
+/// than it brings (N7).
+pub const LANE_IO_THREADS_MIN: usize = 4;
+
 /// Data streams of one session.
 pub const STREAMS_MAX: usize = 64;
 

@@ -52,6 +52,17 @@ impl Scheduling {
             || self.in_flight_max > 0
             || self.policy == PolicyChoice::Adaptive { nice: true }
     }
+
+    /// The part of one of so many lanes: together they keep to the limits.
+    pub fn share(&self, lanes: usize) -> Scheduling {
+        let lanes = lanes.max(1) as u64;
+        Scheduling {
+            rate: self.rate.div_ceil(lanes),
+            target_rate: self.target_rate.div_ceil(lanes),
+            in_flight_max: u64::from(self.in_flight_max).div_ceil(lanes) as u32,
+            ..*self
+        }
+    }
 }
 
 /// Why a text names no policy.

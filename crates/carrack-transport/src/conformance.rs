@@ -51,6 +51,7 @@ fn header(id: u64, offset: u64, len: usize) -> FrameHeader {
         file: FileId(1),
         offset,
         table_len: 0,
+        lane: 0,
         check: [id as u8; 32],
     }
 }

@@ -50,8 +50,8 @@ impl FrameWriter {
         FrameWriter { header: header.encode(), body: Body::Control(Vec::new()), body_len: 0, sent: 0 }
     }
 
-    pub(crate) fn control(body: Vec<u8>) -> FrameWriter {
-        let header = FrameHeader::control(body.len() as u32).encode();
+    pub(crate) fn control(lane: u32, body: Vec<u8>) -> FrameWriter {
+        let header = FrameHeader { lane, ..FrameHeader::control(body.len() as u32) }.encode();
         FrameWriter { header, body_len: body.len(), body: Body::Control(body), sent: 0 }
     }
 
@@ -82,7 +82,7 @@ impl FrameWriter {
 /// A whole frame.
 pub(crate) enum Frame {
     Object(Incoming),
-    Control(Vec<u8>),
+    Control { lane: u32, body: Vec<u8> },
 }
 
 /// What reading gave.
@@ -165,7 +165,7 @@ impl FrameReader {
         self.header_got = 0;
         Some(match body {
             Body::Slot(slot) => Frame::Object(Incoming { header, slot }),
-            Body::Control(bytes) => Frame::Control(bytes),
+            Body::Control(body) => Frame::Control { lane: header.lane, body },
         })
     }
 }

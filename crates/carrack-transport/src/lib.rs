@@ -21,5 +21,5 @@ pub use endpoint::{
 };
 pub use link::{Link, LinkInput};
 pub use loopback::loopback_pair;
-pub use rendezvous::{DialError, Listener, PortRange, dial, local_addresses};
+pub use rendezvous::{DialError, Listener, PortRange, StreamCount, dial, local_addresses};
 pub use tcp::{TcpReceiver, TcpSender, prepare_stream};

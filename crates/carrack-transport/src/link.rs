@@ -20,8 +20,13 @@ use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 /// What came over the link.
 #[derive(Debug)]
 pub enum LinkInput {
-    /// The body of a control message.
-    Control(Vec<u8>),
+    /// The body of a control message, and the lane that it is for.
+    Control {
+        /// 0 is the first lane.
+        lane: u32,
+        /// As encoded.
+        body: Vec<u8>,
+    },
     /// An object.
     Object(Incoming),
     /// Nothing (more) at present.
@@ -75,9 +80,14 @@ impl Link {
         self.reader = FrameReader::new(slot_bytes);
     }
 
-    /// Queues a control message.
+    /// Queues a control message for the first lane, or the only one that this link leads to.
     pub fn queue_control(&mut self, body: Vec<u8>) {
-        self.queue.push_back(FrameWriter::control(body));
+        self.queue_control_for(0, body);
+    }
+
+    /// Queues a control message for a lane.
+    pub fn queue_control_for(&mut self, lane: u32, body: Vec<u8>) {
+        self.queue.push_back(FrameWriter::control(lane, body));
     }
 
     /// Queues an object.
@@ -106,7 +116,7 @@ impl Link {
     pub fn receive(&mut self, slots: &SlotPool) -> Result<LinkInput, TransportError> {
         let fd = &self.input;
         Ok(match self.reader.advance(slots, |buffer| Ok(rustix::io::read(fd, buffer)?))? {
-            FrameInput::Frame(Frame::Control(body)) => LinkInput::Control(body),
+            FrameInput::Frame(Frame::Control { lane, body }) => LinkInput::Control { lane, body },
             FrameInput::Frame(Frame::Object(incoming)) => LinkInput::Object(incoming),
             FrameInput::Pending => LinkInput::Pending,
             FrameInput::Closed => LinkInput::Closed,
@@ -139,7 +149,7 @@ impl Link {
     ) -> Result<Option<Vec<u8>>, TransportError> {
         loop {
             match self.receive(slots)? {
-                LinkInput::Control(body) => return Ok(Some(body)),
+                LinkInput::Control { body, .. } => return Ok(Some(body)),
                 LinkInput::Closed => return Ok(None),
                 LinkInput::Object(_) => return Err(TransportError::NoCredit),
                 LinkInput::Pending => self.wait_for(self.input.as_fd(), PollFlags::IN, deadline)?,

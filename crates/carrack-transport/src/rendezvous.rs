@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_model::limits::{STREAMS_FAR, STREAMS_NEAR};
+use carrack_model::limits::{STREAMS_FAR, STREAMS_MAX, STREAMS_NEAR};
 use carrack_wire::auth::{
     AuthError, ListenerNonce, PROOF_BYTES, RESPONSE_BYTES, Response, SessionKey, StreamPlace,
 };
@@ -35,6 +35,37 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Ports that may be listened on; nothing means any that the system gives.
 pub type PortRange = Option<RangeInclusive<u16>>;
+
+/// How many streams the dialer makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamCount {
+    near: u16,
+    far: u16,
+}
+
+impl StreamCount {
+    /// For `lanes` lanes, the same number for each; `wanted` in all, or, if that is 0, as many as the length of the path
+    /// asks for.
+    pub fn new(wanted: u16, lanes: u16) -> StreamCount {
+        let lanes = lanes.max(1);
+        let (near, far) = match wanted {
+            0 => (STREAMS_NEAR * lanes, STREAMS_FAR.max(STREAMS_NEAR * lanes)),
+            wanted => (wanted, wanted),
+        };
+        // Up to a multiple of the lanes, and if those are too many, down to one.
+        let for_each = |count: u16| count.div_ceil(lanes).min(STREAMS_MAX as u16 / lanes).max(1);
+        StreamCount { near: for_each(near) * lanes, far: for_each(far) * lanes }
+    }
+
+    /// For a round trip.
+    fn for_rtt(self, rtt: Duration) -> u16 {
+        if rtt < NEAR_RTT { self.near } else { self.far }
+    }
+
+    fn most(self) -> u16 {
+        self.near.max(self.far)
+    }
+}
 
 /// Why no data connection could be made.
 #[derive(Debug, thiserror::Error)]
@@ -91,16 +122,15 @@ enum Heard {
 }
 
 impl Listener {
-    /// Opens a port, over IPv6 and IPv4 alike where the system has both, for `stream_count` streams (0: as many as the
-    /// dialer chooses).
-    pub fn open(ports: &PortRange, key: SessionKey, stream_count: u16) -> io::Result<Listener> {
+    /// Opens a port, over IPv6 and IPv4 alike where the system has both, for as many streams as the dialer chooses.
+    pub fn open(ports: &PortRange, key: SessionKey) -> io::Result<Listener> {
         let listener = match ports {
             None => bind(0)?,
             Some(range) => bind_within(range.clone())?,
         };
         listener.set_nonblocking(true)?;
         let nonce = ListenerNonce::new(random()?);
-        let streams = (0..most_streams(stream_count)).map(|_| None).collect();
+        let streams = (0..STREAMS_MAX).map(|_| None).collect();
         Ok(Listener { listener, key, nonce, pending: Vec::new(), streams, count: None })
     }
 
@@ -251,21 +281,21 @@ fn bind_within(range: RangeInclusive<u16>) -> io::Result<TcpListener> {
     Err(last)
 }
 
-/// Dials `stream_count` streams (0: by the path's round trip) to the first of `addresses` that answers with the right
+/// Dials the streams to the first of `addresses` that answers with the right
 /// proofs; goes on to the next one only while `go_on` says so, and no further than to the first right proof: where one
 /// place is taken, no address leads to a listener that has them all.
 pub fn dial(
     addresses: &[SocketAddr],
     key: &SessionKey,
     nonce: &ListenerNonce,
-    stream_count: u16,
+    streams: StreamCount,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<TcpStream>, DialError> {
     let mut problem = DialError::NoAddress;
     for &address in addresses.iter().take_while(|_| go_on()) {
         let goal = Goal { address, key, nonce };
         let (streams, problems): (Vec<_>, Vec<_>) =
-            dial_all(&goal, stream_count).into_iter().partition(Result::is_ok);
+            dial_all(&goal, streams).into_iter().partition(Result::is_ok);
         match problems.into_iter().find_map(Result::err) {
             None => return Ok(streams.into_iter().flatten().collect()),
             Some(error) if !streams.is_empty() => return Err(error),
@@ -282,20 +312,17 @@ struct Goal<'a> {
     nonce: &'a ListenerNonce,
 }
 
-/// All streams at once: on a long path one after the other would cost two round trips each. Where the number is open,
-/// the first connection that stands shows how long the path is, and what is too much is closed again, or finds the port
-/// closed as the others stand already.
-fn dial_all(goal: &Goal<'_>, stream_count: u16) -> Vec<Result<TcpStream, DialError>> {
+/// All streams at once: on a long path one after the other would cost two round trips each. The first connection that
+/// stands shows how long the path is, and what is too much is closed again, or finds the port closed as the others stand
+/// already.
+fn dial_all(goal: &Goal<'_>, streams: StreamCount) -> Vec<Result<TcpStream, DialError>> {
     let count = OnceLock::new();
-    if stream_count > 0 {
-        let _ = count.set(stream_count);
-    }
     thread::scope(|scope| {
         let dial = |number| {
             let count = &count;
-            scope.spawn(move || goal.dial_one(number, count))
+            scope.spawn(move || goal.dial_one(number, streams, count))
         };
-        let dialling: Vec<_> = (0..most_streams(stream_count)).map(dial).collect();
+        let dialling: Vec<_> = (0..streams.most()).map(dial).collect();
         let failed = || DialError::Unreachable(goal.address, ErrorKind::Other.into());
         let dialled = dialling.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed())));
         let dialled: Vec<_> = dialled.collect();
@@ -304,19 +331,19 @@ fn dial_all(goal: &Goal<'_>, stream_count: u16) -> Vec<Result<TcpStream, DialErr
     })
 }
 
-/// The most streams that a number from the specification can become.
-fn most_streams(stream_count: u16) -> u16 {
-    if stream_count == 0 { STREAMS_FAR } else { stream_count }
-}
-
 impl Goal<'_> {
     /// Nothing if this stream is one too many.
-    fn dial_one(&self, number: u16, count: &OnceLock<u16>) -> Result<Option<TcpStream>, DialError> {
+    fn dial_one(
+        &self,
+        number: u16,
+        streams: StreamCount,
+        count: &OnceLock<u16>,
+    ) -> Result<Option<TcpStream>, DialError> {
         let unreachable = |error| DialError::Unreachable(self.address, error);
         let began = Instant::now();
         let mut stream = connect(self.address, CONNECT_TIMEOUT).map_err(unreachable)?;
         let rtt = began.elapsed();
-        let count = *count.get_or_init(|| if rtt < NEAR_RTT { STREAMS_NEAR } else { STREAMS_FAR });
+        let count = *count.get_or_init(|| streams.for_rtt(rtt));
         if number >= count {
             return Ok(None);
         }
@@ -378,8 +405,8 @@ mod tests {
     }
 
     /// A listener, where it is, and its nonce.
-    fn listen(stream_count: u16) -> (Listener, SocketAddr, ListenerNonce) {
-        let listener = Listener::open(&None, key(), stream_count).unwrap();
+    fn listen() -> (Listener, SocketAddr, ListenerNonce) {
+        let listener = Listener::open(&None, key()).unwrap();
         let (address, nonce) = (loopback(listener.port().unwrap()), listener.nonce());
         (listener, address, nonce)
     }
@@ -415,7 +442,7 @@ mod tests {
 
     #[test]
     fn streams_stand_although_strangers_knock() {
-        let (listener, address, nonce) = listen(3);
+        let (listener, address, nonce) = listen();
         let serving = serve(listener);
         let silent: Vec<_> = (0..PENDING_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
         for i in 0..100 {
@@ -424,9 +451,12 @@ mod tests {
         }
         let (other_key, other_nonce) = (SessionKey::new([4; 32]), ListenerNonce::new([5; 32]));
         for (key, nonce) in [(&other_key, &nonce), (&key(), &other_nonce)] {
-            assert!(matches!(dial(&[address], key, nonce, 1, &|| true), Err(DialError::Closed(_))));
+            assert!(matches!(
+                dial(&[address], key, nonce, StreamCount::new(1, 1), &|| true),
+                Err(DialError::Closed(_))
+            ));
         }
-        let dialled = dial(&[address], &key(), &nonce, 3, &|| true).unwrap();
+        let dialled = dial(&[address], &key(), &nonce, StreamCount::new(3, 1), &|| true).unwrap();
         assert_eq!((dialled.len(), serving.join().unwrap().len()), (3, 3));
         drop(silent);
         assert!(TcpStream::connect(address).is_err(), "the port is closed once the streams stand");
@@ -434,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_captured_response_gets_no_proof() {
-        let (listener, address, nonce) = listen(2);
+        let (listener, address, nonce) = listen();
         let serving = serve(listener);
         let captured = response(&nonce, 0, 2);
         let (proof, _first) = ask(address, captured.as_bytes());
@@ -455,7 +485,7 @@ mod tests {
 
     #[test]
     fn strangers_are_told_nothing() {
-        let (listener, address, nonce) = listen(1);
+        let (listener, address, nonce) = listen();
         let serving = serve(listener);
         let ours = response(&nonce, 0, 1);
         for at in [0, 8, 10, 12, 14, 16, 20, 52] {
@@ -504,7 +534,7 @@ mod tests {
     #[test]
     fn a_dialer_does_not_trust_a_listener_without_the_key() {
         let nonce = ListenerNonce::new([1; 32]);
-        let dial = |address| dial(&[address], &key(), &nonce, 1, &|| true);
+        let dial = |address| dial(&[address], &key(), &nonce, StreamCount::new(1, 1), &|| true);
         let impostor = answer_with(1, |_| vec![0; PROOF_BYTES]);
         assert!(matches!(dial(impostor), Err(DialError::Stranger(_, AuthError::WrongProof))));
         let mirror = answer_with(1, |heard| heard.to_vec());
@@ -520,15 +550,18 @@ mod tests {
             Ok(response) if response.place().number == 0 => response.listener_proof(&key(), &nonce).to_vec(),
             _ => vec![],
         });
-        let (listener, address, other) = listen(2);
+        let (listener, address, other) = listen();
         listener.listener.set_nonblocking(true).unwrap();
-        let dialled = dial(&[halfway, address], &key(), &nonce, 2, &|| true);
+        let dialled = dial(&[halfway, address], &key(), &nonce, StreamCount::new(2, 1), &|| true);
         assert!(matches!(dialled, Err(DialError::Closed(refusing)) if refusing == halfway));
         assert!(listener.listener.accept().is_err());
         // Where none did, the next one is.
         let serving = serve(listener);
         let closing = answer_with(2, |_| vec![]);
-        assert_eq!(dial(&[closing, address], &key(), &other, 2, &|| true).unwrap().len(), 2);
+        assert_eq!(
+            dial(&[closing, address], &key(), &other, StreamCount::new(2, 1), &|| true).unwrap().len(),
+            2
+        );
         assert_eq!(serving.join().unwrap().len(), 2);
     }
 
@@ -537,7 +570,7 @@ mod tests {
         let (readable, said) = rustix::pipe::pipe().unwrap();
         rustix::io::write(said, b"!").unwrap();
         let soon = || Instant::now() + PATIENCE;
-        let (mut listener, address, nonce) = listen(1);
+        let (mut listener, address, nonce) = listen();
         listener.serve(readable.as_fd(), soon(), &|| true).unwrap();
         assert!(!listener.is_complete());
 
@@ -556,9 +589,9 @@ mod tests {
     fn a_near_path_gets_few_streams() {
         // Those that are one too many may find the port closed. And a busy machine may be far from itself, once.
         let stream_counts = (0..20).map(|_| {
-            let (listener, address, nonce) = listen(0);
+            let (listener, address, nonce) = listen();
             let serving = serve(listener);
-            let dialled = dial(&[address], &key(), &nonce, 0, &|| true).unwrap();
+            let dialled = dial(&[address], &key(), &nonce, StreamCount::new(0, 1), &|| true).unwrap();
             assert_eq!(dialled.len(), serving.join().unwrap().len());
             dialled.len()
         });
@@ -566,13 +599,29 @@ mod tests {
     }
 
     #[test]
+    fn every_lane_gets_as_many_streams() {
+        let counts = |wanted, lanes| {
+            let streams = StreamCount::new(wanted, lanes);
+            (streams.near, streams.far)
+        };
+        assert_eq!(
+            (counts(0, 1), counts(0, 2), counts(0, 3), counts(0, 8)),
+            ((2, 8), (4, 8), (6, 9), (16, 16))
+        );
+        assert_eq!(
+            (counts(1, 1), counts(1, 4), counts(5, 2), counts(64, 6)),
+            ((1, 1), (4, 4), (6, 6), (60, 60))
+        );
+    }
+
+    #[test]
     fn the_port_comes_from_the_range() {
         let taken = bind(0).unwrap();
         let first = taken.local_addr().unwrap().port();
         let Some(last) = first.checked_add(20) else { return };
-        let listener = Listener::open(&Some(first..=last), key(), 1).unwrap();
+        let listener = Listener::open(&Some(first..=last), key()).unwrap();
         assert!((first + 1..=last).contains(&listener.port().unwrap()));
-        assert!(Listener::open(&Some(first..=first), key(), 1).is_err());
+        assert!(Listener::open(&Some(first..=first), key()).is_err());
     }
 
     #[test]
@@ -581,10 +630,10 @@ mod tests {
             eprintln!("skipped: no IPv6 on this machine");
             return;
         }
-        let (listener, address, nonce) = listen(2);
+        let (listener, address, nonce) = listen();
         let serving = serve(listener);
         let address = SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
-        assert_eq!(dial(&[address], &key(), &nonce, 2, &|| true).unwrap().len(), 2);
+        assert_eq!(dial(&[address], &key(), &nonce, StreamCount::new(2, 1), &|| true).unwrap().len(), 2);
         assert_eq!(serving.join().unwrap().len(), 2);
     }
 }

@@ -173,7 +173,7 @@ impl ReceiveEndpoint for TcpReceiver {
         let input = self.reader.advance(slots, |buffer| Ok(recv(stream, buffer, flags)?.0))?;
         Ok(match input {
             FrameInput::Frame(Frame::Object(incoming)) => Received::Object(incoming),
-            FrameInput::Frame(Frame::Control(_)) => return Err(TransportError::ControlOnData),
+            FrameInput::Frame(Frame::Control { .. }) => return Err(TransportError::ControlOnData),
             FrameInput::Pending => Received::Pending,
             FrameInput::Closed => Received::Closed,
         })

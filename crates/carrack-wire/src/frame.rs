@@ -41,7 +41,7 @@ struct RawHeader {
     file: U64,
     offset: U64,
     table_len: U32,
-    reserved: U32,
+    lane: U32,
     check: [u8; 32],
 }
 
@@ -62,6 +62,8 @@ pub struct FrameHeader {
     pub offset: u64,
     /// Bytes of the entry table at the end of a bundle's body; 0 otherwise.
     pub table_len: u32,
+    /// The lane that a control message is for; 0 in data frames, whose stream says it.
+    pub lane: u32,
     /// The check of the body, see `docs/formats/wire.md`; zeros where there is none.
     pub check: [u8; 32],
 }
@@ -93,7 +95,7 @@ pub enum FrameError {
 }
 
 impl FrameHeader {
-    /// The header of a control message of `body_len` bytes.
+    /// The header of a control message of `body_len` bytes for the first lane.
     pub fn control(body_len: u32) -> FrameHeader {
         FrameHeader {
             kind: FrameKind::Control,
@@ -102,6 +104,7 @@ impl FrameHeader {
             file: FileId(0),
             offset: 0,
             table_len: 0,
+            lane: 0,
             check: [0; 32],
         }
     }
@@ -119,7 +122,7 @@ impl FrameHeader {
             file: U64::new(self.file.0),
             offset: U64::new(self.offset),
             table_len: U32::new(self.table_len),
-            reserved: U32::new(0),
+            lane: U32::new(self.lane),
             check: self.check,
         })
     }
@@ -135,6 +138,7 @@ impl FrameHeader {
             file: FileId(raw.file.get()),
             offset: raw.offset.get(),
             table_len: raw.table_len.get(),
+            lane: raw.lane.get(),
             check: raw.check,
         };
         header.check_lengths(slot_bytes)?;
@@ -197,6 +201,7 @@ mod tests {
             file: FileId(3),
             offset: 0x0010_0000,
             table_len: 0,
+            lane: 0,
             check: [0xab; 32],
         }
     }
@@ -246,7 +251,7 @@ mod tests {
         fn survives_the_wire(body in 0u32..=1 << 20, id: u64, file: u64, offset: u64, table: u32, check: [u8; 32]) {
             let header = FrameHeader {
                 kind: FrameKind::Bundle, body_len: body, object: ObjectId(id), file: FileId(file), offset,
-                table_len: table % (body + 1), check,
+                table_len: table % (body + 1), lane: table, check,
             };
             prop_assert_eq!(FrameHeader::decode(&header.encode(), 1 << 20), Ok(header));
         }

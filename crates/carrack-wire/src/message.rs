@@ -143,6 +143,20 @@ pub struct Hello {
     /// Local settings that the caller passes on to the other end.
     #[prost(message, optional, tag = "8")]
     pub settings: Option<Settings>,
+    /// The lanes that the caller would like.
+    #[prost(message, optional, tag = "9")]
+    pub lanes: Option<Lanes>,
+}
+
+/// What an end says of the number of lanes; see `docs/formats/wire.md` for how they agree.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Lanes {
+    /// As many as its machine has places for.
+    #[prost(uint32, tag = "1")]
+    pub wanted: u32,
+    /// As many as its storage and memory keep busy.
+    #[prost(uint32, tag = "2")]
+    pub most: u32,
 }
 
 /// Settings of the caller that the other end takes over, as far as it has none of its own.
@@ -193,6 +207,15 @@ pub struct Settings {
     /// Whether files that were released to an archive are read, which recalls them.
     #[prost(bool, tag = "15")]
     pub recall: bool,
+    /// Lanes; 0 to choose.
+    #[prost(uint32, tag = "16")]
+    pub lanes: u32,
+    /// Placement: 0 auto, 1 off, 2 single, 3 MMB, 4 MTS.
+    #[prost(uint32, tag = "17")]
+    pub placement: u32,
+    /// Core zone: 0 off, 1 soft, 2 hard, 3 auto.
+    #[prost(uint32, tag = "18")]
+    pub zone: u32,
 }
 
 /// The values that both ends agree on; see `carrack_model::TransferSpec`.
@@ -256,6 +279,9 @@ pub struct Welcome {
     /// It listens for data connections.
     #[prost(message, optional, tag = "4")]
     pub listening: Option<Listening>,
+    /// The lanes of the session.
+    #[prost(uint32, tag = "5")]
+    pub lanes: u32,
 }
 
 /// What the source must know of the sink.

@@ -1,10 +1,10 @@
 //! The first 16 bytes in each direction: who speaks, and which versions.
 
 /// The newest protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// The oldest protocol version that this build speaks.
-pub const PROTOCOL_VERSION_MIN: u16 = 3;
+pub const PROTOCOL_VERSION_MIN: u16 = 4;
 
 /// Bytes of a preamble.
 pub const PREAMBLE_BYTES: usize = 16;

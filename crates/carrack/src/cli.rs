@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, cp, layout, man, session};
+use crate::commands::{completions, cp, doctor, layout, man, session};
 use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
@@ -17,6 +17,7 @@ pub struct Cli {
 enum Command {
     Cp(Box<cp::CpArgs>),
     Layout(layout::LayoutArgs),
+    Doctor(doctor::DoctorArgs),
     #[command(hide = true)]
     Session,
     #[command(hide = true)]
@@ -30,6 +31,7 @@ impl Cli {
         match self.command {
             Command::Cp(args) => cp::run(&args),
             Command::Layout(args) => layout::run(&args),
+            Command::Doctor(args) => doctor::run(&args),
             Command::Session => session::run(),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),
@@ -51,7 +53,10 @@ mod tests {
     #[test]
     fn hidden_commands_stay_hidden() {
         let help = Cli::command().render_long_help().to_string();
-        assert!(help.contains("\n  cp ") && help.contains("\n  layout "), "{help}");
+        assert!(
+            help.contains("\n  cp ") && help.contains("\n  layout ") && help.contains("\n  doctor "),
+            "{help}"
+        );
         assert!(!help.contains("session  ") && !help.contains("\n  man"), "{help}");
         assert!(help.contains("130"), "{help}");
     }

@@ -1,5 +1,6 @@
 //! The exit codes: what a script may rely on. The only place where they are numbers.
 
+use carrack_machine::doctor::Verdict;
 use carrack_model::Summary;
 
 /// How a command ended.
@@ -39,6 +40,14 @@ impl Exit {
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 
+    /// What they mean for `carrack doctor`.
+    const MEANINGS_OF_DOCTOR: [(Exit, &'static str); 4] = [
+        (Exit::Complete, "all is well; notes and what can't be seen don't count"),
+        (Exit::Partial, "something can be improved, or could not be set"),
+        (Exit::Usage, "the command line makes no sense; nothing was looked at"),
+        (Exit::Nothing, "something keeps transfers from working"),
+    ];
+
     /// The number.
     pub fn code(self) -> u8 {
         self as u8
@@ -63,6 +72,15 @@ impl Exit {
         }
     }
 
+    /// The code of `carrack doctor`, by the worst that it found.
+    pub fn of_findings(worst: Option<Verdict>) -> Exit {
+        match worst {
+            Some(Verdict::Broken) => Exit::Nothing,
+            Some(Verdict::Improve) => Exit::Partial,
+            Some(Verdict::Note | Verdict::Unknown | Verdict::Well) | None => Exit::Complete,
+        }
+    }
+
     /// This code, or `Partial` if something beside the entries failed too.
     pub fn with_loss(self) -> Exit {
         if self == Exit::Complete { Exit::Partial } else { self }
@@ -80,8 +98,17 @@ pub const HELP_HEADING: &str = "Exit codes:\n";
 
 /// The codes as a paragraph of the help.
 pub fn help() -> String {
+    paragraph(&Exit::MEANINGS)
+}
+
+/// The same for `carrack doctor`.
+pub fn help_of_doctor() -> String {
+    paragraph(&Exit::MEANINGS_OF_DOCTOR)
+}
+
+fn paragraph(meanings: &[(Exit, &str)]) -> String {
     let mut text = String::from(HELP_HEADING);
-    for (exit, meaning) in Exit::MEANINGS {
+    for (exit, meaning) in meanings {
         text.push_str(&format!("  {:>3}  {meaning}\n", exit.code()));
     }
     text
@@ -118,6 +145,19 @@ mod tests {
             [(0, 0, Exit::Complete), (2, 0, Exit::Complete), (2, 1, Exit::Partial), (0, 1, Exit::Nothing)]
         {
             assert_eq!(Exit::of_counts(done, failed), exit);
+        }
+    }
+
+    #[test]
+    fn the_worst_finding_counts() {
+        for (worst, exit) in [
+            (None, Exit::Complete),
+            (Some(Verdict::Unknown), Exit::Complete),
+            (Some(Verdict::Note), Exit::Complete),
+            (Some(Verdict::Improve), Exit::Partial),
+            (Some(Verdict::Broken), Exit::Nothing),
+        ] {
+            assert_eq!(Exit::of_findings(worst), exit, "{worst:?}");
         }
     }
 

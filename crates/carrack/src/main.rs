@@ -5,6 +5,7 @@
 
 mod cli;
 mod commands;
+mod doctor_report;
 mod exit;
 mod layout_report;
 mod location;

@@ -9,17 +9,18 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
-use carrack_transport::{Link, Listener};
+use carrack_transport::{Link, Listener, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Welcome};
 
 use super::connect::{self, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, Part, Standing, new_pool, refuse};
+use super::{Ended, Part, Standing, lanes, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::settings::{Role, Settings};
+use crate::source::RootStorage;
 
 pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ended, SessionError> {
     let slot_bytes = TransferSpec::default().slot_bytes;
@@ -30,13 +31,13 @@ pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ende
     receive_preamble(&mut link, false)?;
     let answered = Answerer::greet(&mut link).and_then(|answerer| {
         let stand = answerer.establish(&mut link);
-        Ok((stand.map_err(|error| explained(&mut link, &answerer.pool, error))?, answerer))
+        Ok((stand.map_err(|error| explained(&mut link, &answerer.slots, error))?, answerer))
     });
     link.interrupt_on(None);
     match answered {
         Ok((stand, answerer)) => {
             link.set_slot_bytes(answerer.spec.slot_bytes);
-            Ok(stand.run(link, answerer.spec, &answerer.settings, answerer.pool, None, abort))
+            stand.run(link, answerer.spec, &answerer.settings, None, abort)
         }
         Err(error) => {
             refuse(&mut link, &error);
@@ -49,23 +50,22 @@ struct Answerer {
     spec: TransferSpec,
     settings: Settings,
     key: SessionKey,
-    pool: SlotPool,
+    slots: SlotPool,
     hello: Hello,
 }
 
 impl Answerer {
     fn greet(link: &mut Link) -> Result<Answerer, SessionError> {
-        // Nothing but control messages is expected before the pool of the right size is there.
-        let handshake_pool = SlotPool::new(4096, 4096)?;
-        let Control::Hello(hello) = expect(link, &handshake_pool, Instant::now() + ANSWER_TIMEOUT)? else {
+        let slots = no_slots()?;
+        let Control::Hello(hello) = expect(link, &slots, Instant::now() + ANSWER_TIMEOUT)? else {
             return Err(SessionError::Protocol("no hello".into()));
         };
         let missing = || SessionError::Protocol("a hello without what is to be done".into());
         let spec = TransferSpec::try_from(hello.spec.as_ref().ok_or_else(missing)?)?;
         let settings = Settings::from_message(hello.settings.as_ref().ok_or_else(missing)?)?;
+        settings.check_pool()?;
         let key: [u8; 32] = hello.session_key.as_slice().try_into().map_err(|_| missing())?;
-        let pool = new_pool(&spec, &settings)?;
-        Ok(Answerer { pool, key: SessionKey::new(key), spec, settings, hello })
+        Ok(Answerer { slots, key: SessionKey::new(key), spec, settings, hello })
     }
 
     fn role(&self) -> Role {
@@ -78,16 +78,20 @@ impl Answerer {
         let listens = first == FirstDialer::Initiator && !self.spec.dry_run;
         let ours = SshAddresses::from_environment();
         // Without a port the caller finds nobody listening, says so, and the data takes the pipe.
-        let listen = || listen(&self.settings, &self.key, self.spec.streams, &ours.server).ok();
+        let listen = || listen(&self.settings, &self.key, &ours.server).ok();
         let (listener, listening) = listens.then(listen).flatten().unzip();
         let mut welcome =
             Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
+        let lane_count;
         let part = match &self.hello.destination {
             Some(path) => {
                 let destination = Destination::look(&remote_path(path), &self.settings)?;
-                welcome.sink = Some(destination.to_message(self.pool.slot_count() as u32));
+                lane_count = self.lane_count(destination.storage().depth());
+                welcome.lanes = lane_count as u32;
+                welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
                 say(link, Control::Welcome(welcome))?;
-                let Control::Place(place) = expect(link, &self.pool, Instant::now() + ANSWER_TIMEOUT)? else {
+                let Control::Place(place) = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT)?
+                else {
                     return Err(SessionError::Protocol("no place".into()));
                 };
                 Part::sink(&destination, Some(place), &self.spec, None)?
@@ -95,13 +99,23 @@ impl Answerer {
             None => {
                 let sources: Vec<PathBuf> = self.hello.sources.iter().map(|path| remote_path(path)).collect();
                 let part = Part::source(&sources, &self.spec, self.hello.sink.clone(), None)?;
+                lane_count =
+                    self.lane_count(RootStorage::of_paths(&self.settings.file_systems()?, &sources).depth);
+                welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
                 say(link, Control::Welcome(welcome))?;
                 part
             }
         };
-        let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, &ours)? };
-        Ok(Standing { part, streams })
+        let streams =
+            if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, &ours, lane_count)? };
+        Ok(Standing { part, streams, lane_count })
+    }
+
+    /// As many lanes as both ends would like, where the storage here would like `depth` requests at a time.
+    fn lane_count(&self, depth: u32) -> usize {
+        let here = lanes::wish(&self.settings, 1, depth, self.spec.slot_bytes);
+        lanes::agree(here, self.hello.lanes.unwrap_or(here))
     }
 
     fn connect(
@@ -109,17 +123,19 @@ impl Answerer {
         link: &mut Link,
         listener: Option<Listener>,
         ours: &SshAddresses,
+        lane_count: usize,
     ) -> Result<Vec<TcpStream>, SessionError> {
         let caller_role = if self.role() == Role::Sink { Role::Source } else { Role::Sink };
         let to_dial = match first_dialer(self.spec.dial_from, caller_role) {
             FirstDialer::Other => self.hello.listening.clone(),
-            FirstDialer::Initiator => match connect::serve_or_wait(link, &self.pool, listener)? {
+            FirstDialer::Initiator => match connect::serve_or_wait(link, &self.slots, listener)? {
                 Served::Streams(streams) => return Ok(streams),
                 Served::Failed(_) => return Ok(Vec::new()),
                 Served::DialMe(listening) => Some(listening),
             },
         };
-        let (host, streams) = (ours.client.as_deref(), self.spec.streams);
+        let host = ours.client.as_deref();
+        let streams = StreamCount::new(self.spec.streams, lane_count as u16);
         let dialling = connect::dial_only(link, host, to_dial.as_ref(), &self.key, streams)?;
         if let Err(problem) = &dialling {
             connect::tell_failure(link, problem)?;

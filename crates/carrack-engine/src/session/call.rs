@@ -6,19 +6,21 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
+use carrack_model::limits::LANES_MAX;
 use carrack_model::{DialFrom, Event, Notice};
-use carrack_transport::{Link, Listener};
+use carrack_transport::{Link, Listener, StreamCount};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Hello, Listening, Spec};
+use carrack_wire::message::{Control, Hello, Lanes, Listening, Spec, Welcome};
 
 use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, Part, Standing, new_key, new_pool, refuse};
+use super::{Ended, Part, Standing, lanes, new_key, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::report::Observer;
-use crate::settings::{Peer, Role, Settings, Transfer};
+use crate::settings::{Peer, Role, Transfer};
+use crate::source::RootStorage;
 
 pub(super) fn run(
     transfer: &Transfer,
@@ -28,16 +30,17 @@ pub(super) fn run(
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
-    let pool = new_pool(spec, settings)?;
+    settings.check_pool()?;
     let mut link = Link::new(peer.input, peer.output, spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
-    let caller = Caller { transfer, role, host: &peer.host, key: new_key()?, pool, observer, abort };
+    let caller =
+        Caller { transfer, role, host: &peer.host, key: new_key()?, slots: no_slots()?, observer, abort };
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
-    let stand = caller.establish(&mut link).map_err(|error| explained(&mut link, &caller.pool, error));
+    let stand = caller.establish(&mut link).map_err(|error| explained(&mut link, &caller.slots, error));
     link.interrupt_on(None);
     let stand = stand.map_err(|error| if abort.is_set() { SessionError::Interrupted } else { error });
     match stand {
-        Ok(stand) => Ok(stand.run(link, spec.clone(), settings, caller.pool, Some(observer), abort)),
+        Ok(stand) => stand.run(link, spec.clone(), settings, Some(observer), abort),
         Err(error) => {
             refuse(&mut link, &error);
             Err(error)
@@ -50,7 +53,7 @@ struct Caller<'a> {
     role: Role,
     host: &'a str,
     key: SessionKey,
-    pool: SlotPool,
+    slots: SlotPool,
     observer: &'a dyn Observer,
     abort: &'a Abort,
 }
@@ -64,7 +67,8 @@ impl Caller<'_> {
             Role::Sink => Some(Destination::look(&self.transfer.destination, settings)?),
             Role::Source => None,
         };
-        let hello = self.hello(listening, destination.as_ref());
+        let wish = self.wish(destination.as_ref())?;
+        let hello = Hello { lanes: Some(wish), ..self.hello(listening, destination.as_ref()) };
         // Whoever does not listen may still have printed why.
         let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
         receive_preamble(link, true)?;
@@ -72,9 +76,10 @@ impl Caller<'_> {
         if self.abort.is_set() {
             return Err(SessionError::Interrupted);
         }
-        let Control::Welcome(welcome) = expect(link, &self.pool, Instant::now() + ANSWER_TIMEOUT)? else {
+        let Control::Welcome(welcome) = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT)? else {
             return Err(SessionError::Protocol("no welcome".into()));
         };
+        let lane_count = self.lane_count(&wish, &welcome)?;
         let part = match destination {
             Some(destination) => Part::sink(&destination, welcome.place, spec, Some(&self.transfer.sources))?,
             None => {
@@ -83,10 +88,31 @@ impl Caller<'_> {
                 part
             }
         };
-        let streams =
-            if spec.dry_run { Vec::new() } else { self.connect(link, listener, welcome.listening)? };
-        warn_unlocked(&self.pool, self.observer, settings);
-        Ok(Standing { part, streams })
+        let streams = if spec.dry_run {
+            Vec::new()
+        } else {
+            self.connect(link, listener, welcome.listening, lane_count)?
+        };
+        Ok(Standing { part, streams, lane_count })
+    }
+
+    /// The lanes that this end would like.
+    fn wish(&self, destination: Option<&Destination>) -> Result<Lanes, SessionError> {
+        let Transfer { spec, settings, sources, .. } = self.transfer;
+        let depth = match destination {
+            Some(destination) => destination.storage().depth(),
+            None => RootStorage::of_paths(&settings.file_systems()?, sources).depth,
+        };
+        Ok(lanes::wish(settings, 1, depth, spec.slot_bytes))
+    }
+
+    /// The other end decided, within what this one has a use for.
+    fn lane_count(&self, wish: &Lanes, welcome: &Welcome) -> Result<usize, SessionError> {
+        let most = wish.most.clamp(1, LANES_MAX as u32);
+        match welcome.lanes {
+            count if (1..=most).contains(&count) => Ok(count as usize),
+            count => Err(SessionError::Protocol(format!("{count} lanes, where {most} were the most"))),
+        }
     }
 
     fn hello(&self, listening: Option<Listening>, destination: Option<&Destination>) -> Hello {
@@ -103,7 +129,8 @@ impl Caller<'_> {
         match destination {
             Some(destination) => {
                 hello.sources = transfer.sources.iter().map(bytes).collect();
-                hello.sink = Some(destination.to_message(self.pool.slot_count() as u32));
+                hello.sink =
+                    Some(destination.to_message(transfer.settings.slot_count(transfer.spec.slot_bytes)));
             }
             None => hello.destination = Some(bytes(&transfer.destination)),
         }
@@ -113,7 +140,7 @@ impl Caller<'_> {
     /// A port for the other end to dial; without one the data has other ways.
     fn listen(&self) -> Option<(Listener, Listening)> {
         let transfer = self.transfer;
-        match listen(&transfer.settings, &self.key, transfer.spec.streams, &[]) {
+        match listen(&transfer.settings, &self.key, &[]) {
             Ok(listening) => Some(listening),
             Err(error) => {
                 let text = format!("no port to listen on: {error}");
@@ -128,10 +155,11 @@ impl Caller<'_> {
         link: &mut Link,
         listener: Option<Listener>,
         listening: Option<Listening>,
+        lane_count: usize,
     ) -> Result<Vec<TcpStream>, SessionError> {
         let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
-            FirstDialer::Initiator => self.dial(link, listening.as_ref())?,
-            FirstDialer::Other => self.served(connect::serve_or_wait(link, &self.pool, listener)?)?,
+            FirstDialer::Initiator => self.dial(link, listening.as_ref(), lane_count)?,
+            FirstDialer::Other => self.served(connect::serve_or_wait(link, &self.slots, listener)?)?,
         };
         let (streams, problem) = match outcome {
             Ok(streams) => (streams, None),
@@ -145,9 +173,15 @@ impl Caller<'_> {
         Ok(streams)
     }
 
-    fn dial(&self, link: &mut Link, listening: Option<&Listening>) -> Result<Dialling, SessionError> {
+    fn dial(
+        &self,
+        link: &mut Link,
+        listening: Option<&Listening>,
+        lane_count: usize,
+    ) -> Result<Dialling, SessionError> {
         let spec = &self.transfer.spec;
-        let problem = match connect::dial_only(link, Some(self.host), listening, &self.key, spec.streams)? {
+        let streams = StreamCount::new(spec.streams, lane_count as u16);
+        let problem = match connect::dial_only(link, Some(self.host), listening, &self.key, streams)? {
             Ok(streams) => return Ok(Ok(streams)),
             Err(problem) => problem,
         };
@@ -157,7 +191,7 @@ impl Caller<'_> {
             return Ok(Err(problem));
         };
         say(link, Control::Dial(listening))?;
-        let served = self.served(connect::serve(link, &self.pool, listener)?)?;
+        let served = self.served(connect::serve(link, &self.slots, listener)?)?;
         Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
     }
 
@@ -176,15 +210,5 @@ impl Caller<'_> {
              Open a port range and name it with --ports, or choose who dials with --connect-from"
         );
         self.observer.event(&Event::Notice(Notice::Warning(text)));
-    }
-}
-
-fn warn_unlocked(pool: &SlotPool, observer: &dyn Observer, settings: &Settings) {
-    if !pool.is_locked() {
-        let text = format!(
-            "the buffer of {} bytes is not locked in memory: raise RLIMIT_MEMLOCK (ulimit -l) to keep it from swap",
-            settings.pool_bytes
-        );
-        observer.event(&Event::Notice(Notice::Text(text)));
     }
 }

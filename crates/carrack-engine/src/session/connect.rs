@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::DialFrom;
-use carrack_transport::{DialError, Link, Listener, dial, local_addresses};
+use carrack_transport::{DialError, Link, Listener, StreamCount, dial, local_addresses};
 use carrack_wire::auth::{ListenerNonce, NONCE_BYTES, SessionKey};
 use carrack_wire::message::{Control, DialFailed, Listening};
 
@@ -39,10 +39,9 @@ pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer 
 pub(crate) fn listen(
     settings: &Settings,
     key: &SessionKey,
-    stream_count: u16,
     first_addresses: &[IpAddr],
 ) -> Result<(Listener, Listening), std::io::Error> {
-    let listener = Listener::open(&settings.ports, key.clone(), stream_count)?;
+    let listener = Listener::open(&settings.ports, key.clone())?;
     let mut addresses: Vec<IpAddr> = first_addresses.to_vec();
     for address in local_addresses() {
         if !addresses.contains(&address) {
@@ -80,7 +79,7 @@ pub(crate) fn dial_only(
     host: Option<&str>,
     listening: Option<&Listening>,
     key: &SessionKey,
-    stream_count: u16,
+    streams: StreamCount,
 ) -> Result<Dialling, SessionError> {
     let Some(listening) = listening else { return Ok(Err(DialError::NoAddress.to_string())) };
     let nonce = ListenerNonce::from_slice(&listening.nonce).ok_or_else(|| {
@@ -88,7 +87,7 @@ pub(crate) fn dial_only(
         SessionError::Protocol(format!("a listener with a nonce of {length} bytes instead of {NONCE_BYTES}"))
     })?;
     let go_on = || !link.is_interrupted();
-    let dialling = dial(&candidates(host, listening), key, &nonce, stream_count, &go_on);
+    let dialling = dial(&candidates(host, listening), key, &nonce, streams, &go_on);
     Ok(dialling.map_err(|error| error.to_string()))
 }
 

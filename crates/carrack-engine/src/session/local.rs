@@ -1,25 +1,25 @@
-//! Both ends in this process: the same engine at each, joined by a socket pair and in-process endpoints.
+//! Both ends in this process: the same engine at each, every lane joined by a link and endpoints of its own.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
 use carrack_model::limits::STREAMS_NEAR;
 use carrack_model::{Event, TransferSpec};
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::confine::Confinement;
 use super::destination::{Destination, SinkFacts};
+use super::lanes::{agree, link_pair, wish};
 use super::sources::resolve;
-use super::{Ended, new_pool, open_root, report_notices};
+use super::{Ended, lane_pools, lane_starts, open_root, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::lanes::cause;
 use crate::report::Observer;
 use crate::settings::Transfer;
 use crate::sink::{self, SinkStart};
-use crate::source::{self, SourceStart};
+use crate::source::{self, RootStorage, SourceStart};
 
 pub(super) fn run(
     transfer: &Transfer,
@@ -27,36 +27,34 @@ pub(super) fn run(
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
-    let pool = new_pool(spec, settings)?;
+    settings.check_pool()?;
     let destination = Destination::look(&transfer.destination, settings)?;
-    let sink_facts = SinkFacts::from_message(&destination.to_message(pool.slot_count() as u32))?;
+    let slot_count = settings.slot_count(spec.slot_bytes);
+    let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let sources = resolve(&transfer.sources, spec.recursive, &sink_facts)?;
     let root = open_root(&destination, sources.place, spec)?;
-    let (source_link, sink_link) = local_links(spec.slot_bytes)?;
-    let (senders, receivers) = local_endpoints(spec)?;
+    let lane_count = lane_count(transfer, &destination)?;
+    let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
+    let (senders, receivers) = local_endpoints(spec, lane_count)?;
     observer.event(&Event::Connected { streams: 0, transport: "local" });
     report_notices(&sources, Some(observer));
     let sink_start = SinkStart {
-        link: sink_link,
-        endpoints: receivers,
+        lanes: lane_starts(sink_links, lane_pools(spec, settings, lane_count)?, receivers.into_iter()),
         spec: spec.clone(),
         settings,
         root: root.map(Arc::new),
         storage: destination.storage(),
         confinement: Confinement::of(destination.facts(), sources.place, Some(&transfer.sources)),
-        pool,
         observer: None,
     };
     let source_start = SourceStart {
-        link: source_link,
-        endpoints: senders,
+        lanes: lane_starts(source_links, lane_pools(spec, settings, lane_count)?, senders.into_iter()),
         spec: spec.clone(),
         settings,
-        pool: new_pool(spec, settings)?,
         roots: sources.roots,
         failures: sources.failures,
         destination: sources.destination,
-        credits: sink_facts.credits,
+        credits: sink_facts.credits / lane_count as u32,
         sink_has_targets: sink_facts.has_targets,
         observer: Some(observer),
     };
@@ -64,34 +62,29 @@ pub(super) fn run(
         let sinking = scope.spawn(|| sink::run(sink_start, abort));
         let (both, source_result) = source::run(source_start, abort);
         let (_, sink_result) = sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
-        (both, first_cause(source_result, sink_result))
+        (both, cause(source_result, sink_result))
     }))
 }
 
-/// Of two ends that failed, one did so because the other had.
-fn first_cause(source: Result<(), SessionError>, sink: Result<(), SessionError>) -> Result<(), SessionError> {
-    match (source, sink) {
-        (Err(SessionError::PeerAborted { .. } | SessionError::PeerGone), Err(cause)) => Err(cause),
-        (Err(cause), _) | (Ok(()), Err(cause)) => Err(cause),
-        (Ok(()), Ok(())) => Ok(()),
-    }
+fn lane_count(transfer: &Transfer, destination: &Destination) -> Result<usize, SessionError> {
+    let settings = &transfer.settings;
+    let depth = RootStorage::of_paths(&settings.file_systems()?, &transfer.sources).depth;
+    let of = |depth| wish(settings, 1, depth, transfer.spec.slot_bytes);
+    Ok(agree(of(depth), of(destination.storage().depth())))
 }
 
-fn local_links(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
-    let make = || -> std::io::Result<(Link, Link)> {
-        let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let link = |fd: OwnedFd| Link::new(fd.try_clone()?, fd, slot_bytes);
-        Ok((link(here)?, link(there)?))
-    };
-    make().map_err(SessionError::local("connecting both ends"))
+fn local_links(slot_bytes: u32, lane_count: usize) -> Result<(Vec<Link>, Vec<Link>), SessionError> {
+    let pairs = (0..lane_count).map(|_| link_pair(slot_bytes));
+    Ok(pairs.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
 type Endpoints = (Vec<Box<dyn SendEndpoint>>, Vec<Box<dyn ReceiveEndpoint>>);
 
-fn local_endpoints(spec: &TransferSpec) -> Result<Endpoints, SessionError> {
+fn local_endpoints(spec: &TransferSpec, lane_count: usize) -> Result<Endpoints, SessionError> {
     let mut endpoints: Endpoints = Default::default();
-    let stream_count = if spec.streams == 0 { STREAMS_NEAR } else { spec.streams };
-    for _ in 0..stream_count {
+    let for_lane =
+        if spec.streams == 0 { STREAMS_NEAR.into() } else { usize::from(spec.streams).div_ceil(lane_count) };
+    for _ in 0..for_lane * lane_count {
         let (sender, receiver) = loopback_pair().map_err(SessionError::local("connecting both ends"))?;
         endpoints.0.push(Box::new(sender));
         endpoints.1.push(Box::new(receiver));

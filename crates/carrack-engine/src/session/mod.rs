@@ -10,6 +10,7 @@ mod confine;
 mod connect;
 mod destination;
 mod handshake;
+mod lanes;
 mod local;
 mod place;
 mod sources;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Summary, TransferSpec};
+use carrack_model::{Event, Notice, Summary, TransferSpec};
 use carrack_storage::{Root, clear_umask};
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, TcpReceiver, TcpSender};
 use carrack_wire::auth::SessionKey;
@@ -31,6 +32,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::lanes::LaneStart;
 use crate::report::{Observer, to_message};
 use crate::settings::{Peer, Role, Settings, Transfer};
 use crate::sink::{self, SinkStart, SinkStorage};
@@ -38,6 +40,7 @@ use crate::source::{self, SourceStart};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
 use handshake::say;
+use lanes::with_links;
 use place::PlaceRoot;
 use sources::{Sources, resolve};
 
@@ -142,35 +145,55 @@ impl Part {
 struct Standing {
     part: Part,
     streams: Vec<TcpStream>,
+    /// As agreed, for data connections; the pipe has one lane.
+    lane_count: usize,
 }
 
 impl Standing {
     fn run(
         self,
-        mut link: Link,
+        link: Link,
         spec: TransferSpec,
         settings: &Settings,
-        pool: SlotPool,
+        observer: Option<&dyn Observer>,
+        abort: &Abort,
+    ) -> Result<Ended, SessionError> {
+        let lane_count = if self.streams.is_empty() { 1 } else { self.lane_count };
+        if !self.streams.len().is_multiple_of(lane_count) {
+            let count = self.streams.len();
+            return Err(SessionError::Protocol(format!("{count} data connections for {lane_count} lanes")));
+        }
+        let pools = lane_pools(&spec, settings, lane_count)?;
+        warn_unlocked(&pools, observer);
+        let slot_bytes = spec.slot_bytes;
+        let work = |links| self.run_lanes(links, pools, spec, settings, observer, abort);
+        with_links(link, lane_count, slot_bytes, work)
+    }
+
+    fn run_lanes(
+        self,
+        mut links: Vec<Link>,
+        pools: Vec<SlotPool>,
+        spec: TransferSpec,
+        settings: &Settings,
         observer: Option<&dyn Observer>,
         abort: &Abort,
     ) -> Ended {
         match self.part {
             Part::Source { sources, sink } => {
                 if observer.is_none() {
-                    tell_notices(&sources, &mut link);
+                    tell_notices(&sources, &mut links[0]);
                 }
                 let sender = |stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>;
-                let endpoints = self.streams.into_iter().map(sender).collect();
+                let credits = sink.credits / links.len() as u32;
                 let start = SourceStart {
-                    link,
-                    endpoints,
+                    lanes: lane_starts(links, pools, self.streams.into_iter().map(sender)),
                     spec,
                     settings,
-                    pool,
                     roots: sources.roots,
                     failures: sources.failures,
                     destination: sources.destination,
-                    credits: sink.credits,
+                    credits,
                     sink_has_targets: sink.has_targets,
                     observer,
                 };
@@ -180,15 +203,27 @@ impl Standing {
                 let slot_bytes = spec.slot_bytes;
                 let receiver =
                     |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
-                let endpoints = self.streams.into_iter().map(receiver).collect();
+                let lanes = lane_starts(links, pools, self.streams.into_iter().map(receiver));
                 let root = root.map(Arc::new);
-                sink::run(
-                    SinkStart { link, endpoints, spec, settings, root, storage, confinement, pool, observer },
-                    abort,
-                )
+                sink::run(SinkStart { lanes, spec, settings, root, storage, confinement, observer }, abort)
             }
         }
     }
+}
+
+/// Deals the data connections out: the one at place `i` is of lane `i` modulo the number of lanes, at both ends.
+fn lane_starts<E>(
+    links: Vec<Link>,
+    pools: Vec<SlotPool>,
+    endpoints: impl Iterator<Item = E>,
+) -> Vec<LaneStart<E>> {
+    let start = |(link, pool)| LaneStart { link, endpoints: Vec::new(), pool };
+    let mut lanes: Vec<LaneStart<E>> = links.into_iter().zip(pools).map(start).collect();
+    let count = lanes.len();
+    for (place, endpoint) in endpoints.enumerate() {
+        lanes[place % count].endpoints.push(endpoint);
+    }
+    lanes
 }
 
 fn open_root(
@@ -214,8 +249,29 @@ fn tell_notices(sources: &Sources, link: &mut Link) {
     messages.for_each(|message| link.queue_control(message.to_body()));
 }
 
-fn new_pool(spec: &TransferSpec, settings: &Settings) -> Result<SlotPool, SessionError> {
-    Ok(SlotPool::new(settings.pool_bytes_for(spec.slot_bytes), spec.slot_bytes as usize)?)
+fn lane_pools(
+    spec: &TransferSpec,
+    settings: &Settings,
+    lane_count: usize,
+) -> Result<Vec<SlotPool>, SessionError> {
+    let slots = settings.lane_slot_count(spec.slot_bytes, lane_count) as u64;
+    let pool = |_| SlotPool::new(slots * u64::from(spec.slot_bytes), spec.slot_bytes as usize);
+    Ok((0..lane_count).map(pool).collect::<Result<_, _>>()?)
+}
+
+/// For the time before the session, when nothing but control messages may come.
+fn no_slots() -> Result<SlotPool, SessionError> {
+    Ok(SlotPool::new(4096, 4096)?)
+}
+
+fn warn_unlocked(pools: &[SlotPool], observer: Option<&dyn Observer>) {
+    if let Some(observer) = observer
+        && pools.iter().any(|pool| !pool.is_locked())
+    {
+        let text =
+            "the buffers are not locked in memory: raise RLIMIT_MEMLOCK (ulimit -l) to keep them from swap";
+        observer.event(&Event::Notice(Notice::Text(text.into())));
+    }
 }
 
 fn new_key() -> Result<SessionKey, SessionError> {

@@ -11,19 +11,20 @@ use carrack_wire::message::{Control, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
 
 use super::inbox::Task;
+use super::lane::{Lane, Letter};
 use super::sink_file::SinkFile;
-use super::{Letter, Sink};
 use crate::comm::{COUNTERS_EVERY, CommSide};
-use crate::counters::BothEnds;
+use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
-use crate::report::{deliver, target_reports, to_event};
+use crate::report::{deliver, target_reports, to_event, together};
 
 /// How long a single answer waits for company: short against any network's round trip, long against an object's
 /// 0.1 ms, so that a fast transfer takes a message for many objects.
 const ANSWER_DELAY: Duration = Duration::from_millis(1);
 
 pub(super) struct SinkComm<'a> {
-    sink: &'a Sink<'a>,
+    lane: &'a Lane<'a>,
+    lanes: &'a [Lane<'a>],
     /// Streams that are quiet.
     parked: Vec<Box<dyn ReceiveEndpoint>>,
     both: BothEnds,
@@ -35,9 +36,15 @@ pub(super) struct SinkComm<'a> {
 }
 
 impl<'a> SinkComm<'a> {
-    pub(super) fn new(sink: &'a Sink<'a>, endpoints: Vec<Box<dyn ReceiveEndpoint>>) -> SinkComm<'a> {
+    /// For the lane at `index`.
+    pub(super) fn new(
+        lanes: &'a [Lane<'a>],
+        index: usize,
+        endpoints: Vec<Box<dyn ReceiveEndpoint>>,
+    ) -> SinkComm<'a> {
         SinkComm {
-            sink,
+            lane: &lanes[index],
+            lanes,
             parked: endpoints,
             both: BothEnds::default(),
             before: BothEnds::default(),
@@ -50,7 +57,7 @@ impl<'a> SinkComm<'a> {
 
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
-        BothEnds { sink: self.sink.counters.snapshot(), ..self.both }
+        BothEnds { sink: sum_of(self.lanes.iter().map(|lane| &lane.counters)), ..self.both }
     }
 
     fn exchange_counters(&mut self, link: &mut Link, now: Instant) {
@@ -58,9 +65,12 @@ impl<'a> SinkComm<'a> {
             return;
         }
         self.counters_due = now + COUNTERS_EVERY;
+        if !self.lane.leads {
+            return;
+        }
         self.both = self.both();
         link.queue_control(Control::Counters(self.both.sink).to_body());
-        if let Some(observer) = self.sink.observer {
+        if let Some(observer) = self.lane.sink.observer {
             observer.event(&Event::Progress(self.both.progress(&self.before)));
         }
         self.before = self.both;
@@ -68,12 +78,13 @@ impl<'a> SinkComm<'a> {
     }
 
     fn tell_targets(&self, link: &mut Link) {
-        let sink = self.sink;
-        if !sink.is_sorting {
+        let sink = self.lane.sink;
+        if !self.lane.leads || !sink.is_sorting {
             return;
         }
         let label = |id| sink.storage.file_systems().target(id).map(|target| target.label);
-        let targets = sink.inbox.with(|inbox| target_reports(inbox.targets(), label));
+        let of_lane = |lane: &Lane<'_>| lane.inbox.with(|inbox| target_reports(inbox.targets(), label));
+        let targets = together(self.lanes.iter().map(of_lane));
         let event = Event::Targets { side: Side::Sink, targets };
         deliver(event, sink.observer, |message| link.queue_control(message.to_body()));
     }
@@ -81,9 +92,9 @@ impl<'a> SinkComm<'a> {
     /// Answers go out together, a moment after the first. What was said before an object was answered goes out before
     /// the answer: so the answers are taken first and the letters read then.
     fn answer(&mut self, link: &mut Link, now: Instant) {
-        let mut answers = self.sink.answers();
+        let mut answers = self.lane.answers();
         let count = answers.written.len() + answers.corrupt.len();
-        let is_due = count >= self.sink.answers_at_once || self.answers_due.is_some_and(|due| now >= due);
+        let is_due = count >= self.lane.answers_at_once || self.answers_due.is_some_and(|due| now >= due);
         let taken = (count > 0 && is_due).then(|| std::mem::take(&mut *answers));
         drop(answers);
         self.answers_due = match (count, &taken) {
@@ -98,13 +109,14 @@ impl<'a> SinkComm<'a> {
     }
 
     fn read_mail(&mut self, link: &mut Link) {
-        for letter in self.sink.mail.drain() {
+        for letter in self.lane.mail.drain() {
             match letter {
                 Letter::Say(body) => link.queue_control(body),
                 Letter::Park(endpoint) => self.parked.push(endpoint),
                 Letter::Finished => {
+                    self.lane.sink.lanes_over.fetch_add(1, Relaxed);
                     self.tell_targets(link);
-                    link.queue_control(Control::Finished(self.sink.counters.snapshot()).to_body());
+                    link.queue_control(Control::Finished(self.both().sink).to_body());
                     self.is_over = true;
                 }
             }
@@ -113,7 +125,7 @@ impl<'a> SinkComm<'a> {
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
         let file = Arc::new(SinkFile::announced(message)?);
-        let confinement = &self.sink.confinement;
+        let confinement = &self.lane.sink.confinement;
         if !confinement.allows_section(&file.directory, None)
             || !confinement.allows_entry(&file.directory, &file.entry.name)
         {
@@ -121,11 +133,11 @@ impl<'a> SinkComm<'a> {
             return Err(SessionError::Protocol(format!("'{name}' was not asked for")));
         }
         let id = FileId(message.id);
-        let mut files = self.sink.files();
+        let mut files = self.lane.files();
         files.ledger.announce(id, file.entry.size(), Some(Arc::clone(&file)))?;
         let early = files.early.remove(&id).unwrap_or_default();
         drop(files);
-        if self.sink.is_sorting {
+        if self.lane.sink.is_sorting {
             self.push_end(Task::Create(file));
         }
         for incoming in early {
@@ -135,24 +147,27 @@ impl<'a> SinkComm<'a> {
     }
 
     fn queue(&self, incoming: Incoming) {
-        let target = self.sink.storage.own().own_target().id;
-        self.sink.inbox.release(|inbox| inbox.push_object(target, incoming));
+        let target = self.lane.sink.storage.own().own_target().id;
+        self.lane.inbox.release(|inbox| inbox.push_object(target, incoming));
     }
 
     fn push_end(&self, task: Task) {
-        self.sink.inbox.release(|inbox| inbox.push_end(task));
+        self.lane.inbox.release(|inbox| inbox.push_end(task));
     }
 
     /// The source is done. It counts what it sent: nothing may still be on its way.
     fn finish(&mut self, objects_sent: u64) -> Result<(), SessionError> {
-        let files = self.sink.files();
-        if objects_sent != self.sink.answered.load(Relaxed) {
+        let files = self.lane.files();
+        if objects_sent != self.lane.answered.load(Relaxed) {
             return Err(SessionError::Protocol("the source ended before its objects were answered".into()));
         }
         if self.finish_seen || files.ledger.open_count() > 0 || !files.early.is_empty() {
             return Err(SessionError::Protocol("the source ended with files still open".into()));
         }
         drop(files);
+        if self.lane.leads && self.lane.sink.lanes_over.load(Relaxed) + 1 < self.lanes.len() {
+            return Err(SessionError::Protocol("the source ended its first lane before the others".into()));
+        }
         self.finish_seen = true;
         self.push_end(Task::Finish);
         Ok(())
@@ -167,19 +182,19 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let (Some(event), Some(observer)) = (to_event(&message, Side::Source), self.sink.observer) {
+        if let (Some(event), Some(observer)) = (to_event(&message, Side::Source), self.lane.sink.observer) {
             observer.event(&event);
         }
         match message {
             Control::OpenFile(message) => self.open_file(&message)?,
             Control::CommitFile(file) => {
-                let whole = self.sink.files().ledger.commit(FileId(file.id))?;
+                let whole = self.lane.files().ledger.commit(FileId(file.id))?;
                 if let Some(file) = whole {
                     self.push_end(Task::Commit(file));
                 }
             }
             Control::AbandonFile(file) => {
-                let abandoned = self.sink.files().ledger.abandon(FileId(file.id))?;
+                let abandoned = self.lane.files().ledger.abandon(FileId(file.id))?;
                 if let Some(file) = abandoned {
                     self.push_end(Task::Discard(file));
                 }
@@ -210,17 +225,17 @@ impl CommSide for SinkComm<'_> {
         // From the back, so that the places that are left keep their meaning.
         for &place in places.iter().rev() {
             let endpoint = self.parked.swap_remove(place);
-            self.sink.inbox.release(|inbox| inbox.push_stream(endpoint));
+            self.lane.inbox.release(|inbox| inbox.push_stream(endpoint));
         }
         Ok(())
     }
 
     fn wake(&self) -> BorrowedFd<'_> {
-        self.sink.mail.readiness()
+        self.lane.mail.readiness()
     }
 
     fn listen(&self) {
-        self.sink.mail.listen();
+        self.lane.mail.listen();
     }
 
     fn is_over(&self) -> bool {

@@ -11,7 +11,7 @@ use carrack_storage::{GrowingFile, Root, SinkError, StripeOutcome};
 use carrack_wire::decode_section;
 use carrack_wire::message::{OpenFile, Stripes};
 
-use super::Sink;
+use super::lane::Lane;
 use super::storage::stripe_for;
 use crate::error::SessionError;
 
@@ -57,11 +57,11 @@ impl SinkFile {
     pub(super) fn growing(
         &self,
         root: &Root,
-        sink: &Sink<'_>,
+        lane: &Lane<'_>,
         created: impl FnOnce(&GrowingFile, Option<&str>),
     ) -> Result<&GrowingFile, &SinkError> {
         let create = || {
-            let (growing, outcome) = self.create(root, sink)?;
+            let (growing, outcome) = self.create(root, lane)?;
             match outcome {
                 StripeOutcome::Refused(why) => created(&growing, Some(&why)),
                 StripeOutcome::Default | StripeOutcome::Set => created(&growing, None),
@@ -71,18 +71,18 @@ impl SinkFile {
         self.growing.get_or_init(create).as_ref()
     }
 
-    fn create(&self, root: &Root, sink: &Sink<'_>) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+    fn create(&self, root: &Root, lane: &Lane<'_>) -> Result<(GrowingFile, StripeOutcome), SinkError> {
         let held = root.make_directory(&self.directory).map_err(SinkError::of_directory)?;
-        let storage = &sink.storage;
+        let storage = &lane.sink.storage;
         let found = match storage.is_one_file_system() {
             true => None,
             false => storage.file_systems().of(held.as_fd()).ok(),
         };
         let file_system = found.as_deref().unwrap_or(storage.own());
         let size = self.entry.size();
-        let stripe = stripe_for(&sink.spec.stripe, self.stripes.as_ref(), size);
+        let stripe = stripe_for(&lane.sink.spec.stripe, self.stripes.as_ref(), size);
         let spec = storage.growing(file_system, size, &stripe);
-        let created = GrowingFile::create(held, &self.entry.name, spec, &sink.scratch)?;
+        let created = GrowingFile::create(held, &self.entry.name, spec, &lane.sink.scratch)?;
         if storage.has_targets() {
             // Nobody else creates the file: the layout is set once.
             let _ = self.layout.set(file_system.layout_of(created.0.descriptor(), size).layout);

@@ -8,7 +8,7 @@ use carrack_storage::{Root, SinkError, place_small, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord};
 
-use super::Sink;
+use super::lane::Lane;
 use crate::check::bundle_check;
 use crate::error::SessionError;
 
@@ -28,40 +28,40 @@ impl Unpacker {
     /// Checks a bundle and writes what it holds.
     pub(super) fn store(
         &mut self,
-        sink: &Sink<'_>,
+        lane: &Lane<'_>,
         root: &Root,
         incoming: Incoming,
     ) -> Result<(), SessionError> {
         let object = incoming.header.object.0;
-        let is_good = self.unpack(sink, root, &incoming)?;
+        let is_good = self.unpack(lane, root, &incoming)?;
         drop(incoming);
         if is_good {
-            sink.written(object)
+            lane.written(object)
         } else {
-            sink.corrupt(object)
+            lane.corrupt(object)
         }
         Ok(())
     }
 
     /// False if the bundle failed its check; then nothing of it was written.
-    fn unpack(&mut self, sink: &Sink<'_>, root: &Root, incoming: &Incoming) -> Result<bool, SessionError> {
+    fn unpack(&mut self, lane: &Lane<'_>, root: &Root, incoming: &Incoming) -> Result<bool, SessionError> {
         let body = incoming.body();
         let table_len = incoming.header.table_len as usize;
-        if bundle_check(sink.spec.checksum, body, table_len) != incoming.header.check {
+        if bundle_check(lane.sink.spec.checksum, body, table_len) != incoming.header.check {
             return Ok(false);
         }
         let (content, table) = body.split_at(body.len() - table_len);
-        if !check_contents(sink.spec.checksum, content, table)? {
+        if !check_contents(lane.sink.spec.checksum, content, table)? {
             return Ok(false);
         }
         let mut rest = content;
         for record in TableReader::new(table) {
             match record? {
-                TableRecord::Section { path, metadata } => self.enter(sink, root, path, metadata)?,
+                TableRecord::Section { path, metadata } => self.enter(lane, root, path, metadata)?,
                 TableRecord::Entry(entry) => {
                     let (own, after) = rest.split_at(entry.size as usize);
                     rest = after;
-                    self.entry(sink, &entry, own)?;
+                    self.entry(lane, &entry, own)?;
                 }
             }
         }
@@ -71,12 +71,12 @@ impl Unpacker {
     /// Goes on in another directory, which is made if it is missing; its metadata is set at the end.
     fn enter(
         &mut self,
-        sink: &Sink<'_>,
+        lane: &Lane<'_>,
         root: &Root,
         path: RelPath,
         metadata: Option<Metadata>,
     ) -> Result<(), SessionError> {
-        if !sink.confinement.allows_section(&path, metadata.as_ref()) {
+        if !lane.sink.confinement.allows_section(&path, metadata.as_ref()) {
             return Err(SessionError::Protocol(format!("'{path}' was not asked for")));
         }
         let is_held = |held: &Held| held.path == path && held.directory.is_ok();
@@ -86,27 +86,27 @@ impl Unpacker {
             self.held = Some(Held { path, directory });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
-        let noted = match (&held.directory, sink.directories().as_mut()) {
-            (Err(error), _) => Err(failure(sink, &held.path, b"", error)),
+        let noted = match (&held.directory, lane.sink.directories().as_mut()) {
+            (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
             (Ok(_), Some(spool)) => {
-                spool.note(&held.path, &metadata).map_err(|error| failure(sink, &held.path, b"", &error))
+                spool.note(&held.path, &metadata).map_err(|error| failure(lane, &held.path, b"", &error))
             }
             (Ok(_), None) => Ok(()),
         };
-        noted.or_else(|failure| sink.fail(failure))
+        noted.or_else(|failure| lane.fail(failure))
     }
 
-    fn entry(&self, sink: &Sink<'_>, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SessionError> {
+    fn entry(&self, lane: &Lane<'_>, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SessionError> {
         // The table reader gives no entry before a section.
         let Some(held) = &self.held else { return Ok(()) };
-        if !sink.confinement.allows_entry(&held.path, entry.name) {
+        if !lane.sink.confinement.allows_entry(&held.path, entry.name) {
             return Err(SessionError::Protocol(format!("'{}' was not asked for", escape(entry.name))));
         }
-        let fail = |error: &SinkError| sink.fail(failure(sink, &held.path, entry.name, error));
+        let fail = |error: &SinkError| lane.fail(failure(lane, &held.path, entry.name, error));
         match &held.directory {
-            Ok(directory) => match place(sink, directory, entry, content) {
+            Ok(directory) => match place(lane, directory, entry, content) {
                 Ok(()) => {
-                    sink.placed(&held.path, entry);
+                    lane.placed(&held.path, entry);
                     Ok(())
                 }
                 Err(error) => fail(&error),
@@ -116,15 +116,15 @@ impl Unpacker {
     }
 }
 
-fn place(sink: &Sink<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
+fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
     match entry.symlink_target {
-        Some(target) => place_symlink(held.as_fd(), entry.name, target, &entry.metadata, &sink.scratch),
-        None => place_small(held.as_fd(), entry.name, content, &entry.metadata, &sink.scratch),
+        Some(target) => place_symlink(held.as_fd(), entry.name, target, &entry.metadata, &lane.sink.scratch),
+        None => place_small(held.as_fd(), entry.name, content, &entry.metadata, &lane.sink.scratch),
     }
 }
 
-fn failure(sink: &Sink<'_>, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
-    EntryFailure { path: sink.path(directory, name), kind: error.kind(), detail: error.to_string() }
+fn failure(lane: &Lane<'_>, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
+    EntryFailure { path: lane.path(directory, name), kind: error.kind(), detail: error.to_string() }
 }
 
 /// Whether the table fits the contents, which a hostile source may not keep to; with BLAKE3, whether each file has
@@ -149,7 +149,7 @@ fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bo
     Ok(is_good)
 }
 
-impl Sink<'_> {
+impl Lane<'_> {
     fn placed(&self, directory: &RelPath, entry: &TableEntry<'_>) {
         if entry.symlink_target.is_some() {
             self.counters.symlinks_done.fetch_add(1, Relaxed);
@@ -157,7 +157,7 @@ impl Sink<'_> {
         }
         self.counters.files_done.fetch_add(1, Relaxed);
         self.counters.bytes_done.fetch_add(entry.size, Relaxed);
-        if let (true, Some(digest)) = (self.spec.report_digests, entry.digest) {
+        if let (true, Some(digest)) = (self.sink.spec.report_digests, entry.digest) {
             self.report_digest(directory, entry.name, entry.size, *digest);
         }
     }

@@ -12,39 +12,40 @@ use carrack_wire::message::{Control, FileRef};
 use carrack_wire::{Arrival, FrameKind};
 
 use super::inbox::Task;
+use super::lane::{Lane, Letter};
 use super::sink_file::SinkFile;
-use super::{Letter, Sink, unpack};
+use super::unpack;
 use crate::check::{ObjectCheck, object_check};
 use crate::counters::Stage;
 use crate::error::SessionError;
 use crate::placed;
 
 /// Works until the session ends.
-pub(super) fn run(sink: &Sink<'_>) {
-    let mut writer = Writer { sink, unpacker: unpack::Unpacker::default() };
+pub(super) fn run(lane: &Lane<'_>) {
+    let mut writer = Writer { lane, unpacker: unpack::Unpacker::default() };
     loop {
-        let taken = sink.counters.time(Stage::Idle, || sink.inbox.take_timed(|inbox| inbox.take()));
+        let taken = lane.counters.time(Stage::Idle, || lane.inbox.take_timed(|inbox| inbox.take()));
         let Ok(task) = taken else { return };
         if let Err(error) = writer.work(task) {
-            sink.fault.raise(error, sink);
+            lane.fault.raise(error, lane);
             return;
         }
     }
 }
 
 struct Writer<'a> {
-    sink: &'a Sink<'a>,
+    lane: &'a Lane<'a>,
     unpacker: unpack::Unpacker,
 }
 
 impl Writer<'_> {
     fn work(&mut self, task: Task) -> Result<(), SessionError> {
         match task {
-            Task::Stream(endpoint) if self.sink.is_sorting => self.sort(endpoint),
+            Task::Stream(endpoint) if self.lane.sink.is_sorting => self.sort(endpoint),
             Task::Stream(endpoint) => self.drive(endpoint),
-            Task::Store(target, incoming) if self.sink.belongs_elsewhere(target, &incoming) => {
-                let own = self.sink.target_of(&incoming);
-                self.sink.inbox.release_many(2, |inbox| {
+            Task::Store(target, incoming) if self.lane.belongs_elsewhere(target, &incoming) => {
+                let own = self.lane.target_of(&incoming);
+                self.lane.inbox.release_many(2, |inbox| {
                     inbox.finished(target, None);
                     inbox.push_object(own, incoming);
                 });
@@ -52,12 +53,13 @@ impl Writer<'_> {
             }
             Task::Store(target, incoming) => {
                 let stored = self.store(incoming);
-                let service = self.sink.is_sorting.then(|| stored.as_ref().ok().copied().flatten()).flatten();
-                self.sink.inbox.release(|inbox| inbox.finished(target, service));
+                let service =
+                    self.lane.sink.is_sorting.then(|| stored.as_ref().ok().copied().flatten()).flatten();
+                self.lane.inbox.release(|inbox| inbox.finished(target, service));
                 stored.map(|_| ())
             }
-            Task::Create(file) => self.sink.create(&file),
-            Task::Commit(file) => self.sink.commit(&file),
+            Task::Create(file) => self.lane.create(&file),
+            Task::Commit(file) => self.lane.commit(&file),
             Task::Discard(file) => {
                 drop(file);
                 Ok(())
@@ -68,21 +70,21 @@ impl Writer<'_> {
 
     /// Receives and stores until the stream is quiet, then gives it to the comm thread.
     fn drive(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
-        let sink = self.sink;
+        let lane = self.lane;
         loop {
             let received =
-                sink.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &sink.pool))?;
+                lane.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &lane.pool))?;
             match received {
                 Received::Object(incoming) => {
                     self.store(incoming)?;
                 }
                 Received::Pending => {
-                    let _ = sink.mail.post(Letter::Park(endpoint));
+                    let _ = lane.mail.post(Letter::Park(endpoint));
                     return Ok(());
                 }
                 Received::Closed => return Ok(()),
             }
-            while let Some(task) = sink.inbox.try_take(|inbox| inbox.take_beside_streams()) {
+            while let Some(task) = lane.inbox.try_take(|inbox| inbox.take_beside_streams()) {
                 self.work(task)?;
             }
         }
@@ -90,17 +92,17 @@ impl Writer<'_> {
 
     /// Receives until the stream is quiet, and puts what comes into the queues of its targets (L8).
     fn sort(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
-        let sink = self.sink;
+        let lane = self.lane;
         loop {
             let received =
-                sink.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &sink.pool))?;
+                lane.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &lane.pool))?;
             match received {
                 Received::Object(incoming) => {
-                    let target = sink.target_of(&incoming);
-                    sink.inbox.release(|inbox| inbox.push_object(target, incoming));
+                    let target = lane.target_of(&incoming);
+                    lane.inbox.release(|inbox| inbox.push_object(target, incoming));
                 }
                 Received::Pending => {
-                    let _ = sink.mail.post(Letter::Park(endpoint));
+                    let _ = lane.mail.post(Letter::Park(endpoint));
                     return Ok(());
                 }
                 Received::Closed => return Ok(()),
@@ -110,33 +112,35 @@ impl Writer<'_> {
 
     /// Checks and writes an object; returns how long the storage took, if it was asked.
     fn store(&mut self, incoming: Incoming) -> Result<Option<Service>, SessionError> {
-        let sink = self.sink;
-        let Some(root) = &sink.root else {
+        let lane = self.lane;
+        let Some(root) = &lane.sink.root else {
             return Err(SessionError::Protocol("an object in a dry run".into()));
         };
-        sink.counters.time(Stage::Storage, || match incoming.header.kind {
-            FrameKind::Bundle => self.unpacker.store(sink, root, incoming).map(|()| None),
-            FrameKind::Object | FrameKind::Control => sink.store_object(root, incoming),
+        lane.counters.time(Stage::Storage, || match incoming.header.kind {
+            FrameKind::Bundle => self.unpacker.store(lane, root, incoming).map(|()| None),
+            FrameKind::Object | FrameKind::Control => lane.store_object(root, incoming),
         })
     }
 
     fn finish(&self) -> Result<(), SessionError> {
-        let sink = self.sink;
-        if let Some(spool) = sink.directories().take() {
+        let lane = self.lane;
+        if lane.leads
+            && let Some(spool) = lane.sink.directories().take()
+        {
             let mut failures = Vec::new();
             let done = spool.finish(|failure| failures.push(failure));
-            sink.counters.directories_done.fetch_add(done, Relaxed);
-            failures.into_iter().try_for_each(|failure| sink.fail(failure))?;
+            lane.counters.directories_done.fetch_add(done, Relaxed);
+            failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
         }
-        let _ = sink.mail.post(Letter::Finished);
+        let _ = lane.mail.post(Letter::Finished);
         Ok(())
     }
 }
 
-impl Sink<'_> {
+impl Lane<'_> {
     /// Creates a file that was announced, and says where it lies.
     fn create(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
-        let Some(root) = &self.root else {
+        let Some(root) = &self.sink.root else {
             return Err(SessionError::Protocol("a file in a dry run".into()));
         };
         // An error is told when its first object is written.
@@ -193,7 +197,7 @@ impl Sink<'_> {
         incoming: &Incoming,
     ) -> Result<Option<Service>, SessionError> {
         let body = incoming.body();
-        let check = object_check(self.spec.checksum, range, body, file.entry.size());
+        let check = object_check(self.sink.spec.checksum, range, body, file.entry.size());
         let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
         if value != incoming.header.check {
             return Ok(None);
@@ -202,7 +206,12 @@ impl Sink<'_> {
         let began = Instant::now();
         let written = match growing {
             Ok(growing) => file
-                .write(growing, body, range.offset, self.writes_in_turn && growing.io() == WriteIo::Cached)
+                .write(
+                    growing,
+                    body,
+                    range.offset,
+                    self.sink.writes_in_turn && growing.io() == WriteIo::Cached,
+                )
                 .map_err(|error| (error.kind(), error.to_string())),
             Err(error) => Err((error.kind(), error.to_string())),
         };
@@ -244,7 +253,7 @@ impl Sink<'_> {
 
     fn committed(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         self.counters.files_done.fetch_add(1, Relaxed);
-        if self.spec.report_digests {
+        if self.sink.spec.report_digests {
             let digest = file.digest().map_err(|e| SessionError::Protocol(e.to_string()))?;
             self.report_digest(&file.directory, &file.entry.name, file.entry.size(), digest);
         }
@@ -266,7 +275,7 @@ impl Sink<'_> {
 
     /// The path as the user knows it.
     pub(super) fn path(&self, directory: &carrack_model::RelPath, name: &[u8]) -> Box<[u8]> {
-        match &self.root {
+        match &self.sink.root {
             Some(root) => root.full_path(directory, name),
             None => name.into(),
         }

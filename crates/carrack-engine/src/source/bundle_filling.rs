@@ -12,19 +12,19 @@ use carrack_plan::Bundle;
 use carrack_storage::{Expected, FileSystem, SmallFile, SourceError, read_small};
 use carrack_wire::TableWriter;
 
-use super::Source;
+use super::lane::Lane;
 use super::queue::Job;
 
 /// Reads the bundle's files into `slot`, their table behind them; `table` is scratch. Returns the bytes of both.
 pub(super) fn fill(
-    source: &Source<'_>,
+    lane: &Lane<'_>,
     target: TargetId,
     bundle: &Bundle,
     slot: &mut [u8],
     table: &mut Vec<u8>,
 ) -> (usize, usize) {
     table.clear();
-    let mut filling = BundleFilling { source, target, slot, used: 0, table_room: bundle.table_bytes };
+    let mut filling = BundleFilling { lane, target, slot, used: 0, table_room: bundle.table_bytes };
     for section in &bundle.sections {
         filling.section(section, table);
     }
@@ -34,7 +34,7 @@ pub(super) fn fill(
 }
 
 struct BundleFilling<'a> {
-    source: &'a Source<'a>,
+    lane: &'a Lane<'a>,
     target: TargetId,
     slot: &'a mut [u8],
     /// Bytes of content so far.
@@ -48,23 +48,23 @@ impl BundleFilling<'_> {
         let directory = &section.directory;
         TableWriter::new(table).section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
-        let held = if has_files { Some(self.source.open_directory(directory)) } else { None };
+        let held = if has_files { Some(self.lane.source.open_directory(directory)) } else { None };
         let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
         for entry in &section.entries {
             match (&entry.kind, &held) {
                 (EntryKind::Regular { .. }, Some(Ok(held)))
                     if asks
                         .as_ref()
-                        .is_some_and(|asks| self.source.is_released(asks, directory, held, entry)) =>
+                        .is_some_and(|asks| self.lane.source.is_released(asks, directory, held, entry)) =>
                 {
-                    self.source.fail(self.source.released(directory, entry));
+                    self.lane.fail(self.lane.source.released(directory, entry));
                 }
                 (EntryKind::Symlink { target }, _) => {
                     TableWriter::new(table).symlink(&entry.name, target, &entry.metadata);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
-                    self.source.fail_path(self.source.path(directory, entry), error.kind(), error);
+                    self.lane.fail_path(self.lane.source.path(directory, entry), error.kind(), error);
                 }
                 // `held` is there whenever the section has files.
                 (EntryKind::Regular { .. }, None) => {}
@@ -74,21 +74,22 @@ impl BundleFilling<'_> {
 
     /// The file system of a directory if its files may be in an archive only, and are to stay there.
     fn asks_before(&self, held: &OwnedFd) -> Option<Arc<FileSystem>> {
-        let file_system = self.source.file_systems.of(held.as_fd()).ok()?;
-        (file_system.may_release() && !self.source.settings.recall).then_some(file_system)
+        let file_system = self.lane.source.file_systems.of(held.as_fd()).ok()?;
+        (file_system.may_release() && !self.lane.source.settings.recall).then_some(file_system)
     }
 
     fn file(&mut self, directory: &Arc<Directory>, held: &OwnedFd, entry: &Entry, table: &mut Vec<u8>) {
         match self.read(directory, held, entry) {
             Ok(Some(file)) => {
                 let content = &self.slot[self.used..self.used + file.size];
-                let digest = (self.source.spec.checksum == Checksum::Blake3).then(|| blake3::hash(content));
+                let digest =
+                    (self.lane.source.spec.checksum == Checksum::Blake3).then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 TableWriter::new(table).regular(&entry.name, file.size as u64, &file.metadata, digest);
                 self.used += file.size;
             }
             Ok(None) => self.postpone(directory, entry),
-            Err(error) => self.source.fail_path(self.source.path(directory, entry), error.kind(), error),
+            Err(error) => self.lane.fail_path(self.lane.source.path(directory, entry), error.kind(), error),
         }
     }
 
@@ -99,7 +100,7 @@ impl BundleFilling<'_> {
         held: &OwnedFd,
         entry: &Entry,
     ) -> Result<Option<SmallFile>, SourceError> {
-        let follow = self.source.follows(directory.root_index);
+        let follow = self.lane.source.follows(directory.root_index);
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
@@ -119,8 +120,8 @@ impl BundleFilling<'_> {
 
     /// The file no longer fits into what is left of the slot: it travels by itself.
     fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
-        self.source.pending.fetch_add(1, AcqRel);
+        self.lane.pending.fetch_add(1, AcqRel);
         let job = Job::Open { directory: Arc::clone(directory), entry: entry.clone(), attempts: 1 };
-        self.source.queue.release(|queue| queue.push(self.target, job));
+        self.lane.queue.release(|queue| queue.push(self.target, job));
     }
 }

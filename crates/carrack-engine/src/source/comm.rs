@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::Instant;
 
 use carrack_model::{Event, FileId, ObjectId, Side};
@@ -10,21 +10,24 @@ use carrack_transport::{Incoming, Link, Patience, SendState};
 use carrack_wire::message::{Control, FilePlaced, Finish, ObjectsDone};
 use rustix::event::PollFlags;
 
-use super::Source;
+use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
 use super::queue::{Job, Sent};
 use crate::comm::{COUNTERS_EVERY, CommSide};
-use crate::counters::BothEnds;
+use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
 use crate::placed::to_layout;
-use crate::report::{deliver, target_reports, to_event};
+use crate::report::{deliver, target_reports, to_event, together};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
 
 pub(super) struct SourceComm<'a> {
-    source: &'a Source<'a>,
+    lane: &'a Lane<'a>,
+    lanes: &'a [Lane<'a>],
+    /// Whether this is the first lane, which speaks for all and ends last.
+    leads: bool,
     /// Endpoints on which objects leave that had to wait for credits.
     driven: Vec<Numbered>,
     both: BothEnds,
@@ -35,9 +38,12 @@ pub(super) struct SourceComm<'a> {
 }
 
 impl<'a> SourceComm<'a> {
-    pub(super) fn new(source: &'a Source<'a>) -> SourceComm<'a> {
+    /// For the lane at `index`.
+    pub(super) fn new(lanes: &'a [Lane<'a>], index: usize) -> SourceComm<'a> {
         SourceComm {
-            source,
+            lane: &lanes[index],
+            lanes,
+            leads: index == 0,
             driven: Vec::new(),
             both: BothEnds::default(),
             before: BothEnds::default(),
@@ -49,12 +55,21 @@ impl<'a> SourceComm<'a> {
 
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
-        BothEnds { source: self.source.counters.snapshot(), ..self.both }
+        BothEnds { source: sum_of(self.lanes.iter().map(|lane| &lane.counters)), ..self.both }
     }
 
-    /// Everything that was found has come to its end.
+    /// Everything that was found for this lane has come to its end, and so have the lanes that it leads.
     fn is_done(&self) -> bool {
-        self.source.counters.scan_done.load(Acquire) && self.source.pending.load(Acquire) == 0
+        self.lane.counters.scan_done.load(Acquire)
+            && self.lane.pending.load(Acquire) == 0
+            && (!self.leads || self.lane.source.lanes_over.load(Acquire) + 1 >= self.lanes.len())
+    }
+
+    /// The sink's lane has everything.
+    fn end(&mut self) {
+        self.is_over = true;
+        self.lane.source.lanes_over.fetch_add(1, AcqRel);
+        self.lanes[0].mail.wake();
     }
 
     fn exchange_counters(&mut self, link: &mut Link, now: Instant) {
@@ -62,9 +77,12 @@ impl<'a> SourceComm<'a> {
             return;
         }
         self.counters_due = now + COUNTERS_EVERY;
+        if !self.leads {
+            return;
+        }
         self.both = self.both();
         link.queue_control(Control::Counters(self.both.source).to_body());
-        if let Some(observer) = self.source.observer {
+        if let Some(observer) = self.lane.source.observer {
             observer.event(&Event::Progress(self.both.progress(&self.before)));
         }
         self.before = self.both;
@@ -72,24 +90,25 @@ impl<'a> SourceComm<'a> {
     }
 
     fn tell_targets(&self, link: &mut Link) {
-        let source = self.source;
+        let source = self.lane.source;
         let label = |id| source.file_systems.target(id).map(|target| target.label);
-        let targets = source.queue.with(|queue| target_reports(queue.targets(), label));
-        if targets.len() > 1 || source.settings.scheduling.holds_back() {
+        let of_lane = |lane: &Lane<'_>| lane.queue.with(|queue| target_reports(queue.targets(), label));
+        let targets = together(self.lanes.iter().map(of_lane));
+        if targets.len() > 1 || source.settings.scheduling.holds_back() && !targets.is_empty() {
             let event = Event::Targets { side: Side::Source, targets };
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }
     }
 
     fn read_mail(&self, link: &mut Link) {
-        self.source.mail.drain().into_iter().for_each(|body| link.queue_control(body));
+        self.lane.mail.drain().into_iter().for_each(|body| link.queue_control(body));
     }
 
     /// Sends on `endpoint`, and whatever else is ready for it, without waiting.
     fn drive(&mut self, endpoint: Numbered) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
         while endpoint.endpoint.advance(Patience::None)? == SendState::Idle {
-            let Some((mut next, outgoing)) = self.source.outbox.next_for_comm(endpoint) else {
+            let Some((mut next, outgoing)) = self.lane.outbox.next_for_comm(endpoint) else {
                 return Ok(());
             };
             let refused = next.endpoint.post(outgoing).is_err();
@@ -102,19 +121,19 @@ impl<'a> SourceComm<'a> {
 
     /// Sends what waited for credits, if no I/O thread waits to do so.
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
-        let mut departure = self.source.outbox.credit(credits);
+        let mut departure = self.lane.outbox.credit(credits);
         while let Some((mut endpoint, outgoing)) = departure {
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;
-            departure = self.source.outbox.departure_for_comm();
+            departure = self.lane.outbox.departure_for_comm();
         }
         Ok(())
     }
 
     fn feed_link(&self, link: &mut Link) {
-        while self.source.outbox.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
-            let Some((header, slot)) = self.source.outbox.for_link() else { return };
+        while self.lane.outbox.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
+            let Some((header, slot)) = self.lane.outbox.for_link() else { return };
             link.queue_object(&header, slot);
         }
     }
@@ -122,9 +141,10 @@ impl<'a> SourceComm<'a> {
     fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
         let credits = done.written.len() + done.corrupt.len();
         for id in done.written {
-            let sent = self.source.take_sent(ObjectId(id));
+            let sent = self.lane.take_sent(ObjectId(id));
+            self.lane.work_answered(sent.as_ref().map_or(0, Sent::work_bytes));
             match sent {
-                Some(Sent::Bundle(..)) => self.source.one_less_pending(),
+                Some(Sent::Bundle(..)) => self.lane.one_less_pending(),
                 Some(Sent::Object(piece)) => {
                     let step = piece.file.confirmed(piece.extent.range.len);
                     self.follow_later(piece.file, step);
@@ -133,7 +153,7 @@ impl<'a> SourceComm<'a> {
             }
         }
         for id in done.corrupt {
-            if !self.source.reread(ObjectId(id)) {
+            if !self.lane.reread(ObjectId(id)) {
                 return Err(SessionError::Protocol(format!("object {id} was never sent")));
             }
         }
@@ -143,17 +163,17 @@ impl<'a> SourceComm<'a> {
     /// What comes next may take a system call or wait for the mailbox: an I/O thread does it.
     fn follow_later(&self, file: Arc<LargeFile>, step: Step) {
         if step != Step::Wait {
-            self.source.queue.release(|queue| queue.push_errand(Job::Follow(file, step)));
+            self.lane.queue.release(|queue| queue.push_errand(Job::Follow(file, step)));
         }
     }
 
     fn file_done(&mut self, id: FileId) -> Result<(), SessionError> {
         let committed = |file: &Arc<LargeFile>| file.is_committed();
-        if !self.source.files().get(&id).is_some_and(committed) {
+        if !self.lane.files().get(&id).is_some_and(committed) {
             return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
         }
-        self.source.files().remove(&id);
-        self.source.large_file_ended();
+        self.lane.files().remove(&id);
+        self.lane.large_file_ended();
         Ok(())
     }
 
@@ -162,16 +182,16 @@ impl<'a> SourceComm<'a> {
             .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
         let id = FileId(message.id);
         // It may have come to its end meanwhile.
-        let file = self.source.files().get(&id).cloned();
+        let file = self.lane.files().get(&id).cloned();
         if let Some(file) = file {
             file.placed_at_sink(layout);
-            self.source.queue.release_many(self.source.io_threads, |queue| queue.placed(id));
+            self.lane.queue.release_many(self.lane.io_threads, |queue| queue.placed(id));
         }
         Ok(())
     }
 
     fn file_failed(&mut self, id: FileId) -> Result<(), SessionError> {
-        let file = self.source.files().get(&id).cloned();
+        let file = self.lane.files().get(&id).cloned();
         match file {
             Some(file) if file.is_committed() => self.file_done(id),
             Some(file) => {
@@ -192,18 +212,20 @@ impl CommSide for SourceComm<'_> {
         if self.is_done() && !self.finish_sent {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link);
-            self.tell_targets(link);
-            let counters = Some(self.source.counters.snapshot());
-            let objects_sent = self.source.objects_sent();
+            if self.leads {
+                self.tell_targets(link);
+            }
+            let counters = Some(self.both().source);
+            let objects_sent = self.lane.objects_sent();
             link.queue_control(Control::Finish(Finish { counters, objects_sent }).to_body());
             self.finish_sent = true;
-            self.source.outbox.finish();
+            self.lane.outbox.finish();
         }
         Ok(self.counters_due)
     }
 
     fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let (Some(event), Some(observer)) = (to_event(&message, Side::Sink), self.source.observer) {
+        if let (Some(event), Some(observer)) = (to_event(&message, Side::Sink), self.lane.source.observer) {
             observer.event(&event);
         }
         match message {
@@ -217,7 +239,7 @@ impl CommSide for SourceComm<'_> {
             }
             Control::Finished(counters) if self.finish_sent => {
                 self.both.sink = counters;
-                self.is_over = true;
+                self.end();
                 Ok(())
             }
             Control::Abort(message) => Err(SessionError::from_abort(message)),
@@ -245,11 +267,11 @@ impl CommSide for SourceComm<'_> {
     }
 
     fn wake(&self) -> BorrowedFd<'_> {
-        self.source.mail.readiness()
+        self.lane.mail.readiness()
     }
 
     fn listen(&self) {
-        self.source.mail.listen();
+        self.lane.mail.listen();
     }
 
     fn is_over(&self) -> bool {

@@ -3,31 +3,20 @@
 //! Runs on I/O threads, which may wait for the comm thread; [`Source::reread`] and [`Source::large_file_ended`] are
 //! called by the comm thread too and only queue work.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX};
-use carrack_model::{Directory, Entry, FailureKind, ObjectId};
+use carrack_model::{FailureKind, ObjectId};
 use carrack_storage::SourceError;
 use carrack_wire::message::{Control, FileRef};
 
-use super::Source;
 use super::flow::Place;
+use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::queue::{Job, Piece, Sent};
 
-impl Source<'_> {
-    pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
-        let root = &self.roots[directory.root_index as usize].root;
-        root.open_directory(&directory.source).map_err(SourceError::of_directory)
-    }
-
-    /// The path as the user knows it.
-    pub(super) fn path(&self, directory: &Directory, entry: &Entry) -> Box<[u8]> {
-        self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
-    }
-
+impl Lane<'_> {
     /// An object, and with it its file, is lost; the first loss is reported.
     pub(super) fn lost(
         &self,
@@ -38,7 +27,7 @@ impl Source<'_> {
         step: Step,
     ) {
         if is_first {
-            self.fail_path(self.path(&file.directory, &file.entry), kind, detail);
+            self.fail_path(self.source.path(&file.directory, &file.entry), kind, detail);
         }
         self.follow(file, step);
     }
@@ -88,7 +77,7 @@ impl Source<'_> {
                 });
             }
             Doom::Changed => {
-                let path = self.path(&file.directory, &file.entry);
+                let path = self.source.path(&file.directory, &file.entry);
                 self.fail_path(path, FailureKind::Changed, "it changed while it was read, twice");
                 self.large_file_ended();
             }
@@ -136,7 +125,7 @@ impl Source<'_> {
 
     /// An object has come to its end, or will not be sent: there is room for another where it went.
     pub(super) fn arrived(&self, place: Option<Place>) {
-        if let Some(place) = place.filter(|_| self.counts_flow) {
+        if let Some(place) = place.filter(|_| self.source.counts_flow) {
             self.queue.release(|queue| queue.arrived(place));
         }
     }
@@ -151,7 +140,7 @@ impl Source<'_> {
             Sent::Bundle(_, bundle, _) => {
                 for section in &bundle.sections {
                     for entry in &section.entries {
-                        let path = self.path(&section.directory, entry);
+                        let path = self.source.path(&section.directory, entry);
                         self.fail_path(path, FailureKind::Corrupt, detail);
                     }
                 }

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
@@ -13,11 +14,12 @@ use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{FileSystem, Found, Identity, Scan, ScanRoot};
 
 use super::Source;
+use super::lane::Lane;
 use super::queue::Job;
 
 /// Scans everything and returns when all of it is queued.
-pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
-    let feeder = Feeder::new(source);
+pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<Identity>) {
+    let feeder = Feeder { source, lanes, opened: AtomicUsize::new(1), bundlers: Mutex::default() };
     let scan = Scan {
         roots: source.roots.iter().map(ScanRoot::clone).collect(),
         threads: source.settings.scan_thread_count(),
@@ -29,13 +31,32 @@ pub(super) fn run(source: &Source<'_>, destination: Option<Identity>) {
 
 struct Feeder<'a> {
     source: &'a Source<'a>,
+    lanes: &'a [Lane<'a>],
+    /// How many of the lanes are given work.
+    opened: AtomicUsize,
     /// One for each target: a bundle lies on one.
     bundlers: Mutex<HashMap<TargetId, Bundler>>,
 }
 
 impl<'a> Feeder<'a> {
-    fn new(source: &'a Source<'a>) -> Feeder<'a> {
-        Feeder { source, bundlers: Mutex::default() }
+    /// The lane that leads: what is found is counted and told there.
+    fn first(&self) -> &'a Lane<'a> {
+        &self.lanes[0]
+    }
+
+    /// The lane that gets the next piece of work: the one that has least to do. While none has too much, those that were
+    /// never given any stay closed: for a small load one lane is cheaper than several (N7).
+    fn lane(&self) -> &'a Lane<'a> {
+        let (open, closed) = self.lanes.split_at(self.opened.load(Relaxed));
+        let least = open.iter().min_by_key(|lane| lane.backlog_bytes());
+        match (least, closed.first()) {
+            (Some(least), Some(next)) if least.is_saturated() => {
+                self.opened.fetch_max(open.len() + 1, Relaxed);
+                next
+            }
+            (Some(least), _) => least,
+            (None, _) => self.first(),
+        }
     }
 
     fn bundlers(&self) -> MutexGuard<'_, HashMap<TargetId, Bundler>> {
@@ -44,7 +65,6 @@ impl<'a> Feeder<'a> {
 
     /// For a target that the scan has come across.
     fn new_bundler(&self, file_system: &FileSystem) -> Bundler {
-        self.source.learn(&[file_system.own_target().id]);
         let slot_bytes = self.source.spec.slot_bytes;
         Bundler::new(BundleLimits {
             object_bytes: file_system.own_target().object_bytes.min(slot_bytes).into(),
@@ -54,13 +74,13 @@ impl<'a> Feeder<'a> {
     }
 
     fn found(&self, found: Found) -> ControlFlow<()> {
-        let source = self.source;
+        let first = self.first();
         match found {
             Found::Section(section, device) => return self.section(section, device),
-            Found::Failed(failure) => source.fail(failure),
+            Found::Failed(failure) => first.fail(failure),
             Found::Skipped { path, reason } => {
-                source.counters.entries_skipped.fetch_add(1, Relaxed);
-                source.report(Event::Notice(Notice::Skipped { path, reason }));
+                first.counters.entries_skipped.fetch_add(1, Relaxed);
+                first.report(Event::Notice(Notice::Skipped { path, reason }));
             }
         }
         ControlFlow::Continue(())
@@ -70,7 +90,7 @@ impl<'a> Feeder<'a> {
         self.count(&section);
         if self.source.spec.dry_run {
             self.would_copy(&section);
-            return if self.source.fault.is_raised() {
+            return if self.first().fault.is_raised() {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -91,13 +111,13 @@ impl<'a> Feeder<'a> {
     fn unreadable(&self, section: &Section) -> ControlFlow<()> {
         for entry in &section.entries {
             let path = self.source.path(&section.directory, entry);
-            self.source.fail_path(path, FailureKind::Missing, "its directory can't be opened any more");
+            self.first().fail_path(path, FailureKind::Missing, "its directory can't be opened any more");
         }
         ControlFlow::Continue(())
     }
 
     fn count(&self, section: &Section) {
-        let counters = &self.source.counters;
+        let counters = &self.first().counters;
         let entries = section.entries.len() as u64 + u64::from(section.metadata.is_some());
         counters.entries_found.fetch_add(entries, Relaxed);
         counters.bytes_found.fetch_add(section.entries.iter().map(|entry| entry.size()).sum(), Relaxed);
@@ -107,11 +127,11 @@ impl<'a> Feeder<'a> {
         let directory = &section.directory.sink;
         if section.metadata.is_some() && !directory.is_root() {
             let path = [directory.as_bytes(), b"/"].concat().into();
-            self.source.report(Event::WouldCopy { path, size: 0 });
+            self.first().report(Event::WouldCopy { path, size: 0 });
         }
         for entry in &section.entries {
             if let Ok(path) = directory.join(&entry.name) {
-                self.source.report(Event::WouldCopy { path: path.as_bytes().into(), size: entry.size() });
+                self.first().report(Event::WouldCopy { path: path.as_bytes().into(), size: entry.size() });
             }
         }
     }
@@ -124,7 +144,7 @@ impl<'a> Feeder<'a> {
                 let target = match self.target_of(file_system, &directory, &entry) {
                     Ok(target) => target.unwrap_or(own),
                     Err(failure) => {
-                        self.source.fail(failure);
+                        self.first().fail(failure);
                         return ControlFlow::Continue(());
                     }
                 };
@@ -151,18 +171,18 @@ impl<'a> Feeder<'a> {
         if found.is_released && !source.settings.recall {
             return Err(source.released(directory, entry));
         }
-        source.learn(found.layout.targets());
         Ok(Some(found.layout.extent_at(0).target))
     }
 
     fn push(&self, target: TargetId, job: Job) -> ControlFlow<()> {
-        let source = self.source;
+        let lane = self.lane();
         let entries = job.fresh_entries();
-        if source.room.take(|room| room.take(entries)).is_err() {
+        if lane.room.take(|room| room.take(entries)).is_err() {
             return ControlFlow::Break(());
         }
-        source.pending.fetch_add(1, AcqRel);
-        source.queue.release(|queue| queue.push(target, job));
+        lane.learn(&[target]);
+        lane.one_more_pending(job.work_bytes());
+        lane.queue.release(|queue| queue.push(target, job));
         ControlFlow::Continue(())
     }
 
@@ -177,7 +197,9 @@ impl<'a> Feeder<'a> {
                 return;
             }
         }
-        self.source.counters.scan_done.store(true, Release);
-        self.source.mail.wake();
+        for lane in self.lanes {
+            lane.counters.scan_done.store(true, Release);
+            lane.mail.wake();
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! | room | what happens there | threads |
 //! | --- | --- | --- |
-//! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues | scan |
+//! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues of a lane | scan |
+//! | [`lane`] | what the threads of one lane share (N2) | all |
 //! | [`targets`] | the file systems and targets that the scan has come across | scan, I/O |
 //! | [`queue`] | the target queues and what waits in them | all |
 //! | [`flow`] | how many objects are on their way to each of the sink's targets | all |
@@ -18,49 +19,42 @@ mod comm;
 mod endings;
 mod feeder;
 mod flow;
+mod lane;
 mod large_file;
 mod outbox;
 mod queue;
 mod reader;
 mod targets;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use carrack_machine::{Monitor, SlotPool};
-use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId, TransferSpec};
-use carrack_storage::{FileSystems, Identity, RootKind, ScanRoot};
-use carrack_transport::{Link, SendEndpoint};
+use carrack_model::{EntryFailure, TransferSpec};
+use carrack_storage::{FileSystems, Identity, ScanRoot};
+use carrack_transport::SendEndpoint;
 
 use crate::abort::Abort;
-use crate::comm::Comm;
-use crate::counters::{BothEnds, Counters};
+use crate::counters::BothEnds;
 use crate::error::SessionError;
-use crate::fault::{Fault, Stop};
-use crate::mailbox::Mailbox;
-use crate::report::{Observer, deliver};
+use crate::lanes::{LaneComm, LaneStart, run_comms};
+use crate::report::Observer;
 use crate::settings::Settings;
-use flow::Flow;
-use large_file::LargeFile;
-use outbox::Outbox;
-use queue::{Queue, Room, Sent};
-use targets::RootStorage;
+use comm::SourceComm;
+use lane::Lane;
+pub(crate) use targets::RootStorage;
 
 /// What a source needs to begin: the session stands, the roots are open.
 pub(crate) struct SourceStart<'a> {
-    pub(crate) link: Link,
-    /// Data endpoints; none means that the objects travel on the link.
-    pub(crate) endpoints: Vec<Box<dyn SendEndpoint>>,
+    /// At least one.
+    pub(crate) lanes: Vec<LaneStart<Box<dyn SendEndpoint>>>,
     pub(crate) spec: TransferSpec,
     pub(crate) settings: &'a Settings,
-    pub(crate) pool: SlotPool,
     pub(crate) roots: Vec<ScanRoot>,
     /// What went wrong with single sources before the start.
     pub(crate) failures: Vec<EntryFailure>,
     /// A directory that the scan must not enter, as the sink is writing there.
     pub(crate) destination: Option<Identity>,
+    /// For each lane.
     pub(crate) credits: u32,
     /// The sink writes to several targets and says where files lie.
     pub(crate) sink_has_targets: bool,
@@ -68,177 +62,80 @@ pub(crate) struct SourceStart<'a> {
     pub(crate) observer: Option<&'a dyn Observer>,
 }
 
-/// Objects that are read ahead from memory: reading faster than the sink takes wins nothing there and costs the
-/// caches (a pool of 256 MiB filled from tmpfs made the transfer a fifth slower). From disks as many as there are slots.
-const READY_MAX_MEMORY: usize = 4;
-
-/// Everything that the threads of a source share.
+/// What all lanes of a source look at.
 struct Source<'a> {
     spec: TransferSpec,
     settings: &'a Settings,
     roots: Vec<ScanRoot>,
     file_systems: FileSystems,
-    /// I/O threads.
+    lane_count: usize,
+    /// I/O threads of all lanes.
     io_threads: usize,
+    /// Whether all roots are in memory.
+    is_memory: bool,
+    /// Free slots that the sink has promised each lane.
+    credits: u32,
     /// Whether it matters where at the sink an object goes.
     counts_flow: bool,
-    pool: SlotPool,
-    queue: Monitor<Queue>,
-    /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
-    /// behind the scan.
-    room: Monitor<Room>,
-    outbox: Outbox,
-    /// Control messages for the comm thread to queue.
-    mail: Mailbox<Vec<u8>>,
-    /// Objects on their way, by id: what to do when the sink answers.
-    sent: Mutex<HashMap<ObjectId, Sent>>,
-    /// Large files between their announcement and their end.
-    files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
-    /// Bundles and large files that were found and are not at their end.
-    pending: AtomicUsize,
-    next_object: AtomicU64,
-    next_file: Mutex<FileId>,
-    counters: Counters,
+    /// Lanes that have come to their end.
+    lanes_over: AtomicUsize,
     observer: Option<&'a dyn Observer>,
-    fault: Fault,
-    is_stopped: AtomicBool,
 }
 
 /// Moves everything beneath the roots to the sink; returns both ends' counters.
 pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
-    let mut both = BothEnds::default();
-    let result = prepare(start).and_then(|(source, link, failures, destination)| {
-        failures.into_iter().for_each(|failure| source.fail(failure));
-        source.run_threads(link, destination, abort, &mut both)
-    });
-    (both, result)
-}
-
-type Prepared<'a> = (Source<'a>, Link, Vec<EntryFailure>, Option<Identity>);
-
-fn prepare(start: SourceStart<'_>) -> Result<Prepared<'_>, SessionError> {
-    let looking = || SessionError::local("looking at the source's storage");
-    let file_systems = start.settings.file_systems()?;
-    let storage = RootStorage::look(&file_systems, &start.roots).map_err(looking())?;
-    let ready_max = if storage.is_memory { READY_MAX_MEMORY } else { start.pool.slot_count() };
-    // At least one for each stream: whoever sends stays with its stream until the object is out.
-    let io_threads = start.settings.io_thread_count(storage.depth).max(start.endpoints.len());
-    let flow = Flow::new(start.sink_has_targets, start.credits);
-    let queue = Queue::new(start.settings.scheduling, io_threads, flow);
-    let source = Source {
-        queue: Monitor::new(queue),
-        file_systems,
-        io_threads,
-        counts_flow: start.sink_has_targets,
-        room: Monitor::new(Room::default()),
-        outbox: Outbox::new(start.endpoints, start.credits, ready_max),
-        mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
-        sent: Mutex::default(),
-        files: Mutex::default(),
-        pending: AtomicUsize::new(0),
-        next_object: AtomicU64::new(1),
-        next_file: Mutex::new(FileId(1)),
-        counters: Counters::default(),
-        fault: Fault::default(),
-        is_stopped: AtomicBool::new(false),
-        spec: start.spec,
-        settings: start.settings,
-        roots: start.roots,
-        observer: start.observer,
-        pool: start.pool,
-    };
-    Ok((source, start.link, start.failures, start.destination))
+    let SourceStart { lanes: starts, failures, destination, .. } = start;
+    let prepared = (|| {
+        let looking = SessionError::local("looking at the source's storage");
+        let file_systems = start.settings.file_systems()?;
+        let storage = RootStorage::of(&file_systems, &start.roots).map_err(looking)?;
+        Ok(Source {
+            file_systems,
+            lane_count: starts.len(),
+            io_threads: start.settings.io_thread_count(storage.depth),
+            is_memory: storage.is_memory,
+            credits: start.credits,
+            counts_flow: start.sink_has_targets,
+            lanes_over: AtomicUsize::new(0),
+            spec: start.spec,
+            settings: start.settings,
+            roots: start.roots,
+            observer: start.observer,
+        })
+    })();
+    match prepared {
+        Ok(source) => source.run(starts, failures, destination, abort),
+        Err(error) => (BothEnds::default(), Err(error)),
+    }
 }
 
 impl Source<'_> {
-    fn run_threads(
+    fn run(
         &self,
-        link: Link,
+        starts: Vec<LaneStart<Box<dyn SendEndpoint>>>,
+        failures: Vec<EntryFailure>,
         destination: Option<Identity>,
         abort: &Abort,
-        both: &mut BothEnds,
-    ) -> Result<(), SessionError> {
-        let io_threads = if self.spec.dry_run { 0 } else { self.io_threads };
+    ) -> (BothEnds, Result<(), SessionError>) {
+        let prepare = |start: LaneStart<_>| Ok((Lane::new(self, start.endpoints, start.pool)?, start.link));
+        let prepared: Result<Vec<_>, SessionError> = starts.into_iter().map(prepare).collect();
+        let (lanes, links): (Vec<Lane<'_>>, Vec<_>) = match prepared {
+            Ok(prepared) => prepared.into_iter().unzip(),
+            Err(error) => return (BothEnds::default(), Err(error)),
+        };
+        let lanes = &lanes[..];
+        let first = &lanes[0];
+        failures.into_iter().for_each(|failure| first.fail(failure));
         thread::scope(|scope| {
-            let _watch = self.fault.watch(self);
-            self.fault.spawn(scope, self, "carrack-feed", move || feeder::run(self, destination));
-            for _ in 0..io_threads {
-                self.fault.spawn(scope, self, "carrack-read", || reader::run(self));
-            }
-            let mut comm = Comm { link, pool: &self.pool, abort, fault: &self.fault };
-            let mut side = comm::SourceComm::new(self);
-            let result = comm.run(&mut side);
-            *both = side.both();
-            self.stop();
-            result
+            first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(self, lanes, destination));
+            lanes.iter().for_each(|lane| lane.start(scope));
+            let comm = |(index, link)| {
+                let lane: &Lane<'_> = &lanes[index];
+                let side = SourceComm::new(lanes, index);
+                LaneComm { link, side, pool: &lane.pool, fault: &lane.fault, stop: lane }
+            };
+            let (side, result) = run_comms(links.into_iter().enumerate().map(comm).collect(), abort);
+            (side.map(|side| side.both()).unwrap_or_default(), result)
         })
-    }
-
-    fn sent(&self) -> MutexGuard<'_, HashMap<ObjectId, Sent>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn files(&self) -> MutexGuard<'_, HashMap<FileId, Arc<LargeFile>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_object(&self) -> ObjectId {
-        ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Objects and bundles posted so far.
-    fn objects_sent(&self) -> u64 {
-        self.next_object.load(Ordering::Relaxed) - 1
-    }
-
-    /// Whether the link named on the command line is followed for entries of this root.
-    fn follows(&self, root_index: u32) -> bool {
-        matches!(self.roots[root_index as usize].what, RootKind::Name { follow: true, .. })
-    }
-
-    /// The session is over: whoever waits for the peer need not any more.
-    fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Acquire)
-    }
-
-    fn raise(&self, error: SessionError) {
-        self.fault.raise(error, self);
-    }
-
-    /// One bundle or large file has come to its end, whatever that was.
-    fn one_less_pending(&self) {
-        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.mail.wake();
-        }
-    }
-
-    fn fail(&self, failure: EntryFailure) {
-        self.counters.entries_failed.fetch_add(1, Ordering::Relaxed);
-        self.report(Event::Failed(failure));
-    }
-
-    fn fail_path(&self, path: Box<[u8]>, kind: FailureKind, detail: impl ToString) {
-        self.fail(EntryFailure { path, kind, detail: detail.to_string() });
-    }
-
-    /// To the user, at whichever end that is. Not for the comm thread.
-    fn report(&self, event: Event) {
-        deliver(event, self.observer, |message| self.say(message));
-    }
-
-    /// Not for the comm thread. A session that is ending needs no more messages.
-    fn say(&self, message: carrack_wire::message::Control) {
-        let _ = self.mail.post(message.to_body());
-    }
-}
-
-impl Stop for Source<'_> {
-    fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Release);
-        self.queue.close();
-        self.room.close();
-        self.outbox.close();
-        self.pool.close();
-        self.mail.close();
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::Attempt;
-use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
+use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{Directory, Entry, FileId, Scheduling, TargetId};
 use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
 use carrack_storage::StorageTarget;
 
-use super::Source;
 use super::flow::{Flow, Place};
+use super::lane::{FILE_COSTS_BYTES, Lane};
 use super::large_file::{LargeFile, Step};
 use crate::settings::depth_of_queue;
 
@@ -47,7 +47,19 @@ pub(super) enum Sent {
     Object(Piece),
 }
 
+fn bundle_work_bytes(bundle: &Bundle) -> u64 {
+    bundle.content_bytes + FILE_COSTS_BYTES * bundle.entry_count as u64
+}
+
 impl Sent {
+    /// Bytes of work that it was.
+    pub(super) fn work_bytes(&self) -> u64 {
+        match self {
+            Sent::Bundle(_, bundle, _) => bundle_work_bytes(bundle),
+            Sent::Object(piece) => piece.extent.range.len,
+        }
+    }
+
     /// Where it goes, if that is counted.
     pub(super) fn place(&self) -> Option<Place> {
         match self {
@@ -79,18 +91,16 @@ pub(super) struct Room {
     free: usize,
     /// Places that were left and are not free again yet.
     left: usize,
-}
-
-/// Places that are freed together: the scan is faster than the readers, and for each single place it would be woken up.
-const ROOM_STEP: usize = QUEUE_ENTRIES_MAX / 4;
-
-impl Default for Room {
-    fn default() -> Room {
-        Room { free: QUEUE_ENTRIES_MAX, left: 0 }
-    }
+    /// Places that are freed together: the scan is faster than the readers, and for each single place it would be woken up.
+    step: usize,
 }
 
 impl Room {
+    /// With so many places.
+    pub(super) fn new(places: usize) -> Room {
+        Room { free: places, left: 0, step: places / 4 }
+    }
+
     /// Takes places, if so many are free.
     pub(super) fn take(&mut self, count: usize) -> Option<()> {
         self.free = self.free.checked_sub(count)?;
@@ -101,7 +111,7 @@ impl Room {
     /// and will be left too: nobody waits in vain.
     fn leave(&mut self, count: usize) -> bool {
         self.left += count;
-        self.left >= ROOM_STEP
+        self.left >= self.step
     }
 
     fn free(&mut self) {
@@ -109,11 +119,11 @@ impl Room {
     }
 }
 
-impl Source<'_> {
+impl Lane<'_> {
     /// A job that came from the scan was taken out of the queues.
     pub(super) fn make_room(&self, entries: usize) {
         if self.room.with(|room| room.leave(entries)) {
-            self.room.release_many(self.settings.scan_thread_count(), Room::free);
+            self.room.release_many(self.source.settings.scan_thread_count(), Room::free);
         }
     }
 }
@@ -125,6 +135,14 @@ impl Job {
             Job::Bundle(bundle, 0) => bundle.entry_count,
             Job::Open { attempts: 0, .. } => 1,
             _ => 0,
+        }
+    }
+
+    /// Bytes of work that it is, opening and reading small files included.
+    pub(super) fn work_bytes(&self) -> u64 {
+        match self {
+            Job::Bundle(bundle, _) => bundle_work_bytes(bundle),
+            job => job.bytes(),
         }
     }
 

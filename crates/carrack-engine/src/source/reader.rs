@@ -16,10 +16,11 @@ use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
 use carrack_wire::message::{Control, OpenFile};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter};
 
+use super::bundle_filling;
+use super::lane::{FILE_COSTS_BYTES, Lane};
 use super::large_file::{Doom, LargeFile};
 use super::outbox::{Departure, Home};
 use super::queue::{Job, Piece, Sent};
-use super::{Source, bundle_filling};
 use crate::check::{bundle_check, object_check};
 use crate::counters::Stage;
 use crate::error::SessionError;
@@ -33,21 +34,21 @@ const DIRECT_ALIGN: usize = 4096;
 const RUN_OBJECTS: usize = 16;
 
 /// Works until the session ends.
-pub(super) fn run(source: &Source<'_>) {
-    let mut reader = Reader { source, table: Vec::new(), home: Home::default(), serving: None };
+pub(super) fn run(lane: &Lane<'_>) {
+    let mut reader = Reader { lane, table: Vec::new(), home: Home::default(), serving: None };
     loop {
-        let taken = source.counters.time(Stage::Idle, || source.queue.take_timed(|queue| queue.take()));
+        let taken = lane.counters.time(Stage::Idle, || lane.queue.take_timed(|queue| queue.take()));
         let Ok((target, job)) = taken else { return };
         // A cursor that was put back, or simply more work: the next waiter may go on.
-        source.queue.release(|_| ());
+        lane.queue.release(|_| ());
         match job.fresh_entries() {
             0 => {}
-            entries => source.make_room(entries),
+            entries => lane.make_room(entries),
         }
         reader.serving = target;
         // An error here is a closed monitor (the session ends) or a broken endpoint.
         if let Err(error) = reader.work(job) {
-            source.raise(error);
+            lane.raise(error);
             return;
         }
         reader.storage_is_done(None);
@@ -55,16 +56,13 @@ pub(super) fn run(source: &Source<'_>) {
 }
 
 struct Reader<'a> {
-    source: &'a Source<'a>,
+    lane: &'a Lane<'a>,
     /// The entry table of the bundle in the making.
     table: Vec<u8>,
     home: Home,
     /// The target that is being served, until the storage has done its part.
     serving: Option<TargetId>,
 }
-
-/// Bytes for which opening and reading a small file counts when service times are compared.
-const FILE_COSTS_BYTES: u64 = 64 << 10;
 
 impl Reader<'_> {
     fn work(&mut self, job: Job) -> Result<(), SessionError> {
@@ -77,11 +75,11 @@ impl Reader<'_> {
             (Job::Object(piece), _) => self.object(piece),
             (Job::Cursor(file, cursor), Some(target)) => self.run_of_objects(target, &file, cursor),
             (Job::Follow(file, step), _) => {
-                self.source.follow(&file, step);
+                self.lane.follow(&file, step);
                 Ok(())
             }
             (Job::GiveUp(sent), _) => {
-                self.source.give_up(sent);
+                self.lane.give_up(sent);
                 Ok(())
             }
             // What lies in a target's queue comes with its target.
@@ -92,23 +90,23 @@ impl Reader<'_> {
     /// The target is free for others; the policy learns how long it took.
     fn storage_is_done(&mut self, service: Option<Service>) {
         if let Some(target) = self.serving.take() {
-            self.source.queue.release(|queue| queue.finished(target, service));
+            self.lane.queue.release(|queue| queue.finished(target, service));
         }
     }
 
     fn lease(&self) -> Result<Slot, SessionError> {
-        let leased = self.source.counters.time(Stage::Blocked, || self.source.pool.lease());
+        let leased = self.lane.counters.time(Stage::Blocked, || self.lane.pool.lease());
         leased.map_err(|_| SessionError::PeerGone)
     }
 
     /// Sends an object, or leaves it to whoever drives an endpoint next.
     fn post(&mut self, outgoing: Outgoing, sent: Sent) -> Result<(), SessionError> {
-        self.source.sent().insert(outgoing.header.object, sent);
-        let source = self.source;
-        let bring = || source.outbox.bring(outgoing, &mut self.home, || source.mail.wake());
-        let brought = source.counters.time(Stage::Blocked, bring);
+        self.lane.sent().insert(outgoing.header.object, sent);
+        let lane = self.lane;
+        let bring = || lane.outbox.bring(outgoing, &mut self.home, || lane.mail.wake());
+        let brought = lane.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
-        source.counters.time(Stage::Network, || self.drive(departure))
+        lane.counters.time(Stage::Network, || self.drive(departure))
     }
 
     /// Drives an endpoint as long as objects are ready for it. A peer that does not keep up is waited for: the
@@ -119,11 +117,11 @@ impl Reader<'_> {
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
-                if self.source.is_stopped() {
+                if self.lane.is_stopped() {
                     return Ok(());
                 }
             }
-            departure = self.source.outbox.next_for(endpoint);
+            departure = self.lane.outbox.next_for(endpoint);
         }
         Ok(())
     }
@@ -132,10 +130,10 @@ impl Reader<'_> {
 
     fn bundle(&mut self, target: TargetId, bundle: Bundle, attempts: u32) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
-        let source = self.source;
+        let lane = self.lane;
         let began = Instant::now();
-        let (content_len, table_len) = source.counters.time(Stage::Storage, || {
-            bundle_filling::fill(source, target, &bundle, slot.bytes_mut(), &mut self.table)
+        let (content_len, table_len) = lane.counters.time(Stage::Storage, || {
+            bundle_filling::fill(lane, target, &bundle, slot.bytes_mut(), &mut self.table)
         });
         let bytes = content_len as u64 + FILE_COSTS_BYTES * bundle.entry_count as u64;
         self.storage_is_done(Some(Service { time: began.elapsed(), bytes }));
@@ -143,11 +141,12 @@ impl Reader<'_> {
         let header = FrameHeader {
             kind: FrameKind::Bundle,
             body_len: body_len as u32,
-            object: source.next_object(),
+            object: lane.next_object(),
             file: FileId(0),
             offset: 0,
             table_len: table_len as u32,
-            check: bundle_check(source.spec.checksum, &slot.bytes()[..body_len], table_len),
+            lane: 0,
+            check: bundle_check(lane.source.spec.checksum, &slot.bytes()[..body_len], table_len),
         };
         let payload = Payload::Slot(slot);
         self.post(Outgoing { header, payload }, Sent::Bundle(target, bundle, attempts))
@@ -156,22 +155,22 @@ impl Reader<'_> {
     // Large files.
 
     fn open(&self, target: TargetId, directory: Arc<Directory>, entry: Entry, attempts: u32) {
-        let source = self.source;
-        match source.counters.time(Stage::Storage, || self.open_source(&directory, &entry)) {
+        let lane = self.lane;
+        match lane.counters.time(Stage::Storage, || self.open_source(&directory, &entry)) {
             Ok(file) if file.stamp().size == 0 => self.open_as_bundle(target, directory, entry),
             Ok(file) => self.announce(target, directory, entry, file, attempts),
             Err(error) => {
-                let path = source.path(&directory, &entry);
-                source.fail_path(path, error.kind(), error);
-                source.large_file_ended();
+                let path = lane.source.path(&directory, &entry);
+                lane.fail_path(path, error.kind(), error);
+                lane.large_file_ended();
             }
         }
     }
 
     fn open_source(&self, directory: &Directory, entry: &Entry) -> Result<SourceFile, SourceError> {
-        let held = self.source.open_directory(directory)?;
-        let follow = self.source.follows(directory.root_index);
-        SourceFile::open(held.as_fd(), entry.name_at_source(), follow, self.source.settings.source_io)
+        let held = self.lane.source.open_directory(directory)?;
+        let follow = self.lane.source.follows(directory.root_index);
+        SourceFile::open(held.as_fd(), entry.name_at_source(), follow, self.lane.source.settings.source_io)
     }
 
     /// The file is empty by now: no object would carry it, but a bundle does.
@@ -181,8 +180,8 @@ impl Reader<'_> {
         let table_bytes = carrack_plan::section_table_bytes(&section.directory)
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
-        self.source.return_permit();
-        self.source.queue.release(|queue| queue.push(target, Job::Bundle(bundle, 1)));
+        self.lane.return_permit();
+        self.lane.queue.release(|queue| queue.push(target, Job::Bundle(bundle, 1)));
     }
 
     fn announce(
@@ -193,7 +192,7 @@ impl Reader<'_> {
         file: SourceFile,
         attempts: u32,
     ) {
-        let source = self.source;
+        let lane = self.lane;
         let size = file.stamp().size;
         entry.kind = EntryKind::Regular { size };
         entry.metadata = file.metadata();
@@ -202,21 +201,21 @@ impl Reader<'_> {
         writer.section(&directory.sink, None);
         writer.regular(&entry.name, size, &entry.metadata, None);
         let FileLayout { layout, geometry, .. } = self.layout_of(&file, size);
-        let is_to_be_preserved = source.spec.stripe == StripeChoice::Preserve;
+        let is_to_be_preserved = lane.source.spec.stripe == StripeChoice::Preserve;
         let stripes = geometry.filter(|_| is_to_be_preserved).as_ref().and_then(stripes_to_message);
-        let object_bytes = source.object_bytes(&*layout);
+        let object_bytes = lane.source.object_bytes(&*layout);
 
         // Ids reach the sink in rising order: taken and said under one lock, which the comm thread never takes.
-        let mut next_id = source.next_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
         let id = *next_id;
         *next_id = FileId(id.0 + 1);
         let large = Arc::new(LargeFile::new(id, directory, entry, file, target, attempts));
-        source.files().insert(id, Arc::clone(&large));
-        source.say(Control::OpenFile(OpenFile { id: id.0, table, stripes }));
+        lane.files().insert(id, Arc::clone(&large));
+        lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes }));
         drop(next_id);
         let cursors = FileCursor::new(id, size, layout, object_bytes).for_each_target();
         large.expect_cursors(cursors.len());
-        source.queue.release_many(cursors.len(), |queue| {
+        lane.queue.release_many(cursors.len(), |queue| {
             for cursor in cursors {
                 let first = cursor.peek_target().unwrap_or(target);
                 queue.push_begun(first, Job::Cursor(Arc::clone(&large), cursor));
@@ -226,12 +225,12 @@ impl Reader<'_> {
 
     /// Where the file lies; all of it with its own directory if that can't be found out.
     fn layout_of(&self, file: &SourceFile, size: u64) -> FileLayout {
-        let source = self.source;
+        let lane = self.lane;
         let found =
-            source.file_systems.of(file.descriptor()).map(|own| own.layout_of(file.descriptor(), size));
+            lane.source.file_systems.of(file.descriptor()).map(|own| own.layout_of(file.descriptor(), size));
         match found {
             Ok(found) => {
-                source.learn(found.layout.targets());
+                lane.learn(found.layout.targets());
                 found
             }
             // It could be opened, and its file system can't be asked: nothing that would stop the reading.
@@ -254,14 +253,14 @@ impl Reader<'_> {
         for _ in 0..RUN_OBJECTS {
             let Some(extent) = file.cut(&mut cursor) else {
                 let step = file.cursor_ended();
-                self.source.follow(file, step);
+                self.lane.follow(file, step);
                 return Ok(());
             };
-            self.source.queue.with(|queue| queue.charge(target, extent.range.len));
+            self.lane.queue.with(|queue| queue.charge(target, extent.range.len));
             self.object(Piece { file: Arc::clone(file), extent, attempts: 0, place: None })?;
         }
         let job = Job::Cursor(Arc::clone(file), cursor);
-        self.source.queue.release(|queue| queue.push(target, job));
+        self.lane.queue.release(|queue| queue.push(target, job));
         Ok(())
     }
 
@@ -272,11 +271,11 @@ impl Reader<'_> {
             (Payload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), [0; 32])
         } else {
             let mut slot = self.lease()?;
-            let read = self.source.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot));
+            let read = self.lane.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot));
             match read {
                 Ok(check) => (Payload::Slot(slot), check),
                 Err(problem) => {
-                    self.source.arrived(piece.place);
+                    self.lane.arrived(piece.place);
                     self.lost(&file, problem);
                     return Ok(());
                 }
@@ -285,10 +284,11 @@ impl Reader<'_> {
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: extent.range.len as u32,
-            object: self.source.next_object(),
+            object: self.lane.next_object(),
             file: file.id,
             offset: extent.range.offset,
             table_len: 0,
+            lane: 0,
             check,
         };
         self.post(Outgoing { header, payload }, Sent::Object(piece))
@@ -297,9 +297,9 @@ impl Reader<'_> {
     /// Whether the transport may send the file's objects straight from the page cache: nobody has to look at the bytes
     /// here. A file that is tried again is read.
     fn leaves_from_file(&self, file: &LargeFile) -> bool {
-        let source = self.source;
-        source.outbox.sends_extents
-            && source.spec.checksum == Checksum::None
+        let lane = self.lane;
+        lane.outbox.sends_extents
+            && lane.source.spec.checksum == Checksum::None
             && file.attempts == 0
             && !file.source.is_direct()
     }
@@ -308,11 +308,11 @@ impl Reader<'_> {
         match problem {
             ReadProblem::Shrunk => {
                 let (_, step) = file.lost_one(Doom::Changed);
-                self.source.follow(file, step);
+                self.lane.follow(file, step);
             }
             ReadProblem::Failed(detail) => {
                 let (is_first, step) = file.lost_one(Doom::Reported);
-                self.source.lost(file, is_first, FailureKind::ReadError, detail, step);
+                self.lane.lost(file, is_first, FailureKind::ReadError, detail, step);
             }
         }
     }
@@ -333,7 +333,7 @@ impl Reader<'_> {
             return Err(ReadProblem::Shrunk);
         }
         let body = &slot.bytes()[..len];
-        object_check(self.source.spec.checksum, extent.range, body, file.entry.size())
+        object_check(self.lane.source.spec.checksum, extent.range, body, file.entry.size())
             .map(|check| check.value)
             .map_err(|error| ReadProblem::Failed(error.to_string()))
     }

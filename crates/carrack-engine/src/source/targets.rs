@@ -1,17 +1,35 @@
 //! The storage targets that the scan has come across.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_model::{Directory, Entry, EntryFailure, FailureKind, TargetId};
 use carrack_plan::Layout;
-use carrack_storage::{FileSystem, Medium, ScanRoot};
+use carrack_storage::{FileSystem, FileSystems, Medium, RootKind, ScanRoot, SourceError};
 
 use super::Source;
+use super::lane::Lane;
 use crate::settings::depth_of;
 
 impl Source<'_> {
+    pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
+        let root = &self.roots[directory.root_index as usize].root;
+        root.open_directory(&directory.source).map_err(SourceError::of_directory)
+    }
+
+    /// The path as the user knows it.
+    pub(super) fn path(&self, directory: &Directory, entry: &Entry) -> Box<[u8]> {
+        self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
+    }
+
+    /// Whether the link named on the command line is followed for entries of this root.
+    pub(super) fn follows(&self, root_index: u32) -> bool {
+        matches!(self.roots[root_index as usize].what, RootKind::Name { follow: true, .. })
+    }
+
     /// The file system of a directory that the scan has found.
     pub(super) fn file_system(&self, device: u64, directory: &Directory) -> Option<Arc<FileSystem>> {
         if let Some(known) = self.file_systems.known(device) {
@@ -43,18 +61,6 @@ impl Source<'_> {
         }
     }
 
-    /// Makes targets known to the queues.
-    pub(super) fn learn(&self, targets: &[TargetId]) {
-        for &id in targets {
-            if self.queue.with(|queue| queue.knows(id)) {
-                continue;
-            }
-            if let Some(target) = self.file_systems.target(id) {
-                self.queue.release(|queue| queue.add_target(&target));
-            }
-        }
-    }
-
     /// Bytes of the objects that are cut of a file: what its target prefers, but never more than a slot; both are powers
     /// of two.
     pub(super) fn object_bytes(&self, layout: &dyn Layout) -> u64 {
@@ -64,26 +70,54 @@ impl Source<'_> {
     }
 }
 
+impl Lane<'_> {
+    /// Makes targets known to the queues.
+    pub(super) fn learn(&self, targets: &[TargetId]) {
+        for &id in targets {
+            if self.queue.with(|queue| queue.knows(id)) {
+                continue;
+            }
+            if let Some(target) = self.source.file_systems.target(id) {
+                self.queue.release(|queue| queue.add_target(&target));
+            }
+        }
+    }
+}
+
 /// What the storage of the roots is like.
-pub(super) struct RootStorage {
+pub(crate) struct RootStorage {
     /// The most I/O threads that any of them can use.
-    pub(super) depth: u32,
+    pub(crate) depth: u32,
     /// Whether all are memory: reading them has no latency to hide.
     pub(super) is_memory: bool,
 }
 
 impl RootStorage {
-    pub(super) fn look(
-        file_systems: &carrack_storage::FileSystems,
-        roots: &[ScanRoot],
-    ) -> io::Result<RootStorage> {
+    /// Of the roots that the scan begins at.
+    pub(super) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for root in roots {
-            let file_system = file_systems.of(root.root.as_ref().as_fd())?;
-            let mounts = file_systems.mounts_beneath(root.root.path());
-            storage.depth = storage.depth.max(depth_of(&file_system, mounts));
-            storage.is_memory &= file_system.own_target().medium == Medium::Memory && mounts == 0;
+            storage.add(file_systems, root.root.as_ref().as_fd(), root.root.path())?;
         }
         Ok(storage)
+    }
+
+    /// Of what the user named, before any of it is resolved. What can't be looked at is left out.
+    pub(crate) fn of_paths(file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
+        let mut storage = RootStorage { depth: 1, is_memory: true };
+        for path in paths {
+            if let Ok(file) = File::open(path) {
+                let _ = storage.add(file_systems, file.as_fd(), path);
+            }
+        }
+        storage
+    }
+
+    fn add(&mut self, file_systems: &FileSystems, fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        let file_system = file_systems.of(fd)?;
+        let mounts = file_systems.mounts_beneath(path);
+        self.depth = self.depth.max(depth_of(&file_system, mounts));
+        self.is_memory &= file_system.own_target().medium == Medium::Memory && mounts == 0;
+        Ok(())
     }
 }

@@ -163,7 +163,11 @@ impl Scripted {
     fn answer_sink(&mut self, spec: &TransferSpec, place: u32) -> u32 {
         self.preambles();
         let Control::Hello(hello) = self.message() else { panic!("no hello") };
-        self.say(Control::Welcome(Welcome { place: Some(Place { root: place }), ..Welcome::default() }));
+        self.say(Control::Welcome(Welcome {
+            place: Some(Place { root: place }),
+            lanes: 1,
+            ..Welcome::default()
+        }));
         self.dial_failed_back(spec);
         hello.sink.unwrap().credits
     }
@@ -184,6 +188,7 @@ impl Scripted {
         let Control::Hello(_) = self.message() else { panic!("no hello") };
         self.say(Control::Welcome(Welcome {
             sink: Some(Scripted::sink_state(credits)),
+            lanes: 1,
             ..Welcome::default()
         }));
         let Control::Place(_) = self.message() else { panic!("no place") };
@@ -347,6 +352,7 @@ pub fn bundle(object: u64, content: &[u8], table: &[u8]) -> (FrameHeader, Vec<u8
         body_len: body.len() as u32,
         object: ObjectId(object),
         table_len: table.len() as u32,
+        lane: 0,
         ..FrameHeader::control(0)
     };
     (header, body)

@@ -1,6 +1,6 @@
 //! `carrack man`: the manual page, made from the same definitions as the help.
 //!
-//! One page holds the whole: carrack's own words, then what `carrack cp` and `carrack layout` take, their examples and
+//! One page holds the whole: carrack's own words, then what `carrack cp` and the other commands take, their examples and
 //! the exit codes.
 
 use std::io::{self, Write};
@@ -11,6 +11,9 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::Cli;
 use crate::exit::{self, Exit};
+
+/// Commands with sections of their own beside those of `carrack cp`.
+const BESIDE_CP: [&str; 2] = ["layout", "doctor"];
 
 /// Prints it to stdout.
 pub fn run() -> Exit {
@@ -30,10 +33,13 @@ fn page() -> io::Result<String> {
     if let Some(cp) = command.find_subcommand("cp") {
         render_cp(cp, &mut page)?;
     }
-    if let Some(layout) = command.find_subcommand("layout") {
-        render_layout(layout, &mut page)?;
+    for name in BESIDE_CP {
+        if let Some(command) = command.find_subcommand(name) {
+            render_beside(name, command, &mut page)?;
+        }
     }
-    literal("EXIT STATUS", exit::help().trim_start_matches(exit::HELP_HEADING), &mut page)?;
+    literal("EXIT STATUS", codes(&exit::help()), &mut page)?;
+    literal("EXIT STATUS OF CARRACK DOCTOR", codes(&exit::help_of_doctor()), &mut page)?;
     see_also(&mut page)?;
     Ok(embolden(&String::from_utf8_lossy(&page)))
 }
@@ -45,6 +51,8 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         .control("br", [])
         .text([bold("carrack layout"), roman(" [OPTIONS] PATH...")])
         .control("br", [])
+        .text([bold("carrack doctor"), roman(" [OPTIONS] [PATH]...")])
+        .control("br", [])
         .text([bold("carrack completions"), roman(" SHELL")])
         .control("br", [])
         .text([bold("carrack"), roman(" --help | --version")])
@@ -54,17 +62,24 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     literal("EXAMPLES", &examples(cp), page)
 }
 
-/// Its sections, under names that those of `carrack cp` don't have.
-fn render_layout(layout: &Command, page: &mut Vec<u8>) -> io::Result<()> {
-    let man = Man::new(layout.clone().bin_name("carrack layout"));
+/// A command's sections, under names that those of `carrack cp` don't have.
+fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(command.clone().bin_name(format!("carrack {name}")));
+    let heading = format!("CARRACK {}", name.to_uppercase());
     let mut sections = Vec::new();
     man.render_description_section(&mut sections)?;
     man.render_options_section(&mut sections)?;
     let sections = String::from_utf8_lossy(&sections)
-        .replace(".SH DESCRIPTION", ".SH \"CARRACK LAYOUT\"")
-        .replace(".SH OPTIONS", ".SH \"OPTIONS OF CARRACK LAYOUT\"");
+        .replace(".SH DESCRIPTION", &format!(".SH \"{heading}\""))
+        .replace(".SH OPTIONS", &format!(".SH \"OPTIONS OF {heading}\""));
     page.extend_from_slice(sections.as_bytes());
-    literal("EXAMPLES OF CARRACK LAYOUT", examples(layout).trim_start_matches("Examples:\n"), page)
+    let examples = examples(command);
+    literal(&format!("EXAMPLES OF {heading}"), examples.trim_start_matches("Examples:\n"), page)
+}
+
+/// The lines of a paragraph of exit codes.
+fn codes(paragraph: &str) -> &str {
+    paragraph.trim_start_matches(exit::HELP_HEADING)
 }
 
 /// What the long help ends with, before the exit codes.
@@ -124,7 +139,7 @@ mod tests {
     fn lines_that_stay_as_they_are_fit_a_terminal() {
         const INDENTED_MAX: usize = 80 - 7;
         let mut command = Cli::command();
-        for name in ["cp", "layout"] {
+        for name in ["cp"].into_iter().chain(BESIDE_CP) {
             let command = command.find_subcommand_mut(name).unwrap();
             for line in command.get_after_long_help().unwrap().to_string().lines() {
                 assert!(line.len() <= INDENTED_MAX, "{line}");
@@ -141,6 +156,8 @@ mod tests {
             "\\-\\-remote\\-carrack",
             "carrack layout",
             "\\-\\-extents",
+            "carrack doctor",
+            "\\-\\-apply",
             "EXAMPLES",
             "EXIT STATUS",
             "130",

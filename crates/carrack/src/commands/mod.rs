@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod cp;
 mod cp_options;
+pub mod doctor;
 pub mod layout;
 pub mod man;
 pub mod session;

@@ -1,0 +1,86 @@
+//! Lanes (N2), seen from outside: what an end needs for each of them, and what becomes of all when one fails.
+//!
+//! The lanes of a session are independent of each other, with slots, connections, threads and files of their own. The first
+//! one leads: it speaks for all of them (counters, targets), and ends last.
+
+use std::thread;
+
+use carrack_machine::SlotPool;
+use carrack_transport::Link;
+
+use crate::abort::Abort;
+use crate::comm::{Comm, CommSide};
+use crate::error::SessionError;
+use crate::fault::{Fault, Stop};
+
+/// What a lane has when the session stands.
+pub(crate) struct LaneStart<E> {
+    /// Its own way for control messages to the same lane at the other end.
+    pub(crate) link: Link,
+    /// Data endpoints; none means that the objects travel on the link.
+    pub(crate) endpoints: Vec<E>,
+    /// Its slots. At the sink they back the credits that the source was given.
+    pub(crate) pool: SlotPool,
+}
+
+/// A lane as its comm thread sees it.
+pub(crate) struct LaneComm<'a, S> {
+    pub(crate) link: Link,
+    pub(crate) side: S,
+    pub(crate) pool: &'a SlotPool,
+    pub(crate) fault: &'a Fault,
+    pub(crate) stop: &'a dyn Stop,
+}
+
+/// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the side of the first
+/// lane, which has heard everything, and what went wrong first.
+pub(crate) fn run_comms<S: CommSide + Send>(
+    mut lanes: Vec<LaneComm<'_, S>>,
+    abort: &Abort,
+) -> (Option<S>, Result<(), SessionError>) {
+    let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
+    // A lane that fails takes the others with it.
+    let run = |lane: LaneComm<'_, S>| {
+        let LaneComm { link, mut side, pool, fault, stop } = lane;
+        let _watch = fault.watch(stop);
+        let result = Comm { link, pool, abort, fault }.run(&mut side);
+        stop.stop();
+        if result.is_err() {
+            stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::OtherLane, *stop));
+        }
+        (side, result)
+    };
+    if lanes.is_empty() {
+        return (None, Err(SessionError::Internal));
+    }
+    let first = lanes.remove(0);
+    thread::scope(|scope| {
+        let start = |lane| {
+            let run = &run;
+            let builder = thread::Builder::new().name("carrack-comm".into());
+            builder.spawn_scoped(scope, move || run(lane).1)
+        };
+        let others: Vec<_> = lanes.into_iter().map(start).collect();
+        if others.iter().any(Result::is_err) {
+            stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::Internal, *stop));
+        }
+        let (side, result) = run(first);
+        let results = others.into_iter().map(|started| match started {
+            Ok(thread) => thread.join().unwrap_or(Err(SessionError::Internal)),
+            Err(error) => Err(SessionError::local("starting a thread")(error)),
+        });
+        (Some(side), results.fold(result, cause))
+    })
+}
+
+/// Of two results the one that tells more of the cause.
+pub(crate) fn cause(
+    one: Result<(), SessionError>,
+    other: Result<(), SessionError>,
+) -> Result<(), SessionError> {
+    match (one, other) {
+        (Err(one), Err(other)) if other.distance_from_cause() < one.distance_from_cause() => Err(other),
+        (Err(error), _) | (Ok(()), Err(error)) => Err(error),
+        (Ok(()), Ok(())) => Ok(()),
+    }
+}

@@ -1,0 +1,219 @@
+//! One lane of the sink (N2): its slots, its connections, its threads, and the objects and files that come to it. Lanes share
+//! what they look at, and nothing that they change on an object's way.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+
+use carrack_machine::{Monitor, SlotPool};
+use carrack_model::limits::OPEN_FILES_MAX;
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, Notice, TargetId, escape};
+use carrack_storage::WriteIo;
+use carrack_transport::{Incoming, ReceiveEndpoint};
+use carrack_wire::message::Control;
+use carrack_wire::{FrameKind, Ledger, TableReader, TableRecord};
+
+use super::inbox::Inbox;
+use super::sink_file::SinkFile;
+use super::{Sink, writer};
+use crate::counters::Counters;
+use crate::error::SessionError;
+use crate::fault::{Fault, Stop};
+use crate::mailbox::Mailbox;
+use crate::report::deliver;
+
+/// What other threads want of the comm thread.
+pub(super) enum Letter {
+    /// Queue this control message.
+    Say(Vec<u8>),
+    /// Wait for data on this endpoint.
+    Park(Box<dyn ReceiveEndpoint>),
+    /// Everything is in its place: say so and end.
+    Finished,
+}
+
+/// Large files, and objects that came before their file was announced.
+pub(super) struct Files {
+    pub(super) ledger: Ledger<Arc<SinkFile>>,
+    pub(super) early: HashMap<FileId, Vec<Incoming>>,
+}
+
+/// Answers that the comm thread has not sent yet.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub(super) written: Vec<u64>,
+    pub(super) corrupt: Vec<u64>,
+}
+
+/// Answers that travel together: one message for sixteen objects costs little, and a source with as many credits
+/// does not miss them meanwhile.
+const ANSWERS_AT_ONCE: usize = 16;
+
+/// Everything that the threads of one lane share.
+pub(super) struct Lane<'a> {
+    /// What all lanes of the sink look at.
+    pub(super) sink: &'a Sink<'a>,
+    /// Whether it is the first lane, which ends last.
+    pub(super) leads: bool,
+    io_threads: usize,
+    pub(super) pool: SlotPool,
+    pub(super) inbox: Monitor<Inbox>,
+    files: Mutex<Files>,
+    answers: Mutex<Answers>,
+    /// Objects answered in all.
+    pub(super) answered: AtomicU64,
+    /// Answers that are sent at once rather than a moment later.
+    pub(super) answers_at_once: usize,
+    pub(super) mail: Mailbox<Letter>,
+    pub(super) counters: Counters,
+    pub(super) fault: Fault,
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(
+        sink: &'a Sink<'a>,
+        leads: bool,
+        stream_count: usize,
+        pool: SlotPool,
+    ) -> Result<Lane<'a>, SessionError> {
+        // One thread more than streams: whoever drives a stream may be waiting for it when a file is to be ended. Where
+        // objects wait for their targets, whoever drives a stream does nothing else.
+        let wanted = sink.io_threads.div_ceil(sink.lane_count);
+        let io_threads = if sink.is_sorting { wanted + stream_count } else { wanted.max(stream_count + 1) };
+        let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting);
+        inbox.add_target(sink.storage.own().own_target());
+        Ok(Lane {
+            sink,
+            leads,
+            io_threads,
+            inbox: Monitor::new(inbox),
+            files: Mutex::new(Files { ledger: Ledger::new(OPEN_FILES_MAX), early: HashMap::new() }),
+            answers: Mutex::default(),
+            answered: AtomicU64::new(0),
+            answers_at_once: ANSWERS_AT_ONCE.min(pool.slot_count() / 8).max(1),
+            mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
+            counters: Counters::default(),
+            fault: Fault::default(),
+            pool,
+        })
+    }
+
+    /// Starts its I/O threads.
+    pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        for _ in 0..self.io_threads {
+            self.fault.spawn(scope, self, "carrack-write", || writer::run(self));
+        }
+    }
+
+    pub(super) fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object is at its place, or its file is given up; its slot is free again.
+    pub(super) fn written(&self, object: u64) {
+        self.answer(|answers| answers.written.push(object));
+    }
+
+    /// The object failed its check; its slot is free again.
+    pub(super) fn corrupt(&self, object: u64) {
+        self.answer(|answers| answers.corrupt.push(object));
+    }
+
+    /// The first answer wakes the comm thread, which waits a moment for more; enough of them wake it again.
+    pub(super) fn answer(&self, note: impl FnOnce(&mut Answers)) {
+        self.answered.fetch_add(1, Relaxed);
+        let mut answers = self.answers();
+        note(&mut answers);
+        let count = answers.written.len() + answers.corrupt.len();
+        drop(answers);
+        if count == 1 || count == self.answers_at_once {
+            self.mail.wake();
+        }
+    }
+
+    /// An entry failed. A full destination ends the session: what follows would fail too.
+    pub(super) fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
+        self.counters.entries_failed.fetch_add(1, Relaxed);
+        if failure.kind == FailureKind::NoSpace {
+            return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
+        }
+        self.report(Event::Failed(failure));
+        Ok(())
+    }
+
+    /// The target whose queue an object waits in. What can't be told yet goes with the destination's own.
+    pub(super) fn target_of(&self, incoming: &Incoming) -> TargetId {
+        let header = incoming.header;
+        let known = match header.kind {
+            FrameKind::Bundle => self.target_of_bundle(incoming),
+            FrameKind::Object | FrameKind::Control => {
+                let file = self.files().ledger.get(header.file).cloned();
+                file.and_then(|file| file.target_at(header.offset))
+            }
+        };
+        known.unwrap_or(self.sink.storage.own().own_target().id)
+    }
+
+    /// Whether an object waited in the queue of the destination's own target because its file had not been created, and that
+    /// is known by now.
+    pub(super) fn belongs_elsewhere(&self, target: TargetId, incoming: &Incoming) -> bool {
+        self.sink.is_sorting
+            && incoming.header.kind == FrameKind::Object
+            && self.target_of(incoming) != target
+    }
+
+    /// Where the directory of a bundle's first files lies.
+    pub(super) fn target_of_bundle(&self, incoming: &Incoming) -> Option<TargetId> {
+        let table_len = incoming.header.table_len as usize;
+        let (_, table) = incoming.body().split_at_checked(incoming.body().len().checked_sub(table_len)?)?;
+        let Some(Ok(TableRecord::Section { path, .. })) = TableReader::new(table).next() else { return None };
+        // Not made here: what the source may write is judged when the bundle is unpacked.
+        let held = self.sink.root.as_ref()?.open_directory(&path).ok()?;
+        let target = self.sink.storage.file_systems().of(held.as_fd()).ok()?.own_target().id;
+        self.learn(&[target]);
+        Some(target)
+    }
+
+    /// Makes targets known to the queues.
+    pub(super) fn learn(&self, targets: &[TargetId]) {
+        for &id in targets {
+            if self.inbox.with(|inbox| inbox.knows(id)) {
+                continue;
+            }
+            if let Some(target) = self.sink.storage.file_systems().target(id) {
+                self.inbox.release(|inbox| inbox.add_target(&target));
+            }
+        }
+    }
+
+    /// A large file was created: tells how it is written and striped, if the user does not know.
+    pub(super) fn tell_news(&self, io: WriteIo, refusal: Option<&str>) {
+        let io_news = self.sink.storage.io_news(io).map(Notice::Text);
+        let refusal_news = refusal.and_then(|why| self.sink.storage.refusal_news(why)).map(Notice::Warning);
+        io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(Event::Notice(notice)));
+    }
+
+    /// To the user, at whichever end that is. Not for the comm thread.
+    pub(super) fn report(&self, event: Event) {
+        deliver(event, self.sink.observer, |message| self.say(message));
+    }
+
+    /// Not for the comm thread. A session that is ending needs no more messages.
+    pub(super) fn say(&self, message: Control) {
+        let _ = self.mail.post(Letter::Say(message.to_body()));
+    }
+}
+
+impl Stop for Lane<'_> {
+    fn stop(&self) {
+        self.inbox.close();
+        self.pool.close();
+        self.mail.close();
+    }
+}

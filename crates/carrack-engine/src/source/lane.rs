@@ -1,0 +1,191 @@
+//! One lane of the source (N2): its queues, its slots, its connections and its threads. Lanes share what they look at, and
+//! nothing that they change on an object's way.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+
+use carrack_machine::{Monitor, SlotPool};
+use carrack_model::limits::QUEUE_ENTRIES_MAX;
+use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId};
+use carrack_transport::SendEndpoint;
+use carrack_wire::message::Control;
+
+use super::Source;
+use super::flow::Flow;
+use super::large_file::LargeFile;
+use super::outbox::Outbox;
+use super::queue::{Queue, Room, Sent};
+use super::reader;
+use crate::counters::Counters;
+use crate::error::SessionError;
+use crate::fault::{Fault, Stop};
+use crate::mailbox::Mailbox;
+use crate::report::deliver;
+
+/// Objects that are read ahead from memory: reading faster than the sink takes wins nothing there and costs the
+/// caches (a pool of 256 MiB filled from tmpfs made the transfer a fifth slower). From disks as many as there are slots.
+const READY_MAX_MEMORY: usize = 4;
+
+/// Bytes for which opening and reading a small file counts when loads are compared.
+pub(super) const FILE_COSTS_BYTES: u64 = 64 << 10;
+
+/// Everything that the threads of one lane share.
+pub(super) struct Lane<'a> {
+    /// What all lanes of the source look at.
+    pub(super) source: &'a Source<'a>,
+    /// I/O threads.
+    pub(super) io_threads: usize,
+    pub(super) pool: SlotPool,
+    pub(super) queue: Monitor<Queue>,
+    /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
+    /// behind the scan.
+    pub(super) room: Monitor<Room>,
+    pub(super) outbox: Outbox,
+    /// Control messages for the comm thread to queue.
+    pub(super) mail: Mailbox<Vec<u8>>,
+    /// Objects on their way, by id: what to do when the sink answers.
+    sent: Mutex<HashMap<ObjectId, Sent>>,
+    /// Large files between their announcement and their end.
+    files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
+    /// Bundles and large files that were found and are not at their end.
+    pub(super) pending: AtomicUsize,
+    /// Bytes of work that the lane was given, and that the sink has answered.
+    given: AtomicU64,
+    answered: AtomicU64,
+    next_object: AtomicU64,
+    pub(super) next_file: Mutex<FileId>,
+    pub(super) counters: Counters,
+    pub(super) fault: Fault,
+    is_stopped: AtomicBool,
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(
+        source: &'a Source<'a>,
+        endpoints: Vec<Box<dyn SendEndpoint>>,
+        pool: SlotPool,
+    ) -> Result<Lane<'a>, SessionError> {
+        let ready_max = if source.is_memory { READY_MAX_MEMORY } else { pool.slot_count() };
+        // At least one for each stream: whoever sends stays with its stream until the object is out.
+        let io_threads = source.io_threads.div_ceil(source.lane_count).max(endpoints.len());
+        let scheduling = source.settings.scheduling.share(source.lane_count);
+        let flow = Flow::new(source.counts_flow, source.credits);
+        Ok(Lane {
+            source,
+            io_threads,
+            pool,
+            queue: Monitor::new(Queue::new(scheduling, io_threads, flow)),
+            room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
+            outbox: Outbox::new(endpoints, source.credits, ready_max),
+            mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
+            sent: Mutex::default(),
+            files: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            given: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            next_object: AtomicU64::new(1),
+            next_file: Mutex::new(FileId(1)),
+            counters: Counters::default(),
+            fault: Fault::default(),
+            is_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts its I/O threads.
+    pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let io_threads = if self.source.spec.dry_run { 0 } else { self.io_threads };
+        for _ in 0..io_threads {
+            self.fault.spawn(scope, self, "carrack-read", || reader::run(self));
+        }
+    }
+
+    pub(super) fn sent(&self) -> MutexGuard<'_, HashMap<ObjectId, Sent>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn files(&self) -> MutexGuard<'_, HashMap<FileId, Arc<LargeFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn next_object(&self) -> ObjectId {
+        ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Objects and bundles posted so far.
+    pub(super) fn objects_sent(&self) -> u64 {
+        self.next_object.load(Ordering::Relaxed) - 1
+    }
+
+    /// The session is over: whoever waits for the peer need not any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn raise(&self, error: SessionError) {
+        self.fault.raise(error, self);
+    }
+
+    /// The scan gives it one more bundle or large file, of so many bytes of work.
+    pub(super) fn one_more_pending(&self, work_bytes: u64) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        self.given.fetch_add(work_bytes, Ordering::Relaxed);
+    }
+
+    /// One bundle or large file has come to its end, whatever that was.
+    pub(super) fn one_less_pending(&self) {
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.mail.wake();
+        }
+    }
+
+    /// The sink has answered so many bytes of work.
+    pub(super) fn work_answered(&self, work_bytes: u64) {
+        self.answered.fetch_add(work_bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of work that wait or are on their way. What failed stays in the sum until nothing is pending.
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        if self.pending.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        self.given.load(Ordering::Relaxed).saturating_sub(self.answered.load(Ordering::Relaxed))
+    }
+
+    /// Whether each of its threads has an object in its hands and another waiting: more work is better given to another
+    /// lane (N7).
+    pub(super) fn is_saturated(&self) -> bool {
+        self.backlog_bytes() >= 2 * self.io_threads as u64 * u64::from(self.source.spec.slot_bytes)
+    }
+
+    pub(super) fn fail(&self, failure: EntryFailure) {
+        self.counters.entries_failed.fetch_add(1, Ordering::Relaxed);
+        self.report(Event::Failed(failure));
+    }
+
+    pub(super) fn fail_path(&self, path: Box<[u8]>, kind: FailureKind, detail: impl ToString) {
+        self.fail(EntryFailure { path, kind, detail: detail.to_string() });
+    }
+
+    /// To the user, at whichever end that is. Not for the comm thread.
+    pub(super) fn report(&self, event: Event) {
+        deliver(event, self.source.observer, |message| self.say(message));
+    }
+
+    /// Not for the comm thread. A session that is ending needs no more messages.
+    pub(super) fn say(&self, message: Control) {
+        let _ = self.mail.post(message.to_body());
+    }
+}
+
+impl Stop for Lane<'_> {
+    fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.queue.close();
+        self.room.close();
+        self.outbox.close();
+        self.pool.close();
+        self.mail.close();
+    }
+}

@@ -1,0 +1,198 @@
+//! Processors: their governor, who moves interrupts about, and whether cores can be kept for a transfer.
+
+use std::collections::BTreeSet;
+
+use super::Machine;
+use super::finding::{Check, Finding, Group, Verdict, well_if};
+use super::nics::Nic;
+use super::probes::Probes;
+use crate::sys_files::SysFiles;
+use crate::zone::StaleZone;
+
+pub(super) const CHECKS: &[&Check] = &[&GOVERNOR, &IRQBALANCE, &CORE_ZONES, &STALE_ZONES];
+
+static GOVERNOR: Check = Check {
+    name: "governor",
+    group: Group::Cpu,
+    about: "how the CPUs choose their frequency",
+    why: "others than performance let a CPU that waits for packets fall asleep, and it wakes up late",
+    source: "fasterdata.es.net, 100G tuning; kernel documentation, admin-guide/pm/cpufreq",
+};
+
+static IRQBALANCE: Check = Check {
+    name: "irqbalance",
+    group: Group::Cpu,
+    about: "whether irqbalance moves interrupts about",
+    why: "it undoes what binds an interface's queues to the CPUs of its node",
+    source: "fasterdata.es.net, interrupt binding; irqbalance(1)",
+};
+
+static CORE_ZONES: Check = Check {
+    name: "core_zones",
+    group: Group::Cpu,
+    about: "whether the kernel can keep cores for one transfer",
+    why: "a zone that others are moved out of is a cpuset partition of cgroup v2",
+    source: "kernel documentation, admin-guide/cgroup-v2",
+};
+
+static STALE_ZONES: Check = Check {
+    name: "stale_zones",
+    group: Group::Cpu,
+    about: "core zones that a killed transfer has left behind",
+    why: "nobody may use the cores of such a zone",
+    source: "kernel documentation, admin-guide/cgroup-v2, cpuset.cpus.partition",
+};
+
+/// Mbit/s from which on one CPU can't take a link's packets.
+const FAST_MBITS: u32 = 40_000;
+
+/// The number of the kernel's own first thread, which is seen only where all processes are.
+const KTHREADD: &str = "proc/2/comm";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Governors in use; empty where there is no frequency to choose.
+    governors: BTreeSet<String>,
+    /// Whether irqbalance runs; nothing where not all processes are seen.
+    has_irqbalance: Option<bool>,
+    /// The controllers of cgroup v2; nothing where it isn't mounted.
+    controllers: Option<Vec<String>>,
+    /// Zones whose process is gone.
+    stale_zones: Option<Vec<StaleZone>>,
+}
+
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
+    Facts {
+        governors: governors(files),
+        has_irqbalance: has_irqbalance(files),
+        controllers: controllers(files),
+        stale_zones: probes.stale_zones.clone(),
+    }
+}
+
+fn governors(files: &SysFiles) -> BTreeSet<String> {
+    let policies = files.names("sys/devices/system/cpu/cpufreq").unwrap_or_default();
+    let governor =
+        |policy: &String| files.text(&format!("sys/devices/system/cpu/cpufreq/{policy}/scaling_governor"));
+    policies.iter().filter_map(governor).collect()
+}
+
+pub(super) fn has_irqbalance(files: &SysFiles) -> Option<bool> {
+    let names = files.names("proc")?;
+    let processes = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let mut names = processes.filter_map(|process| files.text(&format!("proc/{process}/comm")));
+    if names.any(|name| name == "irqbalance") {
+        return Some(true);
+    }
+    let sees_all = files.text(KTHREADD).is_some_and(|name| name == "kthreadd");
+    sees_all.then_some(false)
+}
+
+fn controllers(files: &SysFiles) -> Option<Vec<String>> {
+    let of = |path: &str| files.text(&format!("{path}/cgroup.controllers"));
+    let text = of("sys/fs/cgroup").or_else(|| of("sys/fs/cgroup/unified"))?;
+    Some(text.split_whitespace().map(str::to_owned).collect())
+}
+
+pub(super) fn judge(facts: &Facts, nics: &[Nic], machine: &Machine) -> Vec<Finding> {
+    vec![governor(facts, machine), irqbalance(facts, nics), core_zones(facts, machine), stale_zones(facts)]
+}
+
+fn governor(facts: &Facts, machine: &Machine) -> Finding {
+    let wanted = "performance";
+    if facts.governors.is_empty() {
+        return match machine.is_guest {
+            Some(true) => GOVERNOR.found(Verdict::Unknown, "the matter of this guest's host", wanted),
+            _ => GOVERNOR.unseen(wanted),
+        };
+    }
+    let is_well = facts.governors.iter().all(|governor| governor == wanted);
+    let present = facts.governors.iter().cloned().collect::<Vec<_>>().join(", ");
+    GOVERNOR
+        .found(well_if(is_well, Verdict::Improve), present, wanted)
+        .mended_by("cpupower frequency-set -g performance")
+}
+
+/// With a slow interface it does no harm.
+fn irqbalance(facts: &Facts, nics: &[Nic]) -> Finding {
+    let wanted = "not running, with an interface of 40 Gbit/s or more";
+    let is_fast = nics.iter().any(|nic| nic.speed_mbits.is_some_and(|speed| speed >= FAST_MBITS));
+    let (verdict, present) = match facts.has_irqbalance {
+        None => return IRQBALANCE.unseen(wanted),
+        Some(false) => (Verdict::Well, "not running"),
+        Some(true) if is_fast => (Verdict::Improve, "running"),
+        Some(true) => (Verdict::Well, "running"),
+    };
+    IRQBALANCE.found(verdict, present, wanted).mended_by("systemctl disable --now irqbalance")
+}
+
+/// Of use where there are cores to divide; without it, zones are soft.
+fn core_zones(facts: &Facts, machine: &Machine) -> Finding {
+    let wanted = "cgroup v2 with the cpuset controller";
+    let Some(controllers) = &facts.controllers else {
+        return CORE_ZONES.found(Verdict::Unknown, "no cgroup v2 can be seen here", wanted);
+    };
+    let has_cpuset = controllers.iter().any(|name| name == "cpuset");
+    let present = if has_cpuset { "cgroup v2 with cpuset" } else { "cgroup v2 without cpuset" };
+    let other = if machine.is_numa() { Verdict::Note } else { Verdict::Well };
+    CORE_ZONES.found(well_if(has_cpuset, other), present, wanted)
+}
+
+fn stale_zones(facts: &Facts) -> Finding {
+    let Some(zones) = &facts.stale_zones else { return STALE_ZONES.unseen("none") };
+    let present: Vec<String> = zones.iter().map(ToString::to_string).collect();
+    let present = if zones.is_empty() { "none".into() } else { present.join("; ") };
+    STALE_ZONES
+        .found(well_if(zones.is_empty(), Verdict::Improve), present, "none")
+        .mended_by(super::repair::COMMAND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cpu_should_perform() {
+        let with = |governors: &[&str]| Facts {
+            governors: governors.iter().map(|name| name.to_string()).collect(),
+            ..Facts::default()
+        };
+        let machine = Machine { is_guest: Some(true), ..Machine::default() };
+        assert_eq!(governor(&with(&["performance"]), &machine).verdict, Verdict::Well);
+        let mixed = governor(&with(&["performance", "powersave"]), &machine);
+        assert_eq!((mixed.verdict, &*mixed.present), (Verdict::Improve, "performance, powersave"));
+        let guest = governor(&with(&[]), &machine);
+        assert_eq!((guest.verdict, &*guest.present), (Verdict::Unknown, "the matter of this guest's host"));
+        assert_eq!(governor(&with(&[]), &Machine::default()).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn irqbalance_matters_with_a_fast_interface() {
+        let nic = |speed| Nic { speed_mbits: Some(speed), ..Nic::default() };
+        for (has, speed, verdict) in [
+            (None, 100_000, Verdict::Unknown),
+            (Some(false), 100_000, Verdict::Well),
+            (Some(true), 100_000, Verdict::Improve),
+            (Some(true), 10_000, Verdict::Well),
+        ] {
+            let facts = Facts { has_irqbalance: has, ..Facts::default() };
+            assert_eq!(irqbalance(&facts, &[nic(speed)]).verdict, verdict, "{has:?} {speed}");
+        }
+    }
+
+    #[test]
+    fn zones_need_a_controller() {
+        let with = |text: Option<&str>| Facts {
+            controllers: text.map(|text| text.split(' ').map(str::to_owned).collect()),
+            ..Facts::default()
+        };
+        let machine = Machine {
+            nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
+            ..Machine::default()
+        };
+        assert_eq!(core_zones(&with(Some("cpuset cpu io")), &machine).verdict, Verdict::Well);
+        assert_eq!(core_zones(&with(Some("cpu io")), &machine).verdict, Verdict::Note);
+        assert_eq!(core_zones(&with(Some("cpu io")), &Machine::default()).verdict, Verdict::Well);
+        assert_eq!(core_zones(&with(None), &machine).verdict, Verdict::Unknown);
+    }
+}

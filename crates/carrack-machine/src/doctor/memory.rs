@@ -1,0 +1,230 @@
+//! Memory: what may be locked, huge pages, and what the kernel does about nodes by itself.
+
+use super::finding::{Check, Finding, Group, Verdict, well_if};
+use super::{Machine, Purpose};
+use crate::sys_files::SysFiles;
+
+pub(super) const CHECKS: &[&Check] =
+    &[&MEMLOCK, &TRANSPARENT_HUGE_PAGES, &HUGE_PAGES, &NUMA_BALANCING, &ZONE_RECLAIM];
+
+static MEMLOCK: Check = Check {
+    name: "memlock",
+    group: Group::Memory,
+    about: "how much memory a process may lock (RLIMIT_MEMLOCK)",
+    why: "carrack locks the memory that payload passes through; what is not locked may be swapped or moved",
+    source: "getrlimit(2), mlock2(2), systemd.exec(5)",
+};
+
+static TRANSPARENT_HUGE_PAGES: Check = Check {
+    name: "transparent_huge_pages",
+    group: Group::Memory,
+    about: "whether a process may ask for huge pages",
+    why: "payload memory in pages of 2 MiB takes 512 times fewer page faults and entries of the TLB",
+    source: "kernel documentation, admin-guide/mm/transhuge",
+};
+
+static HUGE_PAGES: Check = Check {
+    name: "huge_pages",
+    group: Group::Memory,
+    about: "free huge pages that an administrator set aside",
+    why: "they serve where transparent ones are switched off",
+    source: "kernel documentation, admin-guide/mm/hugetlbpage",
+};
+
+static NUMA_BALANCING: Check = Check {
+    name: "numa_balancing",
+    group: Group::Memory,
+    about: "whether the kernel moves pages after the threads that use them (kernel.numa_balancing)",
+    why: "where threads and buffers are bound it only costs page faults",
+    source: "kernel documentation, admin-guide/sysctl/kernel",
+};
+
+static ZONE_RECLAIM: Check = Check {
+    name: "zone_reclaim",
+    group: Group::Memory,
+    about: "whether a full node drops its page cache before it asks another (vm.zone_reclaim_mode)",
+    why: "a transfer through the page cache then waits for reclaim while other nodes have free memory",
+    source: "kernel documentation, admin-guide/sysctl/vm",
+};
+
+/// `CAP_IPC_LOCK` (capabilities(7)): whoever has it may lock all memory.
+const CAP_IPC_LOCK: u32 = 14;
+
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Bytes; `u64::MAX` is no limit.
+    memlock_bytes: Option<u64>,
+    may_lock_all: Option<bool>,
+    /// "always", "madvise" or "never".
+    transparent: Option<String>,
+    free_huge_pages: Option<u64>,
+    numa_balancing: Option<u32>,
+    zone_reclaim: Option<u32>,
+}
+
+pub(super) fn read(files: &SysFiles) -> Facts {
+    Facts {
+        memlock_bytes: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max locked memory")),
+        may_lock_all: files.text("proc/self/status").and_then(|text| has_capability(&text, CAP_IPC_LOCK)),
+        transparent: files.text("sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
+        free_huge_pages: files.value("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"),
+        numa_balancing: files.value("proc/sys/kernel/numa_balancing"),
+        zone_reclaim: files.value("proc/sys/vm/zone_reclaim_mode"),
+    }
+}
+
+/// The soft limit of a line of `/proc/self/limits` (proc_pid_limits(5)); `u64::MAX` is none.
+pub(super) fn soft_limit(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+/// Whether `CapEff` of `/proc/self/status` has a bit (proc_pid_status(5)).
+fn has_capability(text: &str, bit: u32) -> Option<bool> {
+    let mask = text.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    Some(u64::from_str_radix(mask.trim(), 16).ok()? >> bit & 1 == 1)
+}
+
+/// "always [madvise] never"
+fn chosen(text: &str) -> Option<String> {
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
+    Some(word.to_string())
+}
+
+pub(super) fn judge(facts: &Facts, machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
+    vec![
+        memlock(facts, purpose.pool_bytes),
+        transparent(facts, purpose.pool_bytes),
+        huge_pages(facts, purpose.pool_bytes),
+        numa_balancing(facts, machine),
+        zone_reclaim(facts, machine),
+    ]
+}
+
+fn memlock(facts: &Facts, pool_bytes: u64) -> Finding {
+    let wanted = format!("{pool_bytes} bytes or more");
+    let Some(bytes) = facts.memlock_bytes else { return MEMLOCK.unseen(wanted) };
+    let is_free = facts.may_lock_all == Some(true);
+    let present = match bytes {
+        u64::MAX => "unlimited".to_string(),
+        _ if is_free => format!("{bytes} bytes, which does not bind this user (CAP_IPC_LOCK)"),
+        _ => format!("{bytes} bytes"),
+    };
+    // Read when a session begins.
+    let command = "echo '* - memlock unlimited' >/etc/security/limits.d/carrack.conf; then log in again";
+    MEMLOCK
+        .found(well_if(is_free || bytes >= pool_bytes, Verdict::Improve), present, wanted)
+        .mended_by(command)
+}
+
+fn has_enough_huge_pages(facts: &Facts, pool_bytes: u64) -> bool {
+    facts.free_huge_pages.is_some_and(|free| free.saturating_mul(HUGE_PAGE_BYTES) >= pool_bytes)
+}
+
+fn transparent(facts: &Facts, pool_bytes: u64) -> Finding {
+    let wanted = "madvise or always";
+    let Some(present) = &facts.transparent else { return TRANSPARENT_HUGE_PAGES.unseen(wanted) };
+    let is_well = present != "never" || has_enough_huge_pages(facts, pool_bytes);
+    TRANSPARENT_HUGE_PAGES
+        .found(well_if(is_well, Verdict::Improve), present, wanted)
+        .mended_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled")
+}
+
+fn huge_pages(facts: &Facts, pool_bytes: u64) -> Finding {
+    let count = pool_bytes.div_ceil(HUGE_PAGE_BYTES);
+    let wanted = format!("{count} of 2 MiB, or transparent ones");
+    let Some(free) = facts.free_huge_pages else { return HUGE_PAGES.unseen(wanted) };
+    let is_well = facts.transparent.as_deref() != Some("never") || free >= count;
+    HUGE_PAGES
+        .found(well_if(is_well, Verdict::Note), format!("{free} of 2 MiB free"), wanted)
+        .mended_by(format!("sysctl -w vm.nr_hugepages={count}"))
+}
+
+fn numa_balancing(facts: &Facts, machine: &Machine) -> Finding {
+    let wanted = "0 where transfers are bound to nodes";
+    let Some(present) = facts.numa_balancing else { return NUMA_BALANCING.unseen(wanted) };
+    let is_well = present == 0 || !machine.is_numa();
+    NUMA_BALANCING
+        .found(well_if(is_well, Verdict::Note), present.to_string(), wanted)
+        .mended_by("sysctl -w kernel.numa_balancing=0")
+}
+
+fn zone_reclaim(facts: &Facts, machine: &Machine) -> Finding {
+    let Some(present) = facts.zone_reclaim else { return ZONE_RECLAIM.unseen("0") };
+    let is_well = present == 0 || !machine.is_numa();
+    ZONE_RECLAIM
+        .found(well_if(is_well, Verdict::Improve), present.to_string(), "0")
+        .mended_by("sysctl -w vm.zone_reclaim_mode=0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL_BYTES: u64 = 256 << 20;
+
+    #[test]
+    fn limits_and_capabilities_are_read() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+            Max open files            20000                20000                files\n\
+            Max locked memory         8388608              unlimited            bytes\n\
+            Max cpu time              unlimited            unlimited            seconds\n";
+        assert_eq!(soft_limit(limits, "Max locked memory"), Some(8 << 20));
+        assert_eq!(soft_limit(limits, "Max cpu time"), Some(u64::MAX));
+        assert_eq!(soft_limit(limits, "Max msgqueue size"), None);
+        assert_eq!(has_capability("Name:\tx\nCapEff:\t0000000000004000\n", CAP_IPC_LOCK), Some(true));
+        assert_eq!(has_capability("CapEff:\t0000000000000000\n", CAP_IPC_LOCK), Some(false));
+        assert_eq!(has_capability("", CAP_IPC_LOCK), None);
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("always"), None);
+    }
+
+    #[test]
+    fn the_pool_should_be_locked() {
+        for (bytes, may, verdict) in [
+            (Some(8 << 20), Some(false), Verdict::Improve),
+            (Some(8 << 20), None, Verdict::Improve),
+            (Some(8 << 20), Some(true), Verdict::Well),
+            (Some(POOL_BYTES), Some(false), Verdict::Well),
+            (Some(u64::MAX), None, Verdict::Well),
+            (None, Some(true), Verdict::Unknown),
+        ] {
+            let facts = Facts { memlock_bytes: bytes, may_lock_all: may, ..Facts::default() };
+            assert_eq!(memlock(&facts, POOL_BYTES).verdict, verdict, "{bytes:?} {may:?}");
+        }
+    }
+
+    #[test]
+    fn one_kind_of_huge_pages_is_enough() {
+        use Verdict::{Improve, Note, Well};
+        for (mode, free, verdicts) in [
+            ("madvise", 0, [Well, Well]),
+            ("always", 0, [Well, Well]),
+            ("never", 0, [Improve, Note]),
+            ("never", 128, [Well, Well]),
+        ] {
+            let facts =
+                Facts { transparent: Some(mode.into()), free_huge_pages: Some(free), ..Facts::default() };
+            let found = [transparent(&facts, POOL_BYTES).verdict, huge_pages(&facts, POOL_BYTES).verdict];
+            assert_eq!(found, verdicts, "{mode} {free}");
+        }
+    }
+
+    #[test]
+    fn nodes_matter_where_there_are_several() {
+        let facts = Facts { numa_balancing: Some(1), zone_reclaim: Some(1), ..Facts::default() };
+        let several = Machine {
+            nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
+            ..Machine::default()
+        };
+        assert_eq!(numa_balancing(&facts, &several).verdict, Verdict::Note);
+        assert_eq!(zone_reclaim(&facts, &several).verdict, Verdict::Improve);
+        assert_eq!(numa_balancing(&facts, &Machine::default()).verdict, Verdict::Well);
+        assert_eq!(zone_reclaim(&facts, &Machine::default()).verdict, Verdict::Well);
+    }
+}

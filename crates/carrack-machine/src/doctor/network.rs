@@ -1,0 +1,296 @@
+//! The kernel's TCP: buffers, congestion control, path MTU, queueing.
+
+use super::finding::{Check, Finding, Group, Verdict, well_if};
+use super::nics::Nic;
+use super::{Purpose, SPEED_MBITS_DEFAULT};
+use crate::sys_files::SysFiles;
+
+pub(super) const CHECKS: &[&Check] = &[
+    &TCP_RMEM,
+    &TCP_WMEM,
+    &RMEM_MAX,
+    &WMEM_MAX,
+    &OPTMEM_MAX,
+    &CONGESTION_CONTROL,
+    &MTU_PROBING,
+    &DEFAULT_QDISC,
+];
+
+static TCP_RMEM: Check = Check {
+    name: "tcp_rmem",
+    group: Group::Network,
+    about: "greatest receive buffer of a TCP connection (net.ipv4.tcp_rmem)",
+    why: "a connection carries no more in a round trip than its buffer holds; this one lets a single connection fill \
+          the path",
+    source: "fasterdata.es.net, Linux host tuning; tcp(7)",
+};
+
+static TCP_WMEM: Check = Check {
+    name: "tcp_wmem",
+    group: Group::Network,
+    about: "greatest send buffer of a TCP connection (net.ipv4.tcp_wmem)",
+    why: "what is on its way stays in the send buffer until it is acknowledged; this one lets a single connection fill \
+          the path",
+    source: "fasterdata.es.net, Linux host tuning; tcp(7)",
+};
+
+static RMEM_MAX: Check = Check {
+    name: "rmem_max",
+    group: Group::Network,
+    about: "greatest receive buffer that a program may ask for (net.core.rmem_max)",
+    why: "carrack leaves far connections to the kernel (tcp_rmem); programs that set their buffers are held to this",
+    source: "fasterdata.es.net, Linux host tuning; socket(7)",
+};
+
+static WMEM_MAX: Check = Check {
+    name: "wmem_max",
+    group: Group::Network,
+    about: "greatest send buffer that a program may ask for (net.core.wmem_max)",
+    why: "carrack leaves far connections to the kernel (tcp_wmem); programs that set their buffers are held to this",
+    source: "fasterdata.es.net, Linux host tuning; socket(7)",
+};
+
+static OPTMEM_MAX: Check = Check {
+    name: "optmem_max",
+    group: Group::Network,
+    about: "memory for a socket's notifications (net.core.optmem_max)",
+    why: "programs that send without copying (MSG_ZEROCOPY) keep a notification for each send here; carrack does not",
+    source: "fasterdata.es.net, 100G tuning; kernel documentation, msg_zerocopy",
+};
+
+static CONGESTION_CONTROL: Check = Check {
+    name: "congestion_control",
+    group: Group::Network,
+    about: "how TCP shares the path (net.ipv4.tcp_congestion_control)",
+    why: "cubic and bbr recover on long fast paths; older ones need minutes after a single loss",
+    source: "fasterdata.es.net, Linux host tuning; RFC 9438",
+};
+
+static MTU_PROBING: Check = Check {
+    name: "mtu_probing",
+    group: Group::Network,
+    about: "finding the path's MTU without ICMP (net.ipv4.tcp_mtu_probing)",
+    why: "with large frames, a router that drops them without a word makes connections hang",
+    source: "fasterdata.es.net, Linux host tuning; RFC 4821",
+};
+
+static DEFAULT_QDISC: Check = Check {
+    name: "default_qdisc",
+    group: Group::Network,
+    about: "the queueing discipline that interfaces get (net.core.default_qdisc)",
+    why: "fq spreads a connection's packets over time (pacing), so that small buffers on the way don't overflow",
+    source: "fasterdata.es.net, packet pacing; tc-fq(8)",
+};
+
+/// The kernel keeps these limits in an `int`.
+const BUFFER_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// What a short path needs anyway; less is never advised.
+const BUFFER_BYTES_MIN: u64 = 4 << 20;
+
+const OPTMEM_BYTES: u64 = 1 << 20;
+
+/// From here on frames are "large".
+const JUMBO_MTU: u32 = 9000;
+
+/// What the kernel says; nothing where it doesn't.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    tcp_rmem: Option<String>,
+    tcp_wmem: Option<String>,
+    rmem_max: Option<u64>,
+    wmem_max: Option<u64>,
+    optmem_max: Option<u64>,
+    congestion_control: Option<String>,
+    available: Option<String>,
+    mtu_probing: Option<u32>,
+    default_qdisc: Option<String>,
+}
+
+pub(super) fn read(files: &SysFiles) -> Facts {
+    Facts {
+        tcp_rmem: files.text("proc/sys/net/ipv4/tcp_rmem"),
+        tcp_wmem: files.text("proc/sys/net/ipv4/tcp_wmem"),
+        rmem_max: files.value("proc/sys/net/core/rmem_max"),
+        wmem_max: files.value("proc/sys/net/core/wmem_max"),
+        optmem_max: files.value("proc/sys/net/core/optmem_max"),
+        congestion_control: files.text("proc/sys/net/ipv4/tcp_congestion_control"),
+        available: files.text("proc/sys/net/ipv4/tcp_available_congestion_control"),
+        mtu_probing: files.value("proc/sys/net/ipv4/tcp_mtu_probing"),
+        default_qdisc: files.text("proc/sys/net/core/default_qdisc"),
+    }
+}
+
+pub(super) fn judge(facts: &Facts, nics: &[Nic], purpose: &Purpose) -> Vec<Finding> {
+    let buffers = buffers(nics, purpose);
+    let wanted = format!("{} or more, for {}", buffers.bytes, buffers.path);
+    vec![
+        tcp_buffer(&TCP_RMEM, facts.tcp_rmem.as_deref(), &buffers),
+        tcp_buffer(&TCP_WMEM, facts.tcp_wmem.as_deref(), &buffers),
+        limit(&RMEM_MAX, facts.rmem_max, buffers.bytes, &wanted),
+        limit(&WMEM_MAX, facts.wmem_max, buffers.bytes, &wanted),
+        limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES, &format!("{OPTMEM_BYTES} or more")),
+        congestion_control(facts),
+        mtu_probing(facts.mtu_probing, nics),
+        default_qdisc(facts.default_qdisc.as_deref()),
+    ]
+}
+
+/// What buffers have to hold, and for which path.
+struct Buffers {
+    bytes: u64,
+    path: String,
+}
+
+/// Bandwidth × delay of the path that the machine is meant for, within what the kernel takes.
+fn buffers(nics: &[Nic], purpose: &Purpose) -> Buffers {
+    let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
+    let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
+        Some(speed_mbits) => (speed_mbits, ""),
+        None => (SPEED_MBITS_DEFAULT, "assumed "),
+    };
+    let bytes = u64::from(speed_mbits) * 1_000_000 / 8 * u64::from(purpose.rtt_ms) / 1_000;
+    let path = format!("{assumed}{speed_mbits} Mbit/s and {} ms", purpose.rtt_ms);
+    Buffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
+}
+
+/// "4096 131072 33554432": least, default and greatest.
+fn tcp_buffer(check: &'static Check, present: Option<&str>, buffers: &Buffers) -> Finding {
+    let Buffers { bytes, path } = buffers;
+    let wanted = format!("{bytes} or more as the last of three, for {path}");
+    let words: Vec<&str> = present.unwrap_or_default().split_whitespace().collect();
+    let (&[least, default, greatest], Some(present)) = (&words[..], present) else {
+        return check.unseen(wanted);
+    };
+    let Ok(greatest) = greatest.parse::<u64>() else { return check.unseen(wanted) };
+    let verdict = well_if(greatest >= *bytes, Verdict::Improve);
+    let command = format!("sysctl -w net.ipv4.{}='{least} {default} {bytes}'", check.name);
+    check.found(verdict, present.split_whitespace().collect::<Vec<_>>().join(" "), wanted).mended_by(command)
+}
+
+fn limit(check: &'static Check, present: Option<u64>, bytes: u64, wanted: &str) -> Finding {
+    let Some(present) = present else { return check.unseen(wanted) };
+    let verdict = well_if(present >= bytes, Verdict::Note);
+    let command = format!("sysctl -w net.core.{}={bytes}", check.name);
+    check.found(verdict, present.to_string(), wanted).mended_by(command)
+}
+
+fn congestion_control(facts: &Facts) -> Finding {
+    let wanted = "cubic or bbr";
+    let Some(present) = &facts.congestion_control else { return CONGESTION_CONTROL.unseen(wanted) };
+    let is_good = |name: &str| name == "cubic" || name.starts_with("bbr");
+    let verdict = well_if(is_good(present), Verdict::Improve);
+    let available = facts.available.as_deref().unwrap_or_default();
+    let shown =
+        if available.is_empty() { present.clone() } else { format!("{present} (available: {available})") };
+    let command = match available.split_whitespace().find(|name| is_good(name)) {
+        Some(name) => format!("sysctl -w net.ipv4.tcp_congestion_control={name}"),
+        None => "modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic".into(),
+    };
+    CONGESTION_CONTROL.found(verdict, shown, wanted).mended_by(command)
+}
+
+/// Frames of usual size pass everywhere.
+fn mtu_probing(present: Option<u32>, nics: &[Nic]) -> Finding {
+    let has_jumbo = nics.iter().any(|nic| nic.mtu.is_some_and(|mtu| mtu >= JUMBO_MTU));
+    let wanted = if has_jumbo { "1" } else { "1 where an MTU above 1500 is used" };
+    let Some(present) = present else { return MTU_PROBING.unseen(wanted) };
+    let verdict = well_if(present > 0 || !has_jumbo, Verdict::Improve);
+    MTU_PROBING.found(verdict, present.to_string(), wanted).mended_by("sysctl -w net.ipv4.tcp_mtu_probing=1")
+}
+
+fn default_qdisc(present: Option<&str>) -> Finding {
+    let Some(present) = present else { return DEFAULT_QDISC.unseen("fq") };
+    // What an interface has now is judged there.
+    let verdict = well_if(present == "fq", Verdict::Note);
+    DEFAULT_QDISC.found(verdict, present, "fq").mended_by("sysctl -w net.core.default_qdisc=fq")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn purpose(rtt_ms: u32, speed_mbits: Option<u32>) -> Purpose {
+        Purpose { rtt_ms, speed_mbits, pool_bytes: 1 << 28, paths: vec![] }
+    }
+
+    fn nic(speed_mbits: Option<u32>, mtu: u32) -> Nic {
+        Nic { name: "eth0".into(), speed_mbits, mtu: Some(mtu), ..Nic::default() }
+    }
+
+    #[test]
+    fn buffers_hold_what_the_path_holds() {
+        let slow = nic(Some(10_000), 1500);
+        for (nics, rtt_ms, speed, bytes) in [
+            (vec![], 100, None, 1_250_000_000),
+            (vec![nic(None, 1500)], 100, None, 1_250_000_000),
+            (vec![slow.clone()], 100, None, 125_000_000),
+            (vec![slow.clone(), nic(Some(25_000), 1500)], 100, None, 312_500_000),
+            (vec![slow.clone()], 100, Some(40_000), 500_000_000),
+            (vec![slow.clone()], 1, None, BUFFER_BYTES_MIN),
+            (vec![nic(Some(400_000), 1500)], 100, None, BUFFER_BYTES_MAX),
+        ] {
+            let buffers = buffers(&nics, &purpose(rtt_ms, speed));
+            assert_eq!(buffers.bytes, bytes, "{nics:?}");
+            let is_known = speed.is_some() || nics.iter().any(|nic| nic.speed_mbits.is_some());
+            assert_eq!(buffers.path.starts_with("assumed "), !is_known, "{nics:?}");
+        }
+    }
+
+    fn of_bytes(bytes: u64) -> Buffers {
+        Buffers { bytes, path: "a path".into() }
+    }
+
+    #[test]
+    fn the_greatest_of_three_counts_and_the_others_stay() {
+        let finding = tcp_buffer(&TCP_RMEM, Some("4096\t131072\t6291456"), &of_bytes(125_000_000));
+        assert_eq!((finding.verdict, &*finding.present), (Verdict::Improve, "4096 131072 6291456"));
+        assert_eq!(finding.command.as_deref(), Some("sysctl -w net.ipv4.tcp_rmem='4096 131072 125000000'"));
+        let finding = tcp_buffer(&TCP_WMEM, Some("4096 16384 125000000"), &of_bytes(125_000_000));
+        assert_eq!((finding.verdict, finding.command), (Verdict::Well, None));
+        for odd in [None, Some(""), Some("1 2"), Some("1 2 x")] {
+            assert_eq!(tcp_buffer(&TCP_RMEM, odd, &of_bytes(1)).verdict, Verdict::Unknown, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn congestion_controls_are_known() {
+        for (present, available, verdict, command) in [
+            ("cubic", "reno cubic", Verdict::Well, None),
+            ("bbr3", "", Verdict::Well, None),
+            ("reno", "reno cubic", Verdict::Improve, Some("sysctl -w net.ipv4.tcp_congestion_control=cubic")),
+            (
+                "reno",
+                "reno",
+                Verdict::Improve,
+                Some("modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic"),
+            ),
+        ] {
+            let facts = Facts {
+                congestion_control: Some(present.into()),
+                available: Some(available.into()),
+                ..Facts::default()
+            };
+            let finding = congestion_control(&facts);
+            assert_eq!((finding.verdict, finding.command.as_deref()), (verdict, command), "{present}");
+        }
+    }
+
+    #[test]
+    fn probing_matters_with_large_frames() {
+        for (present, mtu, verdict) in
+            [(0, 1500, Verdict::Well), (0, 9000, Verdict::Improve), (1, 9000, Verdict::Well)]
+        {
+            assert_eq!(mtu_probing(Some(present), &[nic(None, mtu)]).verdict, verdict, "{present} {mtu}");
+        }
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_said() {
+        let findings = judge(&Facts::default(), &[], &purpose(100, None));
+        assert_eq!(findings.len(), CHECKS.len());
+        assert!(
+            findings.iter().all(|finding| finding.verdict == Verdict::Unknown && finding.command.is_none())
+        );
+    }
+}

@@ -1,0 +1,398 @@
+//! Network interfaces: speed, MTU, rings, queueing, and who takes their interrupts.
+//!
+//! Only those with a device of their own that are up count: what is down slows nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Machine;
+use super::finding::{Check, Finding, Group, Verdict, well_if};
+use super::probes::{Probes, Ring};
+use crate::id_set::CpuSet;
+use crate::nic::{self, QueueIrq};
+use crate::sys_files::SysFiles;
+
+pub(super) const CHECKS: &[&Check] = &[&LINK_SPEED, &PCI_LINK, &MTU, &QDISC, &RING, &IRQ_SPREAD, &IRQ_NODE];
+
+static LINK_SPEED: Check = Check {
+    name: "link_speed",
+    group: Group::Nic,
+    about: "the speed that the link came up with",
+    why: "no transfer is faster; a half-duplex link collides with its own acknowledgements",
+    source: "kernel documentation, ABI/testing/sysfs-class-net",
+};
+
+static PCI_LINK: Check = Check {
+    name: "pci_link",
+    group: Group::Nic,
+    about: "speed and width of the interface's PCI Express link",
+    why: "in a slot with fewer or slower lanes than it is made for, an interface can't bring what its link does",
+    source: "kernel documentation, ABI/testing/sysfs-bus-pci; fasterdata.es.net, 100G tuning",
+};
+
+static MTU: Check = Check {
+    name: "mtu",
+    group: Group::Nic,
+    about: "the largest packet of the interface",
+    why: "each packet costs the same work: large ones cost less for each byte, if every hop on the path takes them",
+    source: "fasterdata.es.net, MTU issues",
+};
+
+static QDISC: Check = Check {
+    name: "qdisc",
+    group: Group::Nic,
+    about: "the queueing discipline that the interface has",
+    why: "fq spreads a connection's packets over time (pacing), so that small buffers on the way don't overflow",
+    source: "fasterdata.es.net, packet pacing; tc-fq(8)",
+};
+
+static RING: Check = Check {
+    name: "ring",
+    group: Group::Nic,
+    about: "how many arriving packets the interface keeps for the kernel",
+    why: "packets that come while the CPU is busy elsewhere are lost once the ring is full",
+    source: "fasterdata.es.net, NIC tuning; ethtool(8)",
+};
+
+static IRQ_SPREAD: Check = Check {
+    name: "irq_spread",
+    group: Group::Nic,
+    about: "over how many CPUs the interrupts of the interface's queues are spread",
+    why: "a CPU that takes the packets of many queues is full long before the link is",
+    source: "fasterdata.es.net, interrupt binding; kernel documentation, networking/scaling and core-api/irq/irq-affinity",
+};
+
+static IRQ_NODE: Check = Check {
+    name: "irq_node",
+    group: Group::Nic,
+    about: "whether the interrupts are taken next to the interface",
+    why: "packets that are handled on another node than the interface's cross the link between sockets",
+    source: "fasterdata.es.net, interrupt binding; kernel documentation, networking/scaling",
+};
+
+const JUMBO_MTU: u32 = 9000;
+
+/// Packets; more only makes them wait longer.
+const RING_MAX: u32 = 8192;
+
+/// Disciplines that spread packets over time.
+const PACING: [&str; 3] = ["fq", "cake", "etf"];
+
+/// Disciplines that only have others within them, one for each queue.
+const CONTAINERS: [&str; 2] = ["mq", "mqprio"];
+
+/// Ethernet and InfiniBand (include/uapi/linux/if_arp.h).
+const LINK_TYPES: [u32; 2] = [1, 32];
+
+/// `IFF_UP` (netdevice(7)).
+const UP: u32 = 1;
+
+/// An interface with a device of its own that is up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nic {
+    /// Its name.
+    pub name: String,
+    /// The NUMA node that it is attached to.
+    pub node: Option<u32>,
+    /// Mbit/s.
+    pub speed_mbits: Option<u32>,
+    /// Bytes.
+    pub mtu: Option<u32>,
+    /// Whether it can't send while it receives.
+    pub is_half_duplex: bool,
+    /// Its PCI Express link as it is and as it could be: "16.0 GT/s PCIe x16".
+    pub pci_link: Option<(String, String)>,
+    /// The queueing disciplines that packets wait in.
+    pub qdisc: Option<BTreeSet<String>>,
+    /// Whether each queue has a discipline of its own.
+    pub is_multi_queue: bool,
+    /// Its rings.
+    pub ring: Option<Ring>,
+    /// The interrupts of its queues; empty where they can't be seen.
+    pub queues: Vec<QueueIrq>,
+}
+
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> Vec<Nic> {
+    let names = files.names("sys/class/net").unwrap_or_default();
+    names
+        .iter()
+        .filter(|name| is_physical_and_up(files, name))
+        .map(|name| read_one(files, probes, name))
+        .collect()
+}
+
+fn is_physical_and_up(files: &SysFiles, name: &str) -> bool {
+    let is_of_type = files.value(&at(name, "type")).is_none_or(|kind: u32| LINK_TYPES.contains(&kind));
+    files.exists(&at(name, "device")) && is_of_type && is_up(files, name)
+}
+
+/// Some drivers don't know whether there is a carrier.
+fn is_up(files: &SysFiles, name: &str) -> bool {
+    match files.text(&at(name, "operstate")).as_deref() {
+        Some("up") => true,
+        Some("unknown") | None => flags(files, name).is_some_and(|flags| flags & UP != 0),
+        Some(_) => false,
+    }
+}
+
+fn flags(files: &SysFiles, name: &str) -> Option<u32> {
+    u32::from_str_radix(files.text(&at(name, "flags"))?.strip_prefix("0x")?, 16).ok()
+}
+
+fn at(name: &str, file: &str) -> String {
+    format!("sys/class/net/{name}/{file}")
+}
+
+fn read_one(files: &SysFiles, probes: &Probes, name: &str) -> Nic {
+    let function = nic::pci_function(files, &at(name, "device"));
+    let (qdisc, is_multi_queue) = qdisc_of(probes, name);
+    Nic {
+        name: name.to_string(),
+        node: function.as_ref().and_then(|function| files.value(&format!("{function}/numa_node"))),
+        // -1 or an error where the driver does not know it.
+        speed_mbits: files.value(&at(name, "speed")).filter(|&speed| speed > 0),
+        mtu: files.value(&at(name, "mtu")),
+        is_half_duplex: files.text(&at(name, "duplex")).is_some_and(|duplex| duplex == "half"),
+        pci_link: function.and_then(|function| pci_link(files, &function)),
+        qdisc,
+        is_multi_queue,
+        ring: probes.rings.get(name).copied(),
+        queues: nic::queue_irqs(files, name),
+    }
+}
+
+fn pci_link(files: &SysFiles, function: &str) -> Option<(String, String)> {
+    let link = |which: &str| {
+        let speed = files.text(&format!("{function}/{which}_link_speed"))?;
+        let width: u32 = files.value(&format!("{function}/{which}_link_width"))?;
+        // Emulated ones have no lanes.
+        let is_known = speed.starts_with(|first: char| first.is_ascii_digit()) && (1..=32).contains(&width);
+        is_known.then(|| format!("{speed} x{width}"))
+    };
+    Some((link("current")?, link("max")?))
+}
+
+/// Those that packets wait in: the interface's own, or those of its queues.
+fn qdisc_of(probes: &Probes, name: &str) -> (Option<BTreeSet<String>>, bool) {
+    let Some(qdiscs) = &probes.qdiscs else { return (None, false) };
+    let kinds = |is_root: bool| -> BTreeSet<String> {
+        let its = qdiscs.iter().filter(|qdisc| qdisc.0 == name && qdisc.1 == is_root);
+        its.map(|qdisc| qdisc.2.clone()).collect()
+    };
+    let (own, within) = (kinds(true), kinds(false));
+    let is_multi_queue = own.iter().any(|kind| CONTAINERS.contains(&&**kind));
+    let found = if is_multi_queue { within } else { own };
+    ((!found.is_empty()).then_some(found), is_multi_queue)
+}
+
+pub(super) fn judge(nics: &[Nic], machine: &Machine) -> Vec<Finding> {
+    if nics.is_empty() {
+        let wanted = "a network interface with a device that is up";
+        return CHECKS.iter().map(|check| check.unseen(wanted)).collect();
+    }
+    nics.iter().flat_map(|nic| judge_one(nic, machine)).collect()
+}
+
+fn judge_one(nic: &Nic, machine: &Machine) -> Vec<Finding> {
+    let findings = [
+        link_speed(nic),
+        pci_link_of(nic),
+        mtu(nic),
+        qdisc(nic),
+        ring(nic),
+        irq_spread(nic, machine),
+        irq_node(nic, machine),
+    ];
+    findings.map(|finding| finding.of(&nic.name)).into()
+}
+
+fn link_speed(nic: &Nic) -> Finding {
+    let wanted = "what the link can do, full duplex";
+    let Some(speed) = nic.speed_mbits else { return LINK_SPEED.unseen(wanted) };
+    let duplex = if nic.is_half_duplex { "half" } else { "full" };
+    LINK_SPEED
+        .found(
+            well_if(!nic.is_half_duplex, Verdict::Improve),
+            format!("{speed} Mbit/s, {duplex} duplex"),
+            wanted,
+        )
+        .mended_by(format!("ethtool -s {} autoneg on", nic.name))
+}
+
+/// No command: another slot is needed, or a look into the firmware's settings.
+fn pci_link_of(nic: &Nic) -> Finding {
+    match &nic.pci_link {
+        Some((present, most)) => PCI_LINK.found(well_if(present == most, Verdict::Note), present, most),
+        None => PCI_LINK.unseen("what the interface is made for"),
+    }
+}
+
+fn mtu(nic: &Nic) -> Finding {
+    let wanted = format!("{JUMBO_MTU} or more, where the whole path takes it");
+    let Some(present) = nic.mtu else { return MTU.unseen(wanted) };
+    MTU.found(well_if(present >= JUMBO_MTU, Verdict::Note), present.to_string(), wanted)
+        .mended_by(format!("ip link set dev {} mtu {JUMBO_MTU}", nic.name))
+}
+
+fn qdisc(nic: &Nic) -> Finding {
+    let Some(kinds) = &nic.qdisc else { return QDISC.unseen("fq") };
+    let is_pacing = kinds.iter().all(|kind| PACING.contains(&&**kind));
+    let present = kinds.iter().cloned().collect::<Vec<_>>().join(", ");
+    let present = if nic.is_multi_queue { format!("{present} for each queue") } else { present };
+    let command = match nic.is_multi_queue {
+        true => format!("sysctl -w net.core.default_qdisc=fq && tc qdisc replace dev {} root mq", nic.name),
+        false => format!("tc qdisc replace dev {} root fq", nic.name),
+    };
+    QDISC.found(well_if(is_pacing, Verdict::Improve), present, "fq").mended_by(command)
+}
+
+fn ring(nic: &Nic) -> Finding {
+    let Some(ring) = nic.ring.filter(|ring| ring.rx_max > 0) else { return RING.unseen("the most it takes") };
+    let wanted = ring.rx_max.min(RING_MAX);
+    RING.found(well_if(ring.rx >= wanted, Verdict::Note), ring.rx.to_string(), wanted.to_string())
+        .mended_by(format!("ethtool -G {} rx {wanted}", nic.name))
+}
+
+/// On how many CPUs the interrupts should be: those next to the interface, one for each queue if they suffice.
+fn seat_count(nic: &Nic, machine: &Machine) -> usize {
+    nic.queues.len().min(cpus_for(nic, machine).len())
+}
+
+/// The CPUs next to an interface; all where its place is not known, or has none.
+pub(super) fn cpus_for<'a>(nic: &Nic, machine: &'a Machine) -> &'a CpuSet {
+    let near = nic.node.and_then(|node| machine.cpus_of(node)).filter(|cpus| !cpus.is_empty());
+    near.unwrap_or(&machine.online)
+}
+
+/// Where each interrupt has one CPU; an affinity to several leaves it open which one takes it.
+fn load(nic: &Nic) -> Option<BTreeMap<u32, usize>> {
+    let mut load = BTreeMap::new();
+    for queue in &nic.queues {
+        let only = queue.cpus().first().filter(|_| queue.cpus().len() == 1)?;
+        *load.entry(only).or_default() += 1;
+    }
+    (!load.is_empty()).then_some(load)
+}
+
+/// Half of the CPUs that could be used is near enough: drivers leave some queues idle.
+pub(super) fn irq_spread(nic: &Nic, machine: &Machine) -> Finding {
+    let seats = seat_count(nic, machine);
+    let wanted = "a CPU of its own for each queue, as far as there are";
+    let Some(load) = load(nic).filter(|_| seats > 0) else { return IRQ_SPREAD.unseen(wanted) };
+    let is_spread = seats < 2 || (load.len() > 1 && load.len() * 2 >= seats);
+    let cpus: CpuSet = load.keys().copied().collect();
+    let words = if load.len() == 1 { "CPU" } else { "CPUs" };
+    let present = format!("{} on {words} {cpus}", queue_count(nic.queues.len()));
+    let wanted = format!("{} on {seats} or nearly as many CPUs", queue_count(nic.queues.len()));
+    IRQ_SPREAD.found(well_if(is_spread, Verdict::Improve), present, wanted).mended_by(super::repair::COMMAND)
+}
+
+fn queue_count(count: usize) -> String {
+    if count == 1 { "1 queue".into() } else { format!("{count} queues") }
+}
+
+pub(super) fn irq_node(nic: &Nic, machine: &Machine) -> Finding {
+    if !machine.is_numa() && !machine.nodes.is_empty() {
+        return IRQ_NODE.found(Verdict::Well, "one node", "CPUs of the interface's node");
+    }
+    let near =
+        nic.node.and_then(|node| Some((node, machine.cpus_of(node)?))).filter(|(_, cpus)| !cpus.is_empty());
+    let (Some((node, near)), Some(load)) = (near, load(nic)) else {
+        return IRQ_NODE.unseen("CPUs of the interface's node");
+    };
+    let far: CpuSet = load.keys().copied().filter(|&cpu| !near.contains(cpu)).collect();
+    let far_count: usize = far.iter().filter_map(|cpu| load.get(&cpu)).sum();
+    let wanted = format!("CPUs of node {node}: {near}");
+    if far.is_empty() {
+        return IRQ_NODE.found(Verdict::Well, format!("all on node {node}"), wanted);
+    }
+    let present = format!("{} of {} on CPUs {far} of other nodes", far_count, queue_count(nic.queues.len()));
+    IRQ_NODE.found(Verdict::Improve, present, wanted).mended_by(super::repair::COMMAND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        let (near, far): (CpuSet, CpuSet) = ((0..4).collect(), (4..8).collect());
+        Machine { online: near.union(&far), nodes: vec![(0, near), (1, far)], is_guest: Some(false) }
+    }
+
+    fn nic(effective: &[&str]) -> Nic {
+        let queue = |(irq, cpus): (usize, &&str)| QueueIrq {
+            irq: irq as u32,
+            action: format!("eth0-{irq}"),
+            allowed: "0-7".parse().unwrap(),
+            effective: cpus.parse().unwrap(),
+        };
+        let queues = effective.iter().enumerate().map(queue).collect();
+        Nic { name: "eth0".into(), node: Some(0), queues, ..Nic::default() }
+    }
+
+    #[test]
+    fn interrupts_should_be_spread_and_near() {
+        use Verdict::{Improve, Unknown, Well};
+        for (cpus, spread, node) in [
+            (&["0", "1", "2", "3"][..], Well, Well),
+            (&["0", "0", "0", "0"], Improve, Well),
+            (&["0", "1", "1", "0"], Well, Well),
+            (&["4", "5", "2", "3"], Well, Improve),
+            (&["4"], Well, Improve),
+            (&["0"], Well, Well),
+            (&["0", ""], Unknown, Unknown),
+            (&[], Unknown, Unknown),
+        ] {
+            let nic = nic(cpus);
+            assert_eq!(irq_spread(&nic, &machine()).verdict, spread, "{cpus:?}");
+            assert_eq!(irq_node(&nic, &machine()).verdict, node, "{cpus:?}");
+        }
+        let nowhere = Nic { node: None, ..nic(&["0", "1"]) };
+        assert_eq!(irq_node(&nowhere, &machine()).verdict, Unknown);
+        assert_eq!(irq_spread(&nowhere, &Machine::default()).verdict, Unknown);
+    }
+
+    #[test]
+    fn a_single_node_is_near_to_everything() {
+        let machine = Machine { nodes: vec![(0, "0-7".parse().unwrap())], ..machine() };
+        assert_eq!(irq_node(&nic(&["7"]), &machine).verdict, Verdict::Well);
+    }
+
+    #[test]
+    fn queueing_is_that_of_the_queues() {
+        let qdiscs = |list: &[(&str, bool, &str)]| Probes {
+            qdiscs: Some(list.iter().map(|(a, b, c)| (a.to_string(), *b, c.to_string())).collect()),
+            ..Probes::default()
+        };
+        let verdict = |probes: &Probes| {
+            let (kinds, is_multi_queue) = qdisc_of(probes, "eth0");
+            let finding = qdisc(&Nic { name: "eth0".into(), qdisc: kinds, is_multi_queue, ..Nic::default() });
+            (finding.verdict, finding.command.unwrap_or_default())
+        };
+        assert_eq!(verdict(&qdiscs(&[("eth0", true, "fq")])).0, Verdict::Well);
+        assert_eq!(verdict(&qdiscs(&[("eth0", true, "mq"), ("eth0", false, "fq")])).0, Verdict::Well);
+        let (several, command) =
+            verdict(&qdiscs(&[("eth0", true, "mq"), ("eth0", false, "fq"), ("eth0", false, "pfifo_fast")]));
+        assert_eq!((several, command.ends_with("dev eth0 root mq")), (Verdict::Improve, true));
+        let (one, command) = verdict(&qdiscs(&[("eth0", true, "fq_codel"), ("eth1", true, "fq")]));
+        assert_eq!((one, &*command), (Verdict::Improve, "tc qdisc replace dev eth0 root fq"));
+        assert_eq!(verdict(&qdiscs(&[])).0, Verdict::Unknown);
+        assert_eq!(verdict(&Probes::default()).0, Verdict::Unknown);
+    }
+
+    #[test]
+    fn rings_links_and_frames() {
+        let with = |rx, rx_max| Nic { ring: Some(Ring { rx, rx_max, ..Ring::default() }), ..nic(&[]) };
+        for (rx, rx_max, verdict) in [
+            (512, 8192, Verdict::Note),
+            (8192, 16384, Verdict::Well),
+            (256, 256, Verdict::Well),
+            (0, 0, Verdict::Unknown),
+        ] {
+            assert_eq!(ring(&with(rx, rx_max)).verdict, verdict, "{rx} {rx_max}");
+        }
+        let half = Nic { speed_mbits: Some(100), is_half_duplex: true, mtu: Some(1500), ..nic(&[]) };
+        assert_eq!((link_speed(&half).verdict, mtu(&half).verdict), (Verdict::Improve, Verdict::Note));
+        let slow = Nic { pci_link: Some(("8.0 GT/s PCIe x8".into(), "16.0 GT/s PCIe x16".into())), ..half };
+        assert_eq!(pci_link_of(&slow).verdict, Verdict::Note);
+    }
+}

@@ -1,0 +1,159 @@
+//! Facts that stand in no file: asked of the kernel by system calls, nothing where it does not answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+
+use crate::netlink::{self, Qdisc};
+use crate::sys_files::SysFiles;
+use crate::zone::{CgroupTree, StaleZone, stale_zones};
+
+/// `SIOCETHTOOL` and `ETHTOOL_GRINGPARAM` (include/uapi/linux/sockios.h, ethtool.h).
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GRINGPARAM: u32 = 0x10;
+
+/// hwloc 2's library, as the loader knows it.
+const HWLOC: &str = "libhwloc.so.15";
+
+/// What was answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probes {
+    /// Whether the clock is kept by something (`adjtimex(2)`).
+    pub is_clock_synchronised: Option<bool>,
+    /// Whether `openat2(2)` is there and allowed.
+    pub has_openat2: Option<bool>,
+    /// Whether hwloc can be loaded.
+    pub has_hwloc: Option<bool>,
+    /// The queueing disciplines by interface, each with those within it: (name, is the interface's own, kind).
+    pub qdiscs: Option<Vec<(String, bool, String)>>,
+    /// Core zones whose process is gone.
+    pub stale_zones: Option<Vec<StaleZone>>,
+    /// The descriptor rings by interface.
+    pub rings: BTreeMap<String, Ring>,
+}
+
+/// How many packets an interface's rings hold, now and at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    /// Arriving ones.
+    pub rx: u32,
+    /// Arriving ones at most.
+    pub rx_max: u32,
+    /// Leaving ones.
+    pub tx: u32,
+    /// Leaving ones at most.
+    pub tx_max: u32,
+}
+
+impl Probes {
+    /// Asks this machine.
+    pub fn here() -> Probes {
+        Probes {
+            is_clock_synchronised: is_clock_synchronised(),
+            has_openat2: has_openat2(),
+            has_hwloc: Some(has_hwloc()),
+            qdiscs: named_qdiscs(),
+            stale_zones: CgroupTree::of_this_machine().and_then(|tree| stale_zones(&tree).ok()),
+            rings: rings(),
+        }
+    }
+}
+
+/// `struct ethtool_ringparam`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RingParam {
+    command: u32,
+    rx_max: u32,
+    rx_mini_max: u32,
+    rx_jumbo_max: u32,
+    tx_max: u32,
+    rx: u32,
+    rx_mini: u32,
+    rx_jumbo: u32,
+    tx: u32,
+}
+
+#[allow(unsafe_code)]
+fn is_clock_synchronised() -> Option<bool> {
+    // SAFETY: `timex` is plain numbers, for which zeros are valid.
+    let mut request: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `modes` is 0, so that nothing is set; `request` is there to be written to and lives through the call.
+    let state = unsafe { libc::adjtimex(&raw mut request) };
+    // TIME_ERROR also stands for a lost PPS signal: only the flag says that nobody keeps the clock.
+    (state >= 0).then_some(request.status & libc::STA_UNSYNC == 0)
+}
+
+fn has_openat2() -> Option<bool> {
+    match openat2(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty()) {
+        Ok(_) => Some(true),
+        // EPERM: a seccomp filter older than the call.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => Some(false),
+        Err(_) => None,
+    }
+}
+
+#[allow(unsafe_code)]
+fn has_hwloc() -> bool {
+    // SAFETY: hwloc's initialisers only prepare its own data, and nothing of it is used here.
+    unsafe { libloading::Library::new(HWLOC) }.is_ok()
+}
+
+fn named_qdiscs() -> Option<Vec<(String, bool, String)>> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    let named = |qdisc: Qdisc| {
+        let name = netdevice::index_to_name(&any, qdisc.interface).ok()?;
+        Some((name, qdisc.is_root, qdisc.kind))
+    };
+    Some(netlink::qdiscs().ok()?.into_iter().filter_map(named).collect())
+}
+
+fn rings() -> BTreeMap<String, Ring> {
+    let Ok(any) = socket(AddressFamily::INET, SocketType::DGRAM, None) else { return BTreeMap::new() };
+    let names = SysFiles::here().names("sys/class/net").unwrap_or_default();
+    names.into_iter().filter_map(|name| Some((name.clone(), ring(any.as_fd(), &name).ok()?))).collect()
+}
+
+#[allow(unsafe_code)]
+fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<Ring> {
+    let mut answer = RingParam { command: ETHTOOL_GRINGPARAM, ..RingParam::default() };
+    // SAFETY: `ifreq` is plain numbers and a union of them and pointers, for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut answer).cast();
+    // SAFETY: the name ends with a zero, and `ifru_data` points to the structure that this command fills, which lives
+    // through the call.
+    let result = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Ring { rx: answer.rx, rx_max: answer.rx_max, tx: answer.tx, tx_max: answer.tx_max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_answers_or_says_nothing() {
+        let probes = Probes::here();
+        assert!(
+            probes.rings.values().all(|ring| ring.rx <= ring.rx_max && ring.tx <= ring.tx_max),
+            "{probes:?}"
+        );
+        if let Some(qdiscs) = &probes.qdiscs {
+            assert!(qdiscs.iter().all(|(name, _, kind)| !name.is_empty() && !kind.is_empty()), "{probes:?}");
+        }
+        let any = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        assert!(ring(any.as_fd(), "a-name-that-is-too-long").is_err());
+        assert!(ring(any.as_fd(), "none").is_err());
+    }
+}

@@ -1,0 +1,324 @@
+//! Disks and the mounts that the named paths lie on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::finding::{Check, Finding, Group, Verdict, well_if};
+use super::nics::Nic;
+use super::{Machine, Purpose, PurposePath};
+use crate::nic;
+use crate::sys_files::SysFiles;
+
+pub(super) const CHECKS: &[&Check] = &[&DEVICE_NODES, &MOUNT, &ATIME, &WRITE_MODE, &NFS];
+
+static DEVICE_NODES: Check = Check {
+    name: "device_nodes",
+    group: Group::Storage,
+    about: "whether interfaces and disks are attached to one socket",
+    why: "what goes from a disk of one socket to an interface of another crosses the link between them",
+    source: "fasterdata.es.net, 100G tuning; kernel documentation, ABI/testing/sysfs-bus-pci",
+};
+
+static MOUNT: Check = Check {
+    name: "mount",
+    group: Group::Storage,
+    about: "the mount that a path lies on",
+    why: "a path that can't be looked at is neither source nor destination; a read-only one is a source only",
+    source: "proc_pid_mountinfo(5)",
+};
+
+static ATIME: Check = Check {
+    name: "atime",
+    group: Group::Storage,
+    about: "whether reading a file writes its access time",
+    why: "each small file that is read then costs a write of its inode",
+    source: "mount(8), relatime and noatime",
+};
+
+static WRITE_MODE: Check = Check {
+    name: "write_mode",
+    group: Group::Storage,
+    about: "whether writes wait for the disk, or data is written twice",
+    why: "sync makes each write a round trip to the disk, and data=journal writes all data to the journal first; \
+          carrack flushes what it has finished by itself",
+    source: "mount(8), sync; ext4(5), data",
+};
+
+static NFS: Check = Check {
+    name: "nfs",
+    group: Group::Storage,
+    about: "over how many connections and in which sizes NFS is read and written",
+    why: "one connection is held to one CPU and one window; small requests cost a round trip each",
+    source: "nfs(5), nconnect, rsize and wsize",
+};
+
+/// File systems on disks of this machine, where these options mean what they say.
+const LOCAL: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
+
+/// Bytes of an NFS request: the most that Linux does.
+const NFS_REQUEST_BYTES: u64 = 1 << 20;
+
+/// Connections of an NFS mount that are asked for; up to 16 are possible.
+const NFS_CONNECTIONS: u32 = 8;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// In the order in which they were mounted; nothing where they can't be seen.
+    mounts: Option<Vec<Mount>>,
+    /// Disks whose place is known, and their nodes.
+    disks: Vec<(String, u32)>,
+    /// Sockets of nodes.
+    sockets: BTreeMap<u32, u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    point: PathBuf,
+    kind: String,
+    source: String,
+    /// Of the mount and of the file system.
+    options: BTreeSet<String>,
+}
+
+impl Mount {
+    fn has(&self, option: &str) -> bool {
+        self.options.contains(option)
+    }
+
+    /// "rsize=1048576"
+    fn value<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+    }
+}
+
+pub(super) fn read(files: &SysFiles) -> Facts {
+    let machine = Machine::read(files);
+    let socket_of =
+        |cpu: u32| files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
+    let sockets = machine.nodes.iter().filter_map(|(node, cpus)| Some((*node, socket_of(cpus.first()?)?)));
+    Facts {
+        mounts: files.text("proc/self/mountinfo").map(|text| text.lines().filter_map(mount).collect()),
+        disks: disks(files),
+        sockets: sockets.collect(),
+    }
+}
+
+fn disks(files: &SysFiles) -> Vec<(String, u32)> {
+    let names = files.names("sys/block").unwrap_or_default();
+    let node_of = |name: &String| {
+        let function = nic::pci_function(files, &format!("sys/block/{name}"))?;
+        Some((name.clone(), files.value(&format!("{function}/numa_node"))?))
+    };
+    names.iter().filter_map(node_of).collect()
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue`
+fn mount(line: &str) -> Option<Mount> {
+    let (of_mount, of_system) = line.split_once(" - ")?;
+    let mut words = of_mount.split(' ').skip(4);
+    let (point, own) = (words.next()?, words.next()?);
+    let mut words = of_system.split(' ');
+    let (kind, source, of_system) = (words.next()?, words.next()?, words.next().unwrap_or_default());
+    Some(Mount {
+        point: unescape(point).into(),
+        kind: kind.into(),
+        source: unescape(source),
+        options: own.split(',').chain(of_system.split(',')).map(str::to_owned).collect(),
+    })
+}
+
+/// Space, tab, newline and backslash are written as three octal digits.
+fn unescape(word: &str) -> String {
+    let escapes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
+    escapes.iter().fold(word.to_string(), |word, (escape, character)| word.replace(escape, character))
+}
+
+pub(super) fn judge(facts: &Facts, nics: &[Nic], machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
+    let of_paths = purpose.paths.iter().flat_map(|path| judge_path(facts, path));
+    std::iter::once(device_nodes(facts, nics, machine)).chain(of_paths).collect()
+}
+
+fn device_nodes(facts: &Facts, nics: &[Nic], machine: &Machine) -> Finding {
+    let wanted = "one socket";
+    if !machine.is_numa() && !machine.nodes.is_empty() {
+        return DEVICE_NODES.found(Verdict::Well, "one node", wanted);
+    }
+    let nics = nics.iter().filter_map(|nic| Some((nic.name.clone(), nic.node?)));
+    let (nics, disks): (Vec<_>, _) = (nics.collect(), &facts.disks);
+    if nics.is_empty() || disks.is_empty() {
+        return DEVICE_NODES.unseen(wanted);
+    }
+    let socket_of = |node: u32| facts.sockets.get(&node).copied().unwrap_or(node);
+    let sockets: BTreeSet<u32> = nics.iter().chain(disks).map(|(_, node)| socket_of(*node)).collect();
+    let mut by_node: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    nics.iter().chain(disks).for_each(|(name, node)| by_node.entry(*node).or_default().push(name));
+    let present = by_node.iter().map(|(node, names)| format!("node {node}: {}", names.join(" ")));
+    DEVICE_NODES.found(
+        well_if(sockets.len() == 1, Verdict::Note),
+        present.collect::<Vec<_>>().join("; "),
+        wanted,
+    )
+}
+
+fn judge_path(facts: &Facts, path: &PurposePath) -> Vec<Finding> {
+    let real = match &path.real {
+        Ok(real) => real,
+        Err(why) => {
+            let wanted = "a file or directory that this user may look at";
+            return vec![MOUNT.found(Verdict::Broken, why, wanted).of(&path.shown)];
+        }
+    };
+    let Some(mount) = facts.mounts.as_deref().and_then(|mounts| mount_of(mounts, real)) else {
+        return [&MOUNT, &ATIME, &WRITE_MODE]
+            .map(|check| check.unseen("a mount that is seen").of(&path.shown))
+            .into();
+    };
+    let mut findings = vec![mount_state(mount), atime(mount), write_mode(mount)];
+    findings.extend(mount.kind.starts_with("nfs").then(|| nfs(mount)));
+    findings.into_iter().map(|finding| finding.of(&path.shown)).collect()
+}
+
+/// The deepest that the path lies beneath; of several on one point the last covers the others.
+fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    above.max_by_key(|mount| mount.point.components().count())
+}
+
+fn mount_state(mount: &Mount) -> Finding {
+    let present = format!("{} from {} at {}", mount.kind, mount.source, mount.point.display());
+    let is_read_only = mount.has("ro");
+    let present = if is_read_only { format!("{present}, read-only") } else { present };
+    MOUNT
+        .found(well_if(!is_read_only, Verdict::Note), present, "writable, if it is a destination")
+        .mended_by(format!("mount -o remount,rw {}", quoted(&mount.point)))
+}
+
+fn atime(mount: &Mount) -> Finding {
+    let wanted = "relatime or noatime";
+    if !LOCAL.contains(&&*mount.kind) {
+        return ATIME.found(Verdict::Well, format!("the matter of {}", mount.kind), wanted);
+    }
+    let kept = ["noatime", "relatime", "lazytime", "ro"].into_iter().find(|option| mount.has(option));
+    ATIME
+        .found(well_if(kept.is_some(), Verdict::Improve), kept.unwrap_or("strictatime"), wanted)
+        .mended_by(format!("mount -o remount,noatime {}", quoted(&mount.point)))
+}
+
+fn write_mode(mount: &Mount) -> Finding {
+    let slow: Vec<&str> = ["sync", "data=journal"].into_iter().filter(|option| mount.has(option)).collect();
+    let present = if slow.is_empty() { "async".to_string() } else { slow.join(", ") };
+    let finding =
+        WRITE_MODE.found(well_if(slow.is_empty(), Verdict::Improve), present, "async, data not journalled");
+    // How data is journalled can't be changed while mounted.
+    match mount.has("sync") {
+        true => finding.mended_by(format!("mount -o remount,async {}", quoted(&mount.point))),
+        false => finding,
+    }
+}
+
+fn nfs(mount: &Mount) -> Finding {
+    let connections: u32 = mount.value("nconnect").unwrap_or(1);
+    let proto: String = mount.value("proto").unwrap_or_else(|| "tcp".into());
+    let sizes = [mount.value("rsize"), mount.value("wsize")];
+    let is_large = sizes.iter().all(|size: &Option<u64>| size.is_none_or(|size| size >= NFS_REQUEST_BYTES));
+    let is_parallel = connections > 1 || proto.starts_with("rdma");
+    let [rsize, wsize] = sizes.map(|size| size.map_or("unknown".into(), |size| size.to_string()));
+    let present = format!("proto={proto}, nconnect={connections}, rsize={rsize}, wsize={wsize}");
+    let options = format!("nconnect={NFS_CONNECTIONS},rsize={NFS_REQUEST_BYTES},wsize={NFS_REQUEST_BYTES}");
+    let point = quoted(&mount.point);
+    NFS.found(well_if(is_large && is_parallel, Verdict::Improve), present, options.replace(',', ", "))
+        .mended_by(format!(
+            "umount {point} && mount -o {options} {} {point}",
+            quoted(Path::new(&mount.source))
+        ))
+}
+
+/// For a shell.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:,@+=[]".contains(&byte);
+    if text.bytes().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n\
+        28 27 259:1 / /data rw shared:1 - xfs /dev/nvme0n1p1 rw,attr2,inode64\n\
+        29 27 259:2 / /slow rw,noatime,sync - ext4 /dev/sdb rw,sync,data=journal\n\
+        30 27 0:50 / /net/a\\040b rw,relatime - nfs4 host:/export rw,vers=4.2,rsize=262144,wsize=1048576,proto=tcp\n\
+        31 27 0:51 / /net/fast rw,relatime - nfs4 host:/f rw,rsize=1048576,wsize=1048576,proto=tcp,nconnect=16\n\
+        32 27 0:52 / /image ro,relatime - squashfs /dev/loop0 ro\n\
+        33 27 0:53 / /net/rdma rw - nfs host:/r rw,rsize=1048576,wsize=1048576,proto=rdma\n\
+        broken line";
+
+    fn facts() -> Facts {
+        Facts { mounts: Some(TABLE.lines().filter_map(mount).collect()), ..Facts::default() }
+    }
+
+    fn of(path: &str) -> Vec<(&'static str, Verdict)> {
+        let path = PurposePath { shown: path.into(), real: Ok(path.into()) };
+        judge_path(&facts(), &path).iter().map(|finding| (finding.check.name, finding.verdict)).collect()
+    }
+
+    #[test]
+    fn a_path_is_judged_by_its_mount() {
+        use Verdict::{Improve, Note, Well};
+        for (path, mount, atime, write_mode, nfs) in [
+            ("/home/x", Well, Well, Well, None),
+            ("/data/x", Well, Improve, Well, None),
+            ("/database", Well, Well, Well, None),
+            ("/slow", Well, Well, Improve, None),
+            ("/net/a b/c", Well, Well, Well, Some(Improve)),
+            ("/net/fast", Well, Well, Well, Some(Well)),
+            ("/net/rdma", Well, Well, Well, Some(Well)),
+            ("/image/x", Note, Well, Well, None),
+        ] {
+            let mut expected = vec![("mount", mount), ("atime", atime), ("write_mode", write_mode)];
+            expected.extend(nfs.map(|verdict| ("nfs", verdict)));
+            assert_eq!(of(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_broken() {
+        let path = PurposePath { shown: "x".into(), real: Err("no such file or directory".into()) };
+        let findings = judge_path(&facts(), &path);
+        assert_eq!((findings.len(), findings[0].verdict), (1, Verdict::Broken));
+        let path = PurposePath { shown: "/".into(), real: Ok("/".into()) };
+        let unseen = judge_path(&Facts::default(), &path);
+        assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == Verdict::Unknown));
+    }
+
+    #[test]
+    fn commands_are_safe_in_a_shell() {
+        assert_eq!(quoted(Path::new("/mnt/data-1")), "/mnt/data-1");
+        assert_eq!(quoted(Path::new("/a b'; rm")), r"'/a b'\''; rm'");
+        let path = PurposePath { shown: "/net/a b".into(), real: Ok("/net/a b".into()) };
+        let command = judge_path(&facts(), &path)[3].command.clone().unwrap();
+        assert!(command.starts_with("umount '/net/a b' && mount -o nconnect=8,"), "{command}");
+    }
+
+    #[test]
+    fn devices_should_share_a_socket() {
+        let machine = Machine {
+            nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap()), (2, "2".parse().unwrap())],
+            ..Machine::default()
+        };
+        let nic = |node| Nic { name: "eth0".into(), node, ..Nic::default() };
+        let facts = Facts {
+            disks: vec![("nvme0n1".into(), 1)],
+            sockets: [(0, 0), (1, 0), (2, 1)].into(),
+            ..Facts::default()
+        };
+        for (node, verdict) in [
+            (Some(1), Verdict::Well),
+            (Some(0), Verdict::Well),
+            (Some(2), Verdict::Note),
+            (None, Verdict::Unknown),
+        ] {
+            assert_eq!(device_nodes(&facts, &[nic(node)], &machine).verdict, verdict, "{node:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Limits of this process, and what the kernel and the libraries beside it can do.
+
+use super::Machine;
+use super::finding::{Check, Finding, Group, Verdict, well_if};
+use super::memory::soft_limit;
+use super::probes::Probes;
+use crate::sys_files::SysFiles;
+
+pub(super) const CHECKS: &[&Check] = &[&OPEN_FILES, &OPENAT2, &KERNEL, &HWLOC, &VIRTUAL_MACHINE];
+
+static OPEN_FILES: Check = Check {
+    name: "open_files",
+    group: Group::System,
+    about: "how many files a process may have open (RLIMIT_NOFILE)",
+    why: "a transfer keeps up to 128 large files open, with two descriptors each, beside connections, directories and \
+          small files",
+    source: "getrlimit(2), systemd.exec(5)",
+};
+
+static OPENAT2: Check = Check {
+    name: "openat2",
+    group: Group::System,
+    about: "whether the kernel resolves paths beneath a directory (openat2)",
+    why: "without it carrack walks each path by its components, with one system call for each",
+    source: "openat2(2)",
+};
+
+static KERNEL: Check = Check {
+    name: "kernel",
+    group: Group::System,
+    about: "the kernel's version",
+    why: "from 6.1 on the kernel says how direct I/O has to be aligned; before, carrack tries",
+    source: "statx(2), STATX_DIOALIGN",
+};
+
+static HWLOC: Check = Check {
+    name: "hwloc",
+    group: Group::System,
+    about: "whether hwloc's library is installed (libhwloc.so.15)",
+    why: "where there are several NUMA nodes, it knows best which devices and caches belong to which",
+    source: "hwloc(7)",
+};
+
+static VIRTUAL_MACHINE: Check = Check {
+    name: "virtual_machine",
+    group: Group::System,
+    about: "whether a hypervisor runs this machine",
+    why: "what the host does (its network, its governor, where it places the guest) is not seen from inside",
+    source: "kernel documentation, virt/kvm/x86/cpuid",
+};
+
+/// Two for each of 128 large files, one for each of 64 streams, some for each of the threads: the usual limit does.
+const OPEN_FILES_WANTED: u64 = 1024;
+
+/// With fewer, files of a copy fail to open: 50 of 2 MiB and 500 small ones between two directories of a machine with 2
+/// cores lost some with 64, none with 128.
+const OPEN_FILES_MIN: u64 = 128;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    open_files: Option<u64>,
+    has_openat2: Option<bool>,
+    kernel: Option<String>,
+    has_hwloc: Option<bool>,
+}
+
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
+    Facts {
+        open_files: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max open files")),
+        has_openat2: probes.has_openat2,
+        kernel: files.text("proc/sys/kernel/osrelease"),
+        has_hwloc: probes.has_hwloc,
+    }
+}
+
+pub(super) fn judge(facts: &Facts, machine: &Machine) -> Vec<Finding> {
+    vec![open_files(facts), openat2(facts), kernel(facts), hwloc(facts, machine), virtual_machine(machine)]
+}
+
+fn open_files(facts: &Facts) -> Finding {
+    let wanted = format!("{OPEN_FILES_WANTED} or more");
+    let Some(count) = facts.open_files else { return OPEN_FILES.unseen(wanted) };
+    let verdict = match count {
+        OPEN_FILES_WANTED.. => Verdict::Well,
+        OPEN_FILES_MIN.. => Verdict::Improve,
+        _ => Verdict::Broken,
+    };
+    let present = if count == u64::MAX { "unlimited".into() } else { count.to_string() };
+    OPEN_FILES.found(verdict, present, wanted).mended_by(format!("ulimit -n {OPEN_FILES_WANTED}"))
+}
+
+fn openat2(facts: &Facts) -> Finding {
+    let Some(has) = facts.has_openat2 else { return OPENAT2.unseen("there") };
+    OPENAT2.found(well_if(has, Verdict::Note), if has { "there" } else { "not there" }, "there")
+}
+
+/// Kernels of distributions have more than their number says: never more than a note.
+fn kernel(facts: &Facts) -> Finding {
+    let wanted = "6.1 or newer";
+    let version = facts.kernel.as_deref().and_then(version);
+    let (Some(present), Some(version)) = (&facts.kernel, version) else { return KERNEL.unseen(wanted) };
+    KERNEL.found(well_if(version >= (6, 1), Verdict::Note), present, wanted)
+}
+
+/// "6.18.44-generic"
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+fn hwloc(facts: &Facts, machine: &Machine) -> Finding {
+    let wanted = "installed, where there are several nodes";
+    let Some(has) = facts.has_hwloc else { return HWLOC.unseen(wanted) };
+    let present = if has { "installed" } else { "not installed" };
+    HWLOC
+        .found(well_if(has || !machine.is_numa(), Verdict::Note), present, wanted)
+        .mended_by("apt install libhwloc15 || dnf install hwloc-libs")
+}
+
+fn virtual_machine(machine: &Machine) -> Finding {
+    let wanted = "either; in a guest, look at the host too";
+    match machine.is_guest {
+        Some(is_guest) => VIRTUAL_MACHINE.found(Verdict::Well, if is_guest { "yes" } else { "no" }, wanted),
+        None => VIRTUAL_MACHINE.unseen(wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_to_be_opened() {
+        for (count, verdict) in [
+            (Some(u64::MAX), Verdict::Well),
+            (Some(1024), Verdict::Well),
+            (Some(256), Verdict::Improve),
+            (Some(OPEN_FILES_MIN - 1), Verdict::Broken),
+            (None, Verdict::Unknown),
+        ] {
+            assert_eq!(
+                open_files(&Facts { open_files: count, ..Facts::default() }).verdict,
+                verdict,
+                "{count:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (release, verdict) in [
+            ("6.18.44-fc", Verdict::Well),
+            ("6.1", Verdict::Well),
+            ("5.14.0-427.el9", Verdict::Note),
+            ("what", Verdict::Unknown),
+        ] {
+            let facts = Facts { kernel: Some(release.into()), ..Facts::default() };
+            assert_eq!(kernel(&facts).verdict, verdict, "{release}");
+        }
+    }
+
+    #[test]
+    fn hwloc_is_for_several_nodes() {
+        let facts = Facts { has_hwloc: Some(false), ..Facts::default() };
+        let several = Machine {
+            nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
+            ..Machine::default()
+        };
+        assert_eq!(hwloc(&facts, &several).verdict, Verdict::Note);
+        assert_eq!(hwloc(&facts, &Machine::default()).verdict, Verdict::Well);
+    }
+
+    #[test]
+    fn an_old_kernel_still_works() {
+        let facts = Facts { has_openat2: Some(false), ..Facts::default() };
+        assert_eq!(openat2(&facts).verdict, Verdict::Note);
+    }
+}

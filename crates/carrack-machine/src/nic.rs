@@ -1,0 +1,255 @@
+//! Network interfaces: which one has an address, which CPUs take the interrupts of its queues, and on which CPU and
+//! queue a connection's packets arrive (M9).
+//!
+//! Looks only. An interface without queues of its own (a bond, a VLAN) is looked through to those beneath it.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::net::{AddressFamily, SocketType, netdevice, socket, sockopt};
+
+use crate::id_set::CpuSet;
+use crate::netlink;
+use crate::sys_files::SysFiles;
+
+/// A VLAN on a bond on ports: deeper than this nobody builds.
+const LAYERS_MAX: usize = 4;
+
+/// Parts of the names of interrupts that are no queue's: mailboxes, commands, link changes.
+const NOT_QUEUES: [&str; 13] = [
+    "async", "config", "control", "ctrl", "cmd", "misc", "event", "pages", "health", "mbx", "other", "aeq",
+    "mgmnt",
+];
+
+/// The interrupt of one queue of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueIrq {
+    /// Its number.
+    pub irq: u32,
+    /// What the driver calls it: "mlx5_comp3@pci:0000:81:00.0".
+    pub action: String,
+    /// The CPUs that may take it (`smp_affinity_list`).
+    pub allowed: CpuSet,
+    /// The CPU or CPUs that do (`effective_affinity_list`); empty where the kernel does not say.
+    pub effective: CpuSet,
+}
+
+impl QueueIrq {
+    /// The CPUs that take it, as exactly as is known. What was set moves with the next interrupt only: where one CPU is
+    /// allowed, that counts.
+    pub fn cpus(&self) -> &CpuSet {
+        if self.effective.is_empty() || self.allowed.len() == 1 { &self.allowed } else { &self.effective }
+    }
+}
+
+/// The interface that has this local address.
+pub fn nic_of_address(address: IpAddr) -> Option<String> {
+    let addresses = netlink::addresses().ok()?;
+    let (_, interface) = addresses.into_iter().find(|(local, _)| *local == address.to_canonical())?;
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    netdevice::index_to_name(any, interface).ok()
+}
+
+/// The interrupts of an interface's queues and the CPUs that take them; none where they can't be seen.
+pub fn nic_queue_cpus(name: &str) -> Vec<(u32, CpuSet)> {
+    let irqs = queue_irqs(&SysFiles::here(), name);
+    irqs.into_iter().map(|queue| (queue.irq, queue.cpus().clone())).collect()
+}
+
+/// The CPU on which the kernel last handled a packet of this connection (`SO_INCOMING_CPU`, socket(7)).
+pub fn incoming_cpu(socket: impl AsFd) -> Option<u32> {
+    // -1 before the first packet.
+    sockopt::socket_incoming_cpu(socket).ok().filter(|&cpu| cpu != u32::MAX)
+}
+
+/// The NAPI instance, which stands for a receive queue, of this connection's last packet (`SO_INCOMING_NAPI_ID`,
+/// socket(7)).
+pub fn incoming_napi_id(socket: impl AsFd) -> Option<u32> {
+    // 0 where there is none: loopback, before the first packet.
+    napi_id(socket).ok().filter(|&id| id != 0)
+}
+
+#[allow(unsafe_code)]
+fn napi_id(socket: impl AsFd) -> io::Result<u32> {
+    let mut id: u32 = 0;
+    let mut length = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: `id` and `length` live through the call, and `length` says how many bytes the kernel may write to `id`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_NAPI_ID,
+            (&raw mut id).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(id) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The interfaces with a device of their own that carry what is sent through `name`: itself, or a bond's ports.
+pub fn physical_nics(files: &SysFiles, name: &str) -> Vec<String> {
+    let mut layer = vec![name.to_string()];
+    for _ in 0..LAYERS_MAX {
+        layer = layer.iter().flat_map(|name| beneath(files, name)).collect();
+    }
+    layer.retain(|name| files.exists(&format!("sys/class/net/{name}/device")));
+    layer.sort();
+    layer.dedup();
+    layer
+}
+
+/// What an interface is made of; itself if of nothing.
+fn beneath(files: &SysFiles, name: &str) -> Vec<String> {
+    let names = files.names(&format!("sys/class/net/{name}")).unwrap_or_default();
+    let lower: Vec<String> =
+        names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect();
+    if lower.is_empty() { vec![name.to_string()] } else { lower }
+}
+
+/// The interrupts of an interface's queues, by number.
+pub fn queue_irqs(files: &SysFiles, name: &str) -> Vec<QueueIrq> {
+    let Some(actions) = files.text("proc/interrupts").map(|text| actions(&text)) else { return Vec::new() };
+    let mut irqs: Vec<QueueIrq> = physical_nics(files, name)
+        .iter()
+        .flat_map(|nic| irqs_of(files, nic, &actions))
+        .map(|(irq, action)| QueueIrq {
+            irq,
+            action,
+            allowed: affinity(files, irq, "smp_affinity_list"),
+            effective: affinity(files, irq, "effective_affinity_list"),
+        })
+        .collect();
+    irqs.sort_by_key(|queue| queue.irq);
+    irqs.dedup_by_key(|queue| queue.irq);
+    irqs
+}
+
+fn irqs_of(files: &SysFiles, nic: &str, actions: &[(u32, String)]) -> Vec<(u32, String)> {
+    let of_device: Option<Vec<u32>> = message_irqs(files, nic);
+    let is_its = |(irq, action): &&(u32, String)| match &of_device {
+        Some(irqs) => irqs.contains(irq),
+        None => action.split(['-', '@', '.', ':']).any(|word| word == nic),
+    };
+    queues_of(actions.iter().filter(is_its).cloned().collect())
+}
+
+/// Those that are queues'; all where the names tell nothing. A queue with an interrupt for each direction counts once,
+/// by that of what arrives.
+fn queues_of(irqs: Vec<(u32, String)>) -> Vec<(u32, String)> {
+    let is_queue = |action: &str| !NOT_QUEUES.iter().any(|word| action.to_ascii_lowercase().contains(word));
+    let queues: Vec<_> = irqs.iter().filter(|(_, action)| is_queue(action)).cloned().collect();
+    let arriving: Vec<_> = queues.iter().filter(|(_, action)| !action.contains("output")).cloned().collect();
+    [arriving, queues].into_iter().find(|found| !found.is_empty()).unwrap_or(irqs)
+}
+
+/// The MSI interrupts of the PCI function that an interface is on: of its device, or of what that lies on (virtio).
+fn message_irqs(files: &SysFiles, nic: &str) -> Option<Vec<u32>> {
+    let function = pci_function(files, &format!("sys/class/net/{nic}/device"))?;
+    let names = files.names(&format!("{function}/msi_irqs"))?;
+    Some(names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// The directory of the PCI function that a device is or lies on. Not what is above: a bridge has interrupts of its
+/// own.
+pub(crate) fn pci_function(files: &SysFiles, device: &str) -> Option<String> {
+    let mut path = files.real(device)?;
+    loop {
+        let (above, name) = path.rsplit_once('/')?;
+        if is_pci_address(name) {
+            return Some(path);
+        }
+        path = above.to_string();
+    }
+}
+
+/// `0000:81:00.0`
+fn is_pci_address(name: &str) -> bool {
+    let Some((domain_bus_device, function)) = name.split_once('.') else { return false };
+    let is_hex = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    domain_bus_device.split(':').count() == 3 && domain_bus_device.split(':').all(is_hex) && is_hex(function)
+}
+
+/// Number and last word of the lines of `/proc/interrupts` that belong to devices (proc(5)).
+fn actions(text: &str) -> Vec<(u32, String)> {
+    let mut lines = text.lines();
+    let cpu_count = lines.next().map_or(0, |head| head.split_whitespace().count());
+    lines.filter_map(|line| action(line, cpu_count)).collect()
+}
+
+/// ` 38:  0  24144  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0`; one that nobody handles has no last word.
+fn action(line: &str, cpu_count: usize) -> Option<(u32, String)> {
+    let (irq, rest) = line.split_once(':')?;
+    let words: Vec<&str> = rest.split_whitespace().skip(cpu_count).collect();
+    let action = words.last().filter(|_| words.len() >= 3)?;
+    Some((irq.trim().parse().ok()?, action.to_string()))
+}
+
+fn affinity(files: &SysFiles, irq: u32, name: &str) -> CpuSet {
+    files.value(&format!("proc/irq/{irq}/{name}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    #[test]
+    fn interrupts_are_read_line_by_line() {
+        let text = "           CPU0       CPU1\n\
+            \x20 1:      0      0  IO-APIC   5-edge\n\
+            \x2038:      0  24144 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n\
+            \x2040:      1      2   ITS-MSI 524288 Edge      eth1-rx-0\n\
+            NMI:     29     25   Non-maskable interrupts\n";
+        assert_eq!(actions(text), [(38, "virtio2-input.0".into()), (40, "eth1-rx-0".into())]);
+        assert_eq!(actions(""), []);
+    }
+
+    #[test]
+    fn queues_are_told_from_the_rest() {
+        let names = |names: &[&str]| {
+            let irqs = names.iter().enumerate().map(|(irq, name)| (irq as u32, name.to_string()));
+            queues_of(irqs.collect()).into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        let mlx5 = ["mlx5_async0@pci:0000:81:00.0", "mlx5_comp0@pci:0000:81:00.0"];
+        assert_eq!(names(&mlx5), mlx5[1..]);
+        assert_eq!(names(&["virtio2-config", "virtio2-input.0", "virtio2-output.0"]), ["virtio2-input.0"]);
+        assert_eq!(names(&["ice-0000:18:00.0:misc", "ice-ens1f0-TxRx-0"]), ["ice-ens1f0-TxRx-0"]);
+        assert_eq!(names(&["eth0-misc"]), ["eth0-misc"]);
+    }
+
+    #[test]
+    fn pci_addresses_are_known() {
+        for (name, is) in [("0000:81:00.0", true), ("virtio2", false), ("pci0000:80", false), ("::.", false)]
+        {
+            assert_eq!(is_pci_address(name), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_loopback_address_has_an_interface() {
+        if netlink::addresses().is_err() {
+            println!("skipped: no netlink");
+            return;
+        }
+        assert_eq!(nic_of_address(Ipv4Addr::LOCALHOST.into()).as_deref(), Some("lo"));
+        assert_eq!(nic_of_address(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into()).as_deref(), Some("lo"));
+        assert_eq!(nic_of_address(Ipv4Addr::new(192, 0, 2, 77).into()), None);
+        assert_eq!((nic_queue_cpus("lo"), nic_queue_cpus("none")), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_connection_knows_the_cpu_of_its_packets() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.write_all(b"x").unwrap();
+        far.peek(&mut [0]).unwrap();
+        let cpus: CpuSet = SysFiles::here().value("sys/devices/system/cpu/possible").unwrap_or_default();
+        assert!(incoming_cpu(&far).is_some_and(|cpu| cpus.is_empty() || cpus.contains(cpu)));
+        // Loopback has no queues.
+        assert_eq!(incoming_napi_id(&far), None);
+        assert_eq!(incoming_napi_id(io::stdin()), None);
+    }
+}

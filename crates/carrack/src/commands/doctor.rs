@@ -1,0 +1,177 @@
+//! `carrack doctor`: what makes this machine slow at moving data, from its arguments to its exit code.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use carrack_machine::doctor::repair::{Repair, repair};
+use carrack_machine::doctor::{Probes, Purpose, PurposePath, RTT_MS_DEFAULT, examine};
+use carrack_machine::{CgroupTree, SysFiles};
+use carrack_model::escape;
+use carrack_model::limits::POOL_BYTES_DEFAULT;
+use clap::{Args, ValueHint};
+
+use crate::doctor_report::Report;
+use crate::exit::{self, Exit};
+use crate::size;
+use crate::trouble::Trouble;
+
+/// Check what makes this machine slow at moving data
+///
+/// Looks at network buffers, congestion control, interfaces and their interrupts, processors, memory, disks, mounts,
+/// clocks and limits. For each: the present value and the wanted one, and where they differ why it matters, who says so
+/// and the command that mends it. What `sysctl -w` sets lasts until the next start; a file in `/etc/sysctl.d` keeps it.
+///
+/// Changes nothing without `--apply`. What can't be seen, as in a container, is called unknown.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct DoctorArgs {
+    /// Files and directories that data comes from or goes to: their mounts are checked
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<OsString>,
+
+    /// Write one JSON object a line for each finding to stdout
+    #[arg(long)]
+    json: bool,
+
+    /// Set what can safely be set at once, as root
+    ///
+    /// Spreads the interrupts of interfaces over the CPUs of their NUMA node, where they lie badly, and removes core zones
+    /// that a killed transfer has left behind. Then looks again.
+    #[arg(long)]
+    apply: bool,
+
+    /// Round-trip time of the longest path that buffers are meant to fill, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = RTT_MS_DEFAULT,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rtt: u32,
+
+    /// Speed of that path in Gbit/s [default: that of the fastest interface, or 100 where none is known]
+    #[arg(long, value_name = "GBITS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    speed: Option<u32>,
+
+    /// The memory that transfers use, as `--buffer` of `carrack cp`
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value_t = POOL_BYTES_DEFAULT,
+          hide_default_value = true)]
+    buffer: u64,
+}
+
+/// Looks, mends if asked to, and tells.
+pub fn run(args: &DoctorArgs) -> Exit {
+    let files = SysFiles::here();
+    let has_refusals = args.apply && mend(&files);
+    let report = Report::new(examine(&files, &Probes::here(), &args.purpose()));
+    let exit = Exit::of_findings(report.worst());
+    let exit = if has_refusals { exit.with_loss() } else { exit };
+    match write(&report, args.json) {
+        Ok(()) => exit,
+        Err(error) => {
+            // A reader who left knows it.
+            if error.kind() != ErrorKind::BrokenPipe {
+                Trouble::new(format!("writing to stdout: {error}")).tell();
+            }
+            Exit::Nothing
+        }
+    }
+}
+
+fn write(report: &Report, as_json: bool) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match as_json {
+        true => report.write_json(&mut out)?,
+        false => report.write_table(&mut out)?,
+    }
+    out.flush()
+}
+
+/// Says whether anything was refused.
+fn mend(files: &SysFiles) -> bool {
+    let tree = CgroupTree::of_this_machine();
+    let repairs = repair(files, tree.as_ref(), &Probes::here());
+    repairs.iter().for_each(tell);
+    repairs.iter().any(|repair| repair.outcome.is_err())
+}
+
+fn tell(repair: &Repair) {
+    let what = escape(repair.what.as_bytes());
+    match &repair.outcome {
+        Ok(()) => {
+            let _ = writeln!(io::stderr(), "carrack: {what}");
+        }
+        Err(why) => Trouble::new(format!("{what}: {why}")).tell(),
+    }
+}
+
+impl DoctorArgs {
+    fn purpose(&self) -> Purpose {
+        Purpose {
+            rtt_ms: self.rtt,
+            speed_mbits: self.speed.map(|gbits| gbits.saturating_mul(1_000)),
+            pool_bytes: self.buffer,
+            paths: self.paths.iter().map(|path| purpose_path(Path::new(path))).collect(),
+        }
+    }
+}
+
+fn purpose_path(path: &Path) -> PurposePath {
+    PurposePath { shown: path.to_string_lossy().into_owned(), real: real(path) }
+}
+
+fn real(path: &Path) -> Result<PathBuf, String> {
+    fs::canonicalize(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".into(),
+        ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    })
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack doctor /scratch /mnt/archive     this machine and two mounts
+  carrack doctor --rtt 20 --speed 10       as one end of a shorter path
+  carrack doctor --json | jq -r 'select(.verdict == \"improve\").command'
+  sudo carrack doctor --apply              spread the interrupts
+
+";
+    format!("{EXAMPLES}{}", exit::help_of_doctor())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Doctor {
+        #[command(flatten)]
+        args: DoctorArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<DoctorArgs, clap::Error> {
+        Doctor::try_parse_from([&["doctor"], words].concat()).map(|doctor| doctor.args)
+    }
+
+    #[test]
+    fn options_are_read() {
+        let args =
+            parse(&["/", "none-of-this-name", "--rtt=20", "--speed=25", "--buffer=1GiB", "--json"]).unwrap();
+        assert!(args.json && !args.apply);
+        let purpose = args.purpose();
+        assert_eq!((purpose.rtt_ms, purpose.speed_mbits, purpose.pool_bytes), (20, Some(25_000), 1 << 30));
+        assert_eq!(purpose.paths[0].real, Ok("/".into()));
+        assert_eq!(purpose.paths[1].real, Err("no such file or directory".into()));
+        for words in [&["--rtt", "0"][..], &["--speed", "fast"], &["--buffer", "0"]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_needs_to_be_said() {
+        let purpose = parse(&[]).unwrap().purpose();
+        assert_eq!((purpose.rtt_ms, purpose.speed_mbits), (RTT_MS_DEFAULT, None));
+        assert_eq!(purpose.pool_bytes, POOL_BYTES_DEFAULT);
+    }
+}
