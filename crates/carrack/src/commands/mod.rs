@@ -8,3 +8,4 @@ pub mod layout;
 pub mod man;
 pub mod session;
 mod storage_options;
+pub mod topo;
