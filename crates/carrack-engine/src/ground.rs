@@ -5,10 +5,12 @@
 
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use carrack_machine::{
-    Crew, LaneCrew, LanePlacement, NodeSet, Placement, Request, Scheme, SlotPool, Topology, Zone, ZoneKind,
-    lanes_wanted, nic, place,
+    CgroupTree, Crew, Decision, LaneCrew, LanePlacement, Loads, Monitor, Moved, NodeSet, Placement, Request,
+    Scheme, SlotPool, Step, Topology, Zone, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones,
+    watch_crew,
 };
 use carrack_model::{Side, TransferSpec};
 
@@ -49,17 +51,24 @@ impl Ground {
     }
 
     /// Takes the places for lanes that do this.
-    pub(crate) fn settle(&self, load: &Load<'_>) -> Result<Camp, SessionError> {
+    pub(crate) fn settle(self, load: &Load<'_>) -> Result<Camp, SessionError> {
+        let request = self.request(load);
         let placement = match &self.topology {
-            Some(topology) => place(topology, &self.request(load)),
+            Some(topology) => place(topology, &request),
             None => nowhere(load.lane_count),
         };
+        let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
+        if is_bound {
+            repair_zones_left_behind();
+        }
         let zone = self.zone(&placement)?;
         let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
         let words = reasons.into_iter().chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
         let news = Mutex::new(News { words, has_told_steps: false });
-        Ok(Camp { side: load.side, crew: Crew::new(placement), _zone: zone, news })
+        let plan = self.topology.filter(|_| is_bound).map(|topology| Plan { topology, request });
+        let flows = if plan.is_some() { flows_of(load)? } else { Vec::new() };
+        Ok(Camp { side: load.side, crew: Crew::new(placement), plan, flows, zone, news })
     }
 
     fn request(&self, load: &Load<'_>) -> Request {
@@ -90,8 +99,24 @@ impl Ground {
 pub(crate) struct Camp {
     side: Side,
     crew: Crew,
-    _zone: Option<Zone>,
+    /// What the placement was computed from, where threads are bound.
+    plan: Option<Plan>,
+    /// Each lane's data connections, where threads are bound.
+    flows: Vec<Vec<TcpStream>>,
+    zone: Option<Zone>,
     news: Mutex<News>,
+}
+
+struct Plan {
+    topology: Topology,
+    request: Request,
+}
+
+impl Plan {
+    /// The placement for this moment.
+    fn placed(&self, loads: &Loads) -> Placement {
+        place(&self.topology, &Request { core_loads: loads.cpus.clone(), ..self.request.clone() })
+    }
 }
 
 struct News {
@@ -130,9 +155,77 @@ impl Camp {
         words.into_iter().map(|word| format!("{end}: {word}")).collect()
     }
 
+    /// Does `work` while the lanes are watched (M5) and their comm threads follow their flows (M9), where threads are bound.
+    pub(crate) fn watched<R>(&self, work: impl FnOnce() -> R) -> R {
+        let Some(plan) = &self.plan else { return work() };
+        let stop = Monitor::new(());
+        thread::scope(|scope| {
+            let _end = CloseAtEnd(&stop);
+            let watching = thread::Builder::new().name("carrack-watch".into());
+            let started = watching.spawn_scoped(scope, || self.watch(plan, &stop));
+            if let Err(error) = started {
+                self.tell(format!("the lanes are not watched: {error}"));
+            }
+            work()
+        })
+    }
+
+    fn watch(&self, plan: &Plan, stop: &Monitor<()>) {
+        let replan = |loads: &Loads| {
+            self.follow_flows(plan);
+            // From a hard zone others are kept away, and there is no other place to go.
+            let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
+            if is_alone { self.crew.placement() } else { plan.placed(loads) }
+        };
+        let tell = |decision: &Decision, moved: &Moved| {
+            let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
+            self.tell(format!("{decision}{how}"));
+        };
+        if let Err(error) = watch_crew(&self.crew, stop, &replan, &tell) {
+            self.tell(format!("the lanes are not watched: {error}"));
+        }
+    }
+
+    fn follow_flows(&self, plan: &Plan) {
+        let cpus = |streams: &Vec<TcpStream>| streams.iter().filter_map(nic::incoming_cpu).collect();
+        let arriving: Vec<Vec<u32>> = self.flows.iter().map(cpus).collect();
+        follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
+    }
+
+    fn tell(&self, word: String) {
+        self.lock().words.push(word);
+    }
+
     fn lock(&self) -> MutexGuard<'_, News> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Cores that a process kept and did not give back, as it was killed, are free again for this placement. Needs root;
+/// `carrack doctor` tells of those that are left.
+fn repair_zones_left_behind() {
+    if let Some(tree) = CgroupTree::of_this_machine() {
+        let _ = repair_zones(&tree);
+    }
+}
+
+/// Ends the watch also where the work panics.
+struct CloseAtEnd<'a>(&'a Monitor<()>);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The data connections of each lane once more, to ask where they arrive.
+fn flows_of(load: &Load<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
+    let mut flows: Vec<Vec<TcpStream>> = (0..load.lane_count).map(|_| Vec::new()).collect();
+    for (place, stream) in load.streams.iter().enumerate() {
+        let again = stream.try_clone().map_err(SessionError::local("watching a data connection"))?;
+        flows[place % load.lane_count].push(again);
+    }
+    Ok(flows)
 }
 
 /// Lanes that are bound to nothing.

@@ -5,6 +5,7 @@
 mod binding;
 mod crew;
 pub mod doctor;
+mod flows;
 mod id_set;
 mod measure;
 mod monitor;
@@ -21,12 +22,12 @@ mod zone;
 
 pub use binding::node_of_pages;
 pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
+pub use flows::follow_flows;
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use monitor::{Attempt, Closed, Monitor};
 pub use placement::{
-    CostOrigin, Costs, IO_THREADS_PER_LANE_MIN, LanePlacement, Placement, Request, Scheme, Seat,
-    lanes_wanted, place,
+    CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat, lanes_wanted, place,
 };
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use carrack_machine::{
-    CpuSet, IO_THREADS_PER_LANE_MIN, LanePlacement, Placement, Request, Scheme, Seat, Topology, lanes_wanted,
-    place,
+    CpuSet, LanePlacement, Placement, Request, Scheme, Seat, Topology, lanes_wanted, place,
 };
+use carrack_model::limits::LANE_IO_THREADS_MIN;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -93,7 +93,7 @@ proptest! {
         let threads: usize = placement.lanes.iter().map(|lane| lane.io.len()).sum();
         prop_assert_eq!(threads, request.io_threads.max(placement.lanes.len()));
         if request.lanes.is_none() && placement.lanes.len() > 1 {
-            prop_assert!(placement.lanes.iter().all(|lane| lane.io.len() >= IO_THREADS_PER_LANE_MIN));
+            prop_assert!(placement.lanes.iter().all(|lane| lane.io.len() >= LANE_IO_THREADS_MIN));
         }
     }
 

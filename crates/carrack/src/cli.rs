@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, cp, doctor, layout, man, session};
+use crate::commands::{completions, cp, doctor, layout, man, session, topo};
 use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
@@ -18,6 +18,7 @@ enum Command {
     Cp(Box<cp::CpArgs>),
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),
+    Topo(topo::TopoArgs),
     #[command(hide = true)]
     Session,
     #[command(hide = true)]
@@ -32,6 +33,7 @@ impl Cli {
             Command::Cp(args) => cp::run(&args),
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
+            Command::Topo(args) => topo::run(&args),
             Command::Session => session::run(),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),

@@ -16,6 +16,7 @@ mod route;
 mod signals;
 mod size;
 mod ssh;
+mod topo_report;
 mod trouble;
 
 use clap::Parser;

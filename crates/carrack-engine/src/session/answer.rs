@@ -40,7 +40,7 @@ pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ende
             link.set_slot_bytes(answerer.spec.slot_bytes);
             let terms =
                 Terms { spec: answerer.spec.clone(), settings: &answerer.settings, observer: None, abort };
-            stand.run(link, terms)
+            stand.run(link, &terms)
         }
         Err(error) => {
             refuse(&mut link, &error);

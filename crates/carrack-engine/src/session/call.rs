@@ -41,7 +41,10 @@ pub(super) fn run(
     link.interrupt_on(None);
     let stand = stand.map_err(|error| if abort.is_set() { SessionError::Interrupted } else { error });
     match stand {
-        Ok(stand) => stand.run(link, Terms { spec: spec.clone(), settings, observer: Some(observer), abort }),
+        Ok(stand) => {
+            let terms = Terms { spec: spec.clone(), settings, observer: Some(observer), abort };
+            stand.run(link, &terms)
+        }
         Err(error) => {
             refuse(&mut link, &error);
             Err(error)

@@ -73,12 +73,16 @@ pub(super) fn run(
         sink_has_targets: sink_facts.has_targets,
         observer: Some(observer),
     };
-    Ok(thread::scope(|scope| {
-        let sinking = scope.spawn(|| sink::run(sink_start, abort));
-        let (both, source_result) = source::run(source_start, abort);
-        let (_, sink_result) = sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
-        (both, cause(source_result, sink_result))
-    }))
+    let both_ends = || {
+        thread::scope(|scope| {
+            let sinking = scope.spawn(|| sink::run(sink_start, abort));
+            let (both, source_result) = source::run(source_start, abort);
+            let (_, sink_result) =
+                sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
+            (both, cause(source_result, sink_result))
+        })
+    };
+    Ok(camp.watched(both_ends))
 }
 
 fn local_links(slot_bytes: u32, lane_count: usize) -> Result<(Vec<Link>, Vec<Link>), SessionError> {

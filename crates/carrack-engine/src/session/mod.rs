@@ -92,7 +92,13 @@ pub fn serve(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Outcome {
 /// This process's part, ready to begin.
 enum Part {
     Source(Box<SourcePart>),
-    Sink { root: Option<Root>, confinement: Confinement, storage: Arc<SinkStorage> },
+    Sink(Box<SinkPart>),
+}
+
+struct SinkPart {
+    root: Option<Root>,
+    confinement: Confinement,
+    storage: Arc<SinkStorage>,
 }
 
 struct SourcePart {
@@ -137,7 +143,7 @@ impl Part {
         }
         let confinement = Confinement::of(destination.facts(), root, asked);
         let storage = destination.storage();
-        Ok(Part::Sink { root: open_root(destination, root, spec)?, confinement, storage })
+        Ok(Part::Sink(Box::new(SinkPart { root: open_root(destination, root, spec)?, confinement, storage })))
     }
 
     /// What its lanes are made for.
@@ -152,9 +158,9 @@ impl Part {
                 let disks = roots.flat_map(|root| disks_of(root.root.as_ref().as_fd()));
                 load(Side::Source, part.storage.depth, disks.collect())
             }
-            Part::Sink { root, storage, .. } => {
-                let disks = root.as_ref().map_or_else(Vec::new, |root| disks_of(root.as_fd()));
-                load(Side::Sink, storage.depth(), disks)
+            Part::Sink(part) => {
+                let disks = part.root.as_ref().map_or_else(Vec::new, |root| disks_of(root.as_fd()));
+                load(Side::Sink, part.storage.depth(), disks)
             }
         }
     }
@@ -189,57 +195,78 @@ struct Terms<'a> {
 }
 
 impl Standing {
-    fn run(mut self, link: Link, terms: Terms<'_>) -> Result<Ended, SessionError> {
-        if self.streams.is_empty() {
-            self.lane_count = 1;
+    fn run(self, link: Link, terms: &Terms<'_>) -> Result<Ended, SessionError> {
+        let Standing { part, streams, lane_count, ground } = self;
+        let lane_count = if streams.is_empty() { 1 } else { lane_count };
+        if !streams.len().is_multiple_of(lane_count) {
+            let count = streams.len();
+            return Err(SessionError::Protocol(format!("{count} data connections for {lane_count} lanes")));
         }
-        let (lanes, streams) = (self.lane_count, self.streams.len());
-        if !streams.is_multiple_of(lanes) {
-            return Err(SessionError::Protocol(format!("{streams} data connections for {lanes} lanes")));
-        }
-        let load = self.part.load(terms.settings, &self.streams, lanes);
-        let camp = self.ground.settle(&load)?;
-        let pools = lane_pools(&camp, terms.settings, &terms.spec, lanes)?;
-        let slot_bytes = terms.spec.slot_bytes;
-        with_links(link, lanes, slot_bytes, |links| self.run_lanes(links, pools, &camp, terms))
+        let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
+        let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
+        with_links(link, lane_count, terms.spec.slot_bytes, |links| {
+            let means = Means { camp: &camp, links, pools, streams };
+            camp.watched(|| match part {
+                Part::Source(part) => part.run(means, terms),
+                Part::Sink(part) => part.run(means, terms),
+            })
+        })
     }
+}
 
-    fn run_lanes(self, mut links: Vec<Link>, pools: Vec<SlotPool>, camp: &Camp, terms: Terms<'_>) -> Ended {
-        let Terms { spec, settings, observer, abort } = terms;
-        match self.part {
-            Part::Source(part) => {
-                let SourcePart { sources, sink, file_systems, storage } = *part;
-                if observer.is_none() {
-                    tell_notices(&sources, &mut links[0]);
-                }
-                let sender = |stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>;
-                let credits = sink.credits / links.len() as u32;
-                let start = SourceStart {
-                    lanes: lane_starts(links, pools, camp, self.streams.into_iter().map(sender)),
-                    camp,
-                    spec,
-                    settings,
-                    file_systems,
-                    storage,
-                    roots: sources.roots,
-                    failures: sources.failures,
-                    destination: sources.destination,
-                    credits,
-                    sink_has_targets: sink.has_targets,
-                    observer,
-                };
-                source::run(start, abort)
-            }
-            Part::Sink { root, confinement, storage } => {
-                let slot_bytes = spec.slot_bytes;
-                let receiver =
-                    |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
-                let lanes = lane_starts(links, pools, camp, self.streams.into_iter().map(receiver));
-                let root = root.map(Arc::new);
-                let start = SinkStart { lanes, camp, spec, settings, root, storage, confinement, observer };
-                sink::run(start, abort)
-            }
+/// What lanes are made of.
+struct Means<'a> {
+    camp: &'a Camp,
+    links: Vec<Link>,
+    pools: Vec<SlotPool>,
+    streams: Vec<TcpStream>,
+}
+
+impl<'a> Means<'a> {
+    fn lanes<E>(self, endpoint: impl Fn(TcpStream) -> E) -> Vec<LaneStart<E>> {
+        lane_starts(self.links, self.pools, self.camp, self.streams.into_iter().map(endpoint))
+    }
+}
+
+impl SourcePart {
+    fn run(self, mut means: Means<'_>, terms: &Terms<'_>) -> Ended {
+        if terms.observer.is_none() {
+            tell_notices(&self.sources, &mut means.links[0]);
         }
+        let credits = self.sink.credits / means.links.len() as u32;
+        let start = SourceStart {
+            camp: means.camp,
+            lanes: means.lanes(|stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>),
+            spec: terms.spec.clone(),
+            settings: terms.settings,
+            file_systems: self.file_systems,
+            storage: self.storage,
+            roots: self.sources.roots,
+            failures: self.sources.failures,
+            destination: self.sources.destination,
+            credits,
+            sink_has_targets: self.sink.has_targets,
+            observer: terms.observer,
+        };
+        source::run(start, terms.abort)
+    }
+}
+
+impl SinkPart {
+    fn run(self, means: Means<'_>, terms: &Terms<'_>) -> Ended {
+        let slot_bytes = terms.spec.slot_bytes;
+        let receiver = |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
+        let start = SinkStart {
+            camp: means.camp,
+            lanes: means.lanes(receiver),
+            spec: terms.spec.clone(),
+            settings: terms.settings,
+            root: self.root.map(Arc::new),
+            storage: self.storage,
+            confinement: self.confinement,
+            observer: terms.observer,
+        };
+        sink::run(start, terms.abort)
     }
 }
 

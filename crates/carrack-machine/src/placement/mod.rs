@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use crate::id_set::{CpuSet, NodeSet};
 
 pub use costs::{CostOrigin, Costs};
-pub use plan::{IO_THREADS_PER_LANE_MIN, lanes_wanted, place};
+pub use plan::{lanes_wanted, place};
 
 /// What is to be placed, and what is known of the machine's present state.
 #[derive(Clone, Debug, Default, PartialEq)]

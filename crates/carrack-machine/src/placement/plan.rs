@@ -1,24 +1,19 @@
 //! From a request to the lanes: how many, on which sockets, with which disks; and why.
 
+use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
+
 use super::domain::{Place, places};
 use super::roads::{Roads, known};
 use super::seats::{Seating, Seats};
 use super::{CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat};
 use crate::topology::Topology;
 
-/// Fewer I/O threads than this are not worth a lane of their own (N7: with 2 to 4 I/O threads the paper's two buffers
-/// were no faster than one, with 8 they were).
-pub const IO_THREADS_PER_LANE_MIN: usize = 4;
-
-/// More lanes than any machine has sockets or nodes, so that what a peer wants is bounded.
-const LANES_MAX: usize = 1_024;
-
 /// How many lanes this machine wants: one for each socket with memory and cores, fewer if there are few I/O threads; what
-/// the request says, if it says so.
+/// the request says, if it says so; [`LANES_MAX`] at most.
 pub fn lanes_wanted(topology: &Topology, request: &Request) -> usize {
     let wanted = || match scheme_of(topology, request.scheme) {
         Scheme::Mmb | Scheme::Mts => {
-            (request.io_threads / IO_THREADS_PER_LANE_MIN).clamp(1, places(topology).len())
+            (request.io_threads / LANE_IO_THREADS_MIN).clamp(1, places(topology).len().min(LANES_MAX))
         }
         Scheme::Auto | Scheme::Off | Scheme::Single => 1,
     };
@@ -187,7 +182,7 @@ impl Planner<'_> {
         let reason = match (self.request.lanes, self.scheme) {
             (Some(_), _) => format!("{}, as asked for or agreed on", lanes_text(count)),
             (None, Scheme::Mmb | Scheme::Mts) if count < sockets => {
-                let min = IO_THREADS_PER_LANE_MIN;
+                let min = LANE_IO_THREADS_MIN;
                 format!(
                     "{threads} I/O threads on {sockets} sockets: {count} lanes, as one is worth {min} threads"
                 )

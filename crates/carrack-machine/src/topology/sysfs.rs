@@ -3,32 +3,33 @@
 //!
 //! What can't be read is taken as not there: at worst the machine is one node with the allowed CPUs.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::allowed::Allowed;
 use super::parts::{CorePart, DevicePart, Distances, NodePart, PackagePart, Parts};
 use super::{Core, DeviceKind, Node, Origin, Socket, Topology};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
+use crate::sys_files::SysFiles;
 
 /// Whether the kernel has one NUMA node only, or none.
 pub(super) fn has_one_node(sys: &Path) -> bool {
-    Sysfs { root: sys.to_owned() }
-        .list::<NodeSet>("devices/system/node/online")
+    Sysfs { files: SysFiles::beneath(sys) }
+        .files
+        .value::<NodeSet>("devices/system/node/online")
         .is_none_or(|nodes| nodes.len() <= 1)
 }
 
 /// The machine with everything that sysfs tells.
 pub(super) fn this_machine(sys: &Path, allowed: &Allowed) -> Topology {
-    let mut parts = Sysfs { root: sys.to_owned() }.parts();
+    let mut parts = Sysfs { files: SysFiles::beneath(sys) }.parts();
     parts.allow(allowed);
     parts.assemble(Origin::Sysfs).unwrap_or_else(|_| one_node(sys, allowed))
 }
 
 /// The machine as one node with the allowed CPUs; each of them counts as a core.
 pub(super) fn one_node(sys: &Path, allowed: &Allowed) -> Topology {
-    let sysfs = Sysfs { root: sys.to_owned() };
-    let online: Option<CpuSet> = sysfs.list("devices/system/cpu/online");
+    let sysfs = Sysfs { files: SysFiles::beneath(sys) };
+    let online: Option<CpuSet> = sysfs.files.value("devices/system/cpu/online");
     let usable = match (&allowed.cpus, online) {
         (Some(allowed), Some(online)) => allowed.intersection(&online),
         (allowed, online) => allowed.clone().or(online).unwrap_or_default(),
@@ -47,13 +48,13 @@ pub(super) fn one_node(sys: &Path, allowed: &Allowed) -> Topology {
 }
 
 struct Sysfs {
-    root: PathBuf,
+    files: SysFiles,
 }
 
 impl Sysfs {
     fn parts(&self) -> Parts {
-        let cpus: CpuSet = self.list("devices/system/cpu/online").unwrap_or_default();
-        let nodes: NodeSet = self.list("devices/system/node/online").unwrap_or_default();
+        let cpus: CpuSet = self.files.value("devices/system/cpu/online").unwrap_or_default();
+        let nodes: NodeSet = self.files.value("devices/system/node/online").unwrap_or_default();
         let mut parts = Parts { distances: self.distances(&nodes), ..Parts::default() };
         parts.nodes = nodes.iter().map(|id| self.node(id)).collect();
         for cpu in cpus.iter() {
@@ -70,29 +71,29 @@ impl Sysfs {
     fn cpu(&self, cpu: u32, parts: &mut Parts) {
         let at = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
         let alone = || CpuSet::from_iter([cpu]);
-        let threads: CpuSet = self.list(&at("topology/thread_siblings_list")).unwrap_or_else(alone);
+        let threads: CpuSet = self.files.value(&at("topology/thread_siblings_list")).unwrap_or_else(alone);
         if threads.first() == Some(cpu) {
-            let sharers: Option<CpuSet> = self.list(&at("cache/index3/shared_cpu_list"));
+            let sharers: Option<CpuSet> = self.files.value(&at("cache/index3/shared_cpu_list"));
             parts.cores.push(CorePart { cpus: threads, cache: sharers.and_then(|cpus| cpus.first()) });
         }
-        let id = self.number(&at("topology/physical_package_id")).unwrap_or(0);
+        let id = self.files.value(&at("topology/physical_package_id")).unwrap_or(0);
         match parts.packages.iter_mut().find(|package| package.id == id) {
             Some(package) => package.cpus.insert(cpu),
             None => parts.packages.push(PackagePart { id, cpus: alone(), nodes: NodeSet::new() }),
         }
         let speed =
-            ["cpu_capacity", "cpufreq/cpuinfo_max_freq"].iter().find_map(|file| self.number(&at(file)));
+            ["cpu_capacity", "cpufreq/cpuinfo_max_freq"].iter().find_map(|file| self.files.value(&at(file)));
         parts.speeds.extend(speed.map(|speed| (cpu, speed)));
     }
 
     fn node(&self, id: u32) -> NodePart {
-        let cpus = self.list(&format!("devices/system/node/node{id}/cpulist")).unwrap_or_default();
+        let cpus = self.files.value(&format!("devices/system/node/node{id}/cpulist")).unwrap_or_default();
         NodePart { id, cpus, memory_bytes: self.memory(id).unwrap_or(0), is_special: false }
     }
 
     /// "Node 0 MemTotal:       16384 kB".
     fn memory(&self, id: u32) -> Option<u64> {
-        let table = self.text(&format!("devices/system/node/node{id}/meminfo"))?;
+        let table = self.files.text(&format!("devices/system/node/node{id}/meminfo"))?;
         let line = table.lines().find(|line| line.contains("MemTotal:"))?;
         let kib: u64 = line.split_ascii_whitespace().nth(3)?.parse().ok()?;
         kib.checked_mul(1_024)
@@ -101,7 +102,7 @@ impl Sysfs {
     fn distances(&self, nodes: &NodeSet) -> Option<Distances> {
         let mut values = Vec::new();
         for id in nodes.iter() {
-            let row = self.text(&format!("devices/system/node/node{id}/distance"))?;
+            let row = self.files.text(&format!("devices/system/node/node{id}/distance"))?;
             values.extend(row.split_ascii_whitespace().filter_map(|word| word.parse::<u64>().ok()));
         }
         Distances::new(nodes.iter().collect(), values)
@@ -109,41 +110,27 @@ impl Sysfs {
 
     /// Devices of a class that are real: those without hardware have no link to it, partitions have their disk's.
     fn devices(&self, class: &str, kind: DeviceKind) -> Vec<DevicePart> {
-        let Ok(entries) = fs::read_dir(self.root.join("class").join(class)) else { return Vec::new() };
-        let entries = entries.flatten().filter(|entry| !entry.path().join("partition").exists());
-        let device = |entry: fs::DirEntry| {
-            let name = entry.file_name().into_string().ok()?;
-            let hardware = fs::canonicalize(entry.path().join("device")).ok()?;
-            Some(self.device(name, kind, &hardware))
+        let names = self.files.names(&format!("class/{class}")).unwrap_or_default();
+        let device = |name: String| {
+            let entry = format!("class/{class}/{name}");
+            let is_part = self.files.exists(&format!("{entry}/partition"));
+            let hardware = self.files.real(&format!("{entry}/device")).filter(|_| !is_part)?;
+            Some(self.device(name, kind, Path::new(&hardware)))
         };
-        entries.filter_map(device).collect()
+        names.into_iter().filter_map(device).collect()
     }
 
     /// A virtio device, or a disk behind its controller, has no node of its own: its PCI parent has.
     fn device(&self, name: String, kind: DeviceKind, hardware: &Path) -> DevicePart {
-        let beneath = || hardware.ancestors().take_while(|path| path.starts_with(&self.root));
-        let node =
-            beneath().find_map(|path| fs::read_to_string(path.join("numa_node")).ok()?.trim().parse().ok());
-        let names = || beneath().filter_map(|path| path.file_name()?.to_str());
+        let node_at = |path: &Path| self.files.value(path.join("numa_node").to_str()?);
+        let names = || hardware.ancestors().filter_map(|path| path.file_name()?.to_str());
         DevicePart {
             name,
             kind,
-            nodes: node.into_iter().collect(),
+            nodes: hardware.ancestors().find_map(node_at).into_iter().collect(),
             pci: names().find(|name| is_pci_address(name)).map(str::to_owned),
             controller: names().find(|name| name.starts_with("pci")).map(str::to_owned),
         }
-    }
-
-    fn text(&self, path: &str) -> Option<String> {
-        fs::read_to_string(self.root.join(path)).ok()
-    }
-
-    fn list<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
-        self.text(path)?.parse().ok()
-    }
-
-    fn number(&self, path: &str) -> Option<u32> {
-        self.text(path)?.trim().parse().ok()
     }
 }
 
@@ -156,7 +143,9 @@ fn is_pci_address(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use super::*;
 

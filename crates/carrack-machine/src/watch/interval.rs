@@ -48,12 +48,14 @@ pub(super) struct ThreadLoad {
 }
 
 impl Interval {
-    /// The difference of two samples; threads that are not in both are left out.
+    /// The difference of two samples. Of a thread that sat down in between all its work until now counts, so that it is
+    /// not taken for others', and no delay; one that has got up is left out.
     pub(super) fn between(before: &Sample, after: &Sample, places: &[ThreadPlace]) -> Interval {
         let elapsed_ns = after.at.saturating_sub(before.at).as_nanos().max(1) as f64;
         let of_place = |place: &ThreadPlace| {
-            let (was, is) = (before.threads.get(&place.tid)?, after.threads.get(&place.tid)?);
-            Some(thread_load(place, was, is, elapsed_ns))
+            let is = after.threads.get(&place.tid)?;
+            let new = ThreadTimes { run_ns: 0, ..*is };
+            Some(thread_load(place, before.threads.get(&place.tid).unwrap_or(&new), is, elapsed_ns))
         };
         let threads: Vec<ThreadLoad> = places.iter().filter_map(of_place).collect();
         let nodes = both(&before.nodes, &after.nodes).map(|(node, was, is)| (node, node_load(was, is)));
@@ -136,12 +138,12 @@ mod tests {
         };
         let after = Sample {
             at: Duration::from_secs(2),
-            cpus: [ticks(200), ticks(100), ticks(20), ticks(0)]
+            cpus: [ticks(200), ticks(100), ticks(20), ticks(200)]
                 .into_iter()
                 .zip(0..)
                 .map(|(t, i)| (i, t))
                 .collect(),
-            threads: BTreeMap::from([(1, ran(0, 1_200)), (2, ran(2, 1_000)), (3, ran(3, 9))]),
+            threads: BTreeMap::from([(1, ran(0, 1_200)), (2, ran(2, 1_000)), (3, ran(3, 900_000))]),
             ..Sample::default()
         };
         let places = [place(1, &[0]), place(2, &[1, 2]), place(3, &[3]), place(4, &[3])];
@@ -149,7 +151,8 @@ mod tests {
         let rounded = loads.cpus.values().map(|share| (share * 100.0).round() as u32).collect::<Vec<_>>();
         // CPU 0: 100 % busy, 60 % of it us. Thread 2 ran half the time, 10 % of which fits on CPU 2, the rest was on CPU 1.
         assert_eq!(rounded, [40, 10, 0, 0]);
-        assert_eq!(threads.len(), 2, "a thread without a sample before is left out");
+        let new = &threads[2];
+        assert_eq!((threads.len(), new.run, new.delay, new.migrations), (3, 1.0, 0.0, 0), "one has got up");
         assert_eq!((threads[0].run, threads[0].delay, threads[0].migrations), (0.6, 0.25, 3));
     }
 

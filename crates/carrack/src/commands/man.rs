@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 2] = ["layout", "doctor"];
+const BESIDE_CP: [&str; 3] = ["layout", "doctor", "topo"];
 
 /// Prints it to stdout.
 pub fn run() -> Exit {
@@ -52,6 +52,8 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         .text([bold("carrack layout"), roman(" [OPTIONS] PATH...")])
         .control("br", [])
         .text([bold("carrack doctor"), roman(" [OPTIONS] [PATH]...")])
+        .control("br", [])
+        .text([bold("carrack topo"), roman(" [OPTIONS]")])
         .control("br", [])
         .text([bold("carrack completions"), roman(" SHELL")])
         .control("br", [])
@@ -157,6 +159,7 @@ mod tests {
             "carrack layout",
             "\\-\\-extents",
             "carrack doctor",
+            "carrack topo",
             "\\-\\-apply",
             "EXAMPLES",
             "EXIT STATUS",

@@ -9,3 +9,4 @@ mod machine_options;
 pub mod man;
 pub mod session;
 mod storage_options;
+pub mod topo;

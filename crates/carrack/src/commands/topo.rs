@@ -1,0 +1,288 @@
+//! `carrack topo`: the machine and the placement that is planned on it, from its arguments to its exit code.
+
+use std::fs;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use carrack_machine::{Costs, DeviceKind, Request, Scheme, Topology, place};
+use carrack_model::escape;
+use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::exit::{self, Exit};
+use crate::topo_report::{Measured, Report, default_nic};
+use crate::trouble::Trouble;
+
+/// I/O threads if none are given: with 16 the paper's machine was at its best.
+const IO_THREADS_DEFAULT: u16 = 16;
+
+/// Longer than any description of a machine.
+const XML_BYTES_MAX: u64 = 32 << 20;
+
+/// Show the machine, and where a transfer's threads and buffers would be placed on it
+///
+/// A tree of sockets, NUMA nodes, cores, NICs and disks, with the threads and buffers that `carrack cp` would put there,
+/// and what the way from a device to a thread's core costs: 1 is the time that a byte of local memory takes.
+///
+/// The machine is this one, as far as the process may use it, or any other: one that `lstopo FILE.xml` described, or one
+/// that is described in a line. Nothing is moved or changed.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct TopoArgs {
+    /// Another machine: a file of `lstopo FILE.xml`, or a description such as 'pack:2 numa:2 core:6 pu:1'
+    #[arg(long, value_name = "FILE|DESCRIPTION", value_hint = ValueHint::FilePath)]
+    topology: Option<String>,
+
+    /// How threads and buffers are placed
+    #[arg(long, value_name = "SCHEME", value_enum, default_value_t = PlacementArg(Scheme::Auto))]
+    placement: PlacementArg,
+
+    /// Lanes; chosen by sockets and threads if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=LANES_MAX as i64))]
+    lanes: Option<u16>,
+
+    /// I/O threads of all lanes together
+    #[arg(long, value_name = "N", default_value_t = IO_THREADS_DEFAULT,
+          value_parser = clap::value_parser!(u16).range(1..=IO_THREADS_MAX as i64))]
+    threads: u16,
+
+    /// Network interface of the connections; on this machine that of the default route if not given
+    #[arg(long, value_name = "NAME")]
+    nic: Option<String>,
+
+    /// Disk that is read or written; may be given several times
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    disk: Vec<String>,
+
+    /// Measure what each node's memory gives to each node's cores, and plan with that; takes some seconds
+    #[arg(long, conflicts_with = "topology")]
+    measure: bool,
+
+    /// Write one JSON object to stdout
+    #[arg(long)]
+    json: bool,
+
+    /// Write a picture, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    svg: Option<PathBuf>,
+}
+
+/// A scheme as the command line names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PlacementArg(Scheme);
+
+impl ValueEnum for PlacementArg {
+    fn value_variants<'a>() -> &'a [PlacementArg] {
+        const ALL: [PlacementArg; 5] = [
+            PlacementArg(Scheme::Auto),
+            PlacementArg(Scheme::Off),
+            PlacementArg(Scheme::Single),
+            PlacementArg(Scheme::Mmb),
+            PlacementArg(Scheme::Mts),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self.0 {
+            Scheme::Auto => ("auto", "mts where there are several NUMA nodes, off where there is one"),
+            Scheme::Off => ("off", "Nothing is bound"),
+            Scheme::Single => ("single", "One lane, all of it on the socket that is nearest to the devices"),
+            Scheme::Mmb => ("mmb", "A lane for each socket; buffers are bound, threads are not"),
+            Scheme::Mts => ("mts", "A lane for each socket; buffers and threads are bound"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
+}
+
+/// Shows it.
+pub fn run(args: &TopoArgs) -> Exit {
+    let report = match args.report() {
+        Ok(report) => report,
+        Err((exit, trouble)) => {
+            trouble.tell();
+            return exit;
+        }
+    };
+    let mut failed = 0;
+    if let Err(error) = report.show(args.json) {
+        failed += 1;
+        tell_unwritten(&error);
+    }
+    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| draw(&report, path)) {
+        failed += 1;
+        trouble.tell();
+    }
+    Exit::of_counts(1 + u64::from(args.svg.is_some()) - failed, failed)
+}
+
+/// A reader who left knows it.
+fn tell_unwritten(error: &io::Error) {
+    if error.kind() != ErrorKind::BrokenPipe {
+        Trouble::new(format!("writing to stdout: {error}")).tell();
+    }
+}
+
+impl TopoArgs {
+    fn report(&self) -> Result<Report, (Exit, Trouble)> {
+        let topology = match &self.topology {
+            Some(other) => other_machine(other).map_err(|trouble| (Exit::Nothing, trouble))?,
+            None => Topology::this_machine(),
+        };
+        let request = self.request(&topology).map_err(|trouble| (Exit::Usage, trouble))?;
+        let measured = match self.measure {
+            true => Some(Measured::here(&topology).map_err(|trouble| (Exit::Nothing, trouble))?),
+            false => None,
+        };
+        let costs = match &measured {
+            Some(measured) => Costs::from_bandwidths(&topology, &measured.mb_per_s),
+            None => Costs::from_distances(&topology),
+        };
+        let placement = place(&topology, &Request { costs: Some(costs.clone()), ..request });
+        Ok(Report { topology, placement, costs, measured })
+    }
+
+    fn request(&self, topology: &Topology) -> Result<Request, Trouble> {
+        let is_network = |kind| matches!(kind, DeviceKind::Nic | DeviceKind::Rdma);
+        let nic = match &self.nic {
+            Some(name) => Some(device(topology, name, is_network)?),
+            None if self.topology.is_none() => default_nic(topology),
+            None => None,
+        };
+        let is_disk = |kind| kind == DeviceKind::Disk;
+        let disks = self.disk.iter().map(|name| device(topology, name, is_disk)).collect::<Result<_, _>>()?;
+        Ok(Request {
+            scheme: self.placement.0,
+            lanes: self.lanes.map(usize::from),
+            io_threads: self.threads.into(),
+            nic,
+            disks,
+            ..Request::default()
+        })
+    }
+}
+
+/// What is not there is most likely misspelt.
+fn device(topology: &Topology, name: &str, is_meant: impl Fn(DeviceKind) -> bool) -> Result<String, Trouble> {
+    let mut names =
+        topology.devices.iter().filter(|device| is_meant(device.kind)).map(|device| &*device.name);
+    if names.clone().any(|known| known == name) {
+        return Ok(name.to_owned());
+    }
+    let trouble =
+        Trouble::new(format!("no such device has a place on this machine: {}", escape(name.as_bytes())));
+    Err(match names.next() {
+        None => trouble.hint("none of this kind has"),
+        Some(first) => {
+            let all: Vec<String> =
+                std::iter::once(first).chain(names).map(|name| escape(name.as_bytes())).collect();
+            trouble.hint(format!("those are {}", all.join(", ")))
+        }
+    })
+}
+
+/// A file if there is one with this name, or it looks like the name of one; a description otherwise.
+fn other_machine(text: &str) -> Result<Topology, Trouble> {
+    let path = Path::new(text);
+    let shown = escape(text.as_bytes());
+    let is_file = path.exists() || text.ends_with(".xml") || text.contains('/');
+    let topology = match is_file {
+        true => {
+            let xml = read(path).map_err(|error| Trouble::new(format!("{shown}: {error}")))?;
+            Topology::from_xml(&xml, text)
+        }
+        false => Topology::from_synthetic(text),
+    };
+    topology.map_err(|error| Trouble {
+        message: format!("{shown}: {}", escape(error.to_string().as_bytes())),
+        hint: error.hint().map(str::to_owned),
+    })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    match fs::metadata(path)?.len() {
+        length if length > XML_BYTES_MAX => {
+            Err(io::Error::new(ErrorKind::FileTooLarge, "too long for a machine"))
+        }
+        _ => fs::read_to_string(path),
+    }
+}
+
+impl Report {
+    fn show(&self, is_json: bool) -> io::Result<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        match is_json {
+            true => self.write_json(&mut out),
+            false => self.write_tree(&mut out),
+        }?;
+        out.flush()
+    }
+}
+
+fn draw(report: &Report, path: &Path) -> Result<(), Trouble> {
+    let shown = escape(path.as_os_str().as_encoded_bytes());
+    fs::write(path, report.picture()).map_err(|error| Trouble::new(format!("{shown}: {error}")))
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack topo                         this machine, and the plan
+  carrack topo --measure --svg m.svg   memory measured, and a picture
+  carrack topo --topology 'pack:2 numa:4 core:8 pu:2' --threads 32
+  carrack topo --topology dtn.xml --nic ens1 --disk nvme0n1,nvme1n1
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Topo {
+        #[command(flatten)]
+        args: TopoArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<TopoArgs, clap::Error> {
+        Topo::try_parse_from([&["topo"], words].concat()).map(|topo| topo.args)
+    }
+
+    #[test]
+    fn options_are_read() {
+        let args = parse(&["--topology", "x", "--placement", "mmb", "--disk", "a,b", "--disk", "c"]).unwrap();
+        assert_eq!((args.placement.0, args.threads, args.lanes), (Scheme::Mmb, 16, None));
+        assert_eq!(args.disk, ["a", "b", "c"]);
+        for words in [
+            &["--measure", "--topology", "x"][..],
+            &["--lanes", "0"],
+            &["--threads", "257"],
+            &["--placement", "best"],
+            &["x"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn every_scheme_has_the_name_that_is_printed() {
+        for scheme in PlacementArg::value_variants() {
+            assert_eq!(scheme.to_possible_value().unwrap().get_name(), scheme.0.to_string());
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_told() {
+        for (text, words) in
+            [("/nowhere/x.xml", "No such file"), ("/", "directory"), ("x.xml", "x.xml: No such")]
+        {
+            let trouble = other_machine(text).unwrap_err();
+            assert!(trouble.message.contains(words), "{trouble}");
+        }
+    }
+}
