@@ -43,7 +43,7 @@ test: ## Run all tests
 
 guest-test: build ## Test NUMA placement in an emulated machine; its log: bench/numa/guest-test.log
 	@scripts/setup guest
-	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack --tests "$$($(MACHINE_TESTS))" \
+	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack --tests "$$($(MACHINE_TESTS))" --details \
 	    2>&1 | tee bench/numa/guest-test.log
 
 lint: check-scripts ## Formatting, clippy, documentation, licences, scripts

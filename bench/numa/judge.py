@@ -11,13 +11,13 @@ from .seen import ALL_CPUS, parse_list
 
 # A transfer's processes.
 ENDS = 2
-# A thread takes its seat itself, when it begins: what that takes under emulation, in 1/100 s.
+# A thread takes its seat itself when it begins, and gives it back when it ends: what that takes under emulation, in 1/100 s.
 TICKS_WITHOUT_SEAT = 3
 # One that was seen so often and never in a seat has none.
 SAMPLES_WITHOUT_SEAT = 5
 # Threads of a process, not of a lane: the first one (hwloc sends it to each CPU before there is a plan), the one that waits for
-# signals, and the one that carries control messages between the lanes and the far end. None of them touches payload.
-OF_PROCESS = ("carrack", "signals", "carrack-relay")
+# signals, the watch, and the one that carries control messages between the lanes and the far end. None touches payload.
+OF_PROCESS = ("carrack", "signals", "carrack-watch", "carrack-relay")
 
 
 def failed_copy(seen):
@@ -58,7 +58,7 @@ def unbound_threads(seen):
         if thread.name in OF_PROCESS:
             continue
         if thread.ticks_unbound > TICKS_WITHOUT_SEAT:
-            problems.append(f"{thread} had worked {thread.ticks_unbound / 100} s when it was not bound")
+            problems.append(f"{thread} worked {thread.ticks_unbound / 100} s while it was not bound")
         if not thread.seats and thread.samples > SAMPLES_WITHOUT_SEAT:
             problems.append(f"{thread} was seen {thread.samples} times, never bound")
     return problems

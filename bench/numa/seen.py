@@ -73,8 +73,8 @@ class Thread:
 
     @property
     def ticks_unbound(self):
-        """What it had worked when it was last seen unbound, in 1/100 s."""
-        return max((sighting.ticks for sighting in self.sightings if not sighting.is_bound), default=0)
+        """What it has worked unbound, in 1/100 s."""
+        return sum(sighting.ticks for sighting in self.sightings if not sighting.is_bound)
 
     @property
     def samples(self):

@@ -5,7 +5,7 @@
 //   {"process":PID,"command":"..."}
 //   {"thread":TID,"process":PID,"name":"carrack-read","allowed":"0-1","cpus":[0,1],"samples":20,"ticks":7}
 //       one for each list of CPUs that a thread was allowed; `cpus`: where it last ran when it was looked at;
-//       `ticks` (1/100 s): what it had worked when last seen under this list
+//       `ticks` (1/100 s): what it has worked under this list for sure, that is, between two looks at it, or before the first
 //   {"pool":"7f..","process":PID,"policy":"bind:0-1","bytes":N,"pages":[[2048,0,0,0],...],"frames":[[FIRST,COUNT],...]}
 //       a large mapping that is locked in memory, as slots are; `pages`: 4 KiB pages on each node, once for each different answer
 //       of the kernel; `frames`: its physical pages, all that were seen
@@ -50,6 +50,7 @@ struct thread {
     char name[64], allowed[256];
     uint64_t cpus; // one bit each
     unsigned long samples, ticks;
+    unsigned long total_ticks, look; // of the thread, when last seen; which look that was
 };
 
 struct pool {
@@ -120,6 +121,27 @@ static struct thread *thread_under(int pid, int tid, const char *allowed)
     return t;
 }
 
+// How it was seen last.
+static struct thread *last_of(int pid, int tid)
+{
+    struct thread *last = NULL;
+    for (int i = 0; i < thread_count; i++)
+        if (threads[i].pid == pid && threads[i].tid == tid && (!last || threads[i].look > last->look))
+            last = &threads[i];
+    return last;
+}
+
+static void add_work(struct thread *t, const struct thread *last, unsigned long total_ticks)
+{
+    static unsigned long looks;
+    if (!last)
+        t->ticks = total_ticks;
+    else if (last == t)
+        t->ticks += total_ticks - t->total_ticks;
+    t->total_ticks = total_ticks;
+    t->look = ++looks;
+}
+
 // What stands at field N of stat, counted as in proc(5), after the name (field 2), which may hold anything.
 static const char *field(const char *after_name, int n)
 {
@@ -141,10 +163,11 @@ static void look_at_thread(int pid, int tid)
     allowed_list(directory, after, sizeof after);
     if (!close || !open || !*before || strcmp(before, after))
         return;
+    const struct thread *last = last_of(pid, tid);
     struct thread *t = thread_under(pid, tid, before);
     snprintf(t->name, sizeof t->name, "%.*s", (int)(close - open - 1), open + 1);
     t->cpus |= 1ULL << (atoi(field(close, 39)) % CPUS);
-    t->ticks = strtoul(field(close, 14), NULL, 10) + strtoul(field(close, 15), NULL, 10);
+    add_work(t, last, strtoul(field(close, 14), NULL, 10) + strtoul(field(close, 15), NULL, 10));
     t->samples++;
 }
 
