@@ -1,7 +1,7 @@
 """The plugin's counts: bytes by distance and by whose memory it was, and what they would cost.
 
-Bytes are those of load and store instructions: what a machine without caches would move. The plugin's file format is in
-`testbed/numacount.c`.
+Loaded and stored is what instructions ask for; fetched and written what passes a cache of each CPU, in lines of 64 bytes. The
+plugin's file format, and its cache, are in `testbed/numacount.c`.
 """
 
 import bisect
@@ -12,10 +12,13 @@ from collections import Counter
 from . import guest
 
 PAGE_BYTES = 4096
-RECORD = struct.Struct("<II6Q")
-# The order of a record's figures: loaded, stored by each of them.
+RECORD = struct.Struct("<II12Q")
+# The order of a record's figures: all ways by each of them.
 WHO = ["program", "bulk", "kernel"]
-LOADED, STORED = "loaded", "stored"
+LOADED, STORED, FETCHED, WRITTEN = "loaded", "stored", "fetched", "written"
+WAYS = [LOADED, STORED, FETCHED, WRITTEN]
+# What a machine with caches moves.
+TRAFFIC = [FETCHED, WRITTEN]
 
 OWN, SOCKET, OTHER = "own node", "same socket", "other socket"
 DISTANCES = [OWN, SOCKET, OTHER]
@@ -30,7 +33,7 @@ FILES = ["input files", "output files"]
 SOCKETS = "socket memory"
 REST = {"program": "programs' rest", "kernel": "kernel's rest", "bulk": SOCKETS}
 KINDS = [*SLOTS, *FILES, SOCKETS, REST["program"], REST["kernel"]]
-# What holds payload. The rest is small and hot: on a real machine the caches serve it.
+# What holds payload.
 PAYLOAD = [*SLOTS, *FILES, SOCKETS]
 # What the engine decides about: its slots and the sockets that its threads use. Whose node a file's page lies on the file
 # system decides, or who wrote the file.
@@ -84,37 +87,36 @@ def end_of(command):
 
 
 def read_counts(data, node_bytes, owner):
-    """Bytes by (kind, who, direction, distance)."""
+    """Bytes by (kind, who, way, distance)."""
     pages_per_node = node_bytes // PAGE_BYTES
     sums = Counter()
     for page, cpu, *bytes_moved in RECORD.iter_unpack(data):
         away = distance(cpu, page // pages_per_node)
         kind = owner.get(page)
         for index, count in enumerate(bytes_moved):
-            who = WHO[index // 2]
-            direction = (LOADED, STORED)[index % 2]
-            sums[kind or REST[who], who, direction, away] += count
+            who = WHO[index // len(WAYS)]
+            sums[kind or REST[who], who, WAYS[index % len(WAYS)], away] += count
     return sums
 
 
 def summary(sums, payload_bytes):
-    """Per payload byte: {kind: {loaded: {distance: x}, stored: {...}}}."""
-    table = {kind: {way: dict.fromkeys(DISTANCES, 0.0) for way in (LOADED, STORED)} for kind in KINDS}
+    """Per payload byte: {kind: {way: {distance: x}}}."""
+    table = {kind: {way: dict.fromkeys(DISTANCES, 0.0) for way in WAYS} for kind in KINDS}
     for (kind, _, way, away), count in sums.items():
         table[kind][way][away] += count / payload_bytes
     return table
 
 
-def per_distance(table, kinds=tuple(KINDS), ways=(LOADED, STORED)):
+def per_distance(table, kinds=tuple(KINDS), ways=tuple(TRAFFIC)):
     """Bytes per payload byte at each distance."""
     return {away: sum(table[kind][way][away] for kind in kinds for way in ways) for away in DISTANCES}
 
 
-def time_per_byte(table, kinds):
-    """What the accesses cost if all go to memory, one after the other, at N5's rates: seconds per MB of payload."""
-    return sum(count / RATES_MB_PER_S[away] for away, count in per_distance(table, kinds).items())
+def time_per_byte(table):
+    """What the traffic costs if one access comes after the other, at N5's rates: seconds per MB of payload."""
+    return sum(count / RATES_MB_PER_S[away] for away, count in per_distance(table).items())
 
 
-def gain(base, table, kinds):
-    """How much faster than `base`, if nothing but these accesses took time."""
-    return time_per_byte(base, kinds) / time_per_byte(table, kinds) - 1
+def gain(base, table):
+    """How much faster than `base`, if nothing but this traffic took time."""
+    return time_per_byte(base) / time_per_byte(table) - 1

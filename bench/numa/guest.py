@@ -39,12 +39,12 @@ def run(script, arguments=(), **how):
     return status, read_records(text)
 
 
-def run_text(script, arguments=(), *, carrack, limit_s, memory_mib=512, files=(), plugin=None, console=sys.stderr):
+def run_text(script, arguments=(), *, carrack, limit_s, memory_mib=512, disk_mib=256, files=(), plugin=None, console=sys.stderr):
     """Runs it; its console goes to `console`. Its exit status and what it wrote to /dev/records."""
     with tempfile.TemporaryDirectory(prefix="carrack-guest.") as work_dir:
         records = Path(work_dir, "records")
         command = [PROGRAM, "run", "--carrack", carrack, "--limit", str(limit_s), "--memory", str(memory_mib)]
-        command += ["--records", records]
+        command += ["--disk", str(disk_mib), "--records", records]
         for name in HELPERS:
             command += ["--program", SCRIPTS / name]
         for path in files:

@@ -14,14 +14,17 @@ Written by `bench/numa/count`; not edited by hand. Raw data: `numa.json`.
 
 {about}
 
-An emulated machine with 2 sockets of 2 NUMA nodes of 2 CPUs each; both ends of a transfer run on it, in two network namespaces.
-The emulator counts the bytes of every load and store instruction of every CPU, the kernel's included, by the node of the
-physical page: *own node*, *same socket* (its other node), *other socket*. Figures are bytes per byte of payload, both ends
-together, mean of the rounds; in brackets the lowest and highest round.
+An emulated machine with 2 sockets of 2 NUMA nodes of 2 CPUs each; both ends of a transfer run on it, in two network namespaces. The
+emulator sees every load and store of every CPU, the kernel's included. Counted is
 
-Whose memory it is: *slots* are the engine's buffers; *input* and *output files* are their pages in the page cache; *socket memory* is what
-the kernel copies from or to and is neither; the *rest* are programs' stacks and heaps and the
-kernel's own data, small and hot.
+- *traffic*: what passes a cache of 1 MiB that each CPU has for itself (lines of 64 bytes, 8 ways; lines that another CPU has
+  stored to are fetched again), by the node of the physical page: *own node*, *same socket* (its other node), *other socket*;
+- and, in the last tables, what instructions *loaded* and *stored*, as if there were no caches.
+
+Figures are bytes per byte of payload, both ends together, mean of the rounds; in brackets the lowest and highest round.
+
+Whose memory it is: *slots* are the engine's buffers; *input* and *output files* are their pages in the page cache; *socket memory* is
+what the kernel copies from or to and is neither; the *rest* are programs' stacks, heaps and constants, and the kernel's own data.
 
 The engine chooses its slots, its threads and thereby its sockets' memory, not where a file's pages lie:
 
@@ -42,17 +45,17 @@ WORDS = {
 }
 
 ASSUMPTIONS = """\
-What is predicted: the time that the counted accesses to memory take per byte of payload, at the rates of the paper's table 1 (own node {own:.0f},
+What is predicted: the time that the counted traffic takes per byte of payload, at the rates of the paper's table 1 (own node {own:.0f},
 same socket {socket:.0f}, other socket {other:.0f} MB/s), of the unbound case ÷ of this case − 1. It assumes that
 
-- all bytes of slots, files and socket memory go to memory, those of the rest to caches;
-- memory is the only limit, and a thread's accesses come one after the other;
+- memory is the only limit, and a CPU's accesses come one after the other;
 - no controller or interconnect is saturated. The paper's baseline has one controller serving all threads; what spreading
-  the buffer over controllers brings is not in this model, so what it predicts is a lower bound there;
-- both ends have the same machine, and what they copy to each other through veth stands for what a NIC would move.
+  the buffer over controllers brings is not in this model, so that what it says of MMB and MTS is a lower bound;
+- a line comes from the memory of its node, also where another CPU's cache has it; a socket's CPUs share no cache;
+- both ends are on one such machine, and what they copy to each other through veth stands for what a NIC would move.
 
-All accesses on the own node instead of a quarter there, a quarter on the socket's other and half on the other socket gives {most:.0%} by this model: the
-paper's figures above that come from what it leaves out.
+All traffic on the own node instead of a quarter there, a quarter on the socket's other and half on the other socket gives {most:.0%} by
+this model, and that is the most it can say; the paper's figures above that come from what it leaves out.
 """
 
 # What is wanted: MTS's share of the unbound case's other-socket bytes.
@@ -86,8 +89,14 @@ def tables(results, workload, kind):
 
 
 def other_socket(table, kinds):
-    """Bytes on the other socket per byte of payload."""
+    """Traffic to the other socket, in bytes per byte of payload."""
     return counting.per_distance(table, kinds)[counting.OTHER]
+
+
+def accesses_to_far_slots(table):
+    """Bytes of slots on the other socket that were loaded or stored, whatever a cache would do."""
+    ways = [counting.LOADED, counting.STORED]
+    return counting.per_distance(table, counting.SLOTS, ways)[counting.OTHER]
 
 
 def mean(of_rounds, figure):
@@ -101,10 +110,9 @@ def ratio(of_schemes, scheme, kinds):
     return mean(of_schemes[scheme], lambda table: other_socket(table, kinds)) / base if base else None
 
 
-def gain(of_schemes, scheme, kinds):
+def gain(of_schemes, scheme):
     """The predicted gain over the unbound case."""
-    base = mean(of_schemes["off"], lambda table: counting.time_per_byte(table, kinds))
-    return base / mean(of_schemes[scheme], lambda table: counting.time_per_byte(table, kinds)) - 1
+    return mean(of_schemes["off"], counting.time_per_byte) / mean(of_schemes[scheme], counting.time_per_byte) - 1
 
 
 # --- words ------------------------------------------------------------------------------------------
@@ -137,15 +145,15 @@ def other_socket_table(of_schemes):
     return rows_of(head, lines)
 
 
-def distance_table(of_schemes):
-    """Bytes at each distance, by whose memory it was, loaded and stored."""
-    head = ["", "memory", *(f"{way}, {away}" for way in (counting.LOADED, counting.STORED) for away in counting.DISTANCES)]
+def distance_table(of_schemes, ways):
+    """Bytes at each distance, by whose memory it was."""
+    head = ["", "memory", *(f"{way}, {away}" for way in ways for away in counting.DISTANCES)]
     lines = []
     for scheme, of_rounds in of_schemes.items():
         for kind in counting.KINDS:
             cells = [
                 f"{mean(of_rounds, lambda t, w=way, a=away: t[kind][w][a]):.2f}"
-                for way in (counting.LOADED, counting.STORED)
+                for way in ways
                 for away in counting.DISTANCES
             ]
             lines.append([WORDS[scheme], kind, *cells])
@@ -156,11 +164,11 @@ def ratio_table(of_schemes):
     """Other-socket bytes relative to the unbound case, and the predicted gain."""
     groups = {"slots": counting.SLOTS, "slots and socket memory": counting.ENGINE, "payload's memory": counting.PAYLOAD}
     groups["all"] = counting.KINDS
-    head = ["", *(f"other-socket bytes, {name}" for name in groups), "predicted gain", "the paper's"]
+    head = ["", *(f"other-socket traffic, {name}" for name in groups), "predicted gain", "the paper's"]
     lines = []
     for scheme in of_schemes:
         shares = [percent(ratio(of_schemes, scheme, kinds)) for kinds in groups.values()]
-        predicted = NONE if scheme == "off" else f"{gain(of_schemes, scheme, counting.PAYLOAD):.0%}"
+        predicted = NONE if scheme == "off" else f"{gain(of_schemes, scheme):.0%}"
         lines.append([WORDS[scheme], *shares, predicted, PAPER.get(scheme, NONE)])
     return rows_of(head, lines)
 
@@ -178,10 +186,10 @@ def goal(results):
             share = ratio(of_schemes, "mts", kinds)
             reached = share is not None and share <= limit
             lines.append([f"{workload}, {kind}", name, f"≤ {limit:.0%}", percent(share), "yes" if reached else "**no**"])
-        slots = mean(of_schemes["mts"], lambda table: other_socket(table, counting.SLOTS))
+        slots = mean(of_schemes["mts"], accesses_to_far_slots)
         cells = ["0.000 per payload byte", f"{slots:.3f}", "yes" if slots < 0.0005 else "**no**"]
-        lines.append([f"{workload}, {kind}", "slots", *cells])
-    return rows_of(["workload, input", "MTS's bytes on the other socket", "wanted", "counted", "reached"], lines)
+        lines.append([f"{workload}, {kind}", "slots, without caches", *cells])
+    return rows_of(["workload, input", "MTS's traffic to the other socket", "wanted", "counted", "reached"], lines)
 
 
 def each(results):
@@ -212,6 +220,7 @@ def document(results):
         parts += [f"## {workload} files, input: {kind}\n"]
         if "off" in of_schemes:
             parts += ["Relative to the unbound case:\n", ratio_table(of_schemes)]
-        parts += ["Bytes on the other socket per byte of payload:\n", other_socket_table(of_schemes)]
-        parts += ["All:\n", distance_table(of_schemes)]
+        parts += ["Traffic to the other socket per byte of payload:\n", other_socket_table(of_schemes)]
+        parts += ["All traffic:\n", distance_table(of_schemes, counting.TRAFFIC)]
+        parts += ["Without caches:\n", distance_table(of_schemes, [counting.LOADED, counting.STORED])]
     return "\n".join(parts)

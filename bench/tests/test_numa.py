@@ -5,6 +5,8 @@ import unittest
 from numa import counting, guest, judge, report, seen
 
 PAGES_PER_NODE = 1024
+# Of one of those who access memory.
+NOTHING = (0, 0, 0, 0)
 NODE_BYTES = PAGES_PER_NODE * counting.PAGE_BYTES
 
 
@@ -204,9 +206,9 @@ class Counting(unittest.TestCase):
 
     def test_sums_and_what_they_cost(self):
         records = [
-            (1, 0, 100, 50, 0, 0, 0, 0),
-            (2048, 1, 0, 0, 0, 40, 0, 0),
-            (3 * PAGES_PER_NODE, 6, 1, 0, 2, 0, 4, 0),
+            (1, 0, 100, 50, 64, 0, *NOTHING, *NOTHING),
+            (2048, 1, *NOTHING, 0, 40, 0, 64, *NOTHING),
+            (3 * PAGES_PER_NODE, 6, 1, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0),
         ]
         data = b"".join(counting.RECORD.pack(*record) for record in records)
         sums = counting.read_counts(data, NODE_BYTES, counting.owners(self.RECORDS))
@@ -216,11 +218,12 @@ class Counting(unittest.TestCase):
         self.assertEqual(table["sink slots"]["stored"]["other socket"], 4)
         self.assertEqual(table["socket memory"]["loaded"]["own node"], 0.2)
         self.assertEqual(table["programs' rest"]["loaded"]["own node"], 0.1)
-        slots = counting.per_distance(table, counting.SLOTS)
-        self.assertEqual(slots, {"own node": 15, "same socket": 0, "other socket": 4})
-        near = counting.summary({("sink slots", "bulk", "stored", "own node"): 10}, 10)
-        far = counting.summary({("sink slots", "bulk", "stored", "other socket"): 10}, 10)
-        self.assertAlmostEqual(counting.gain(far, near, counting.SLOTS), 3160.43 / 2131.24 - 1)
+        loaded_and_stored = counting.per_distance(table, counting.SLOTS, ["loaded", "stored"])
+        self.assertEqual(loaded_and_stored, {"own node": 15, "same socket": 0, "other socket": 4})
+        self.assertEqual(counting.per_distance(table), {"own node": 6.4, "same socket": 0, "other socket": 6.4})
+        near = counting.summary({("sink slots", "bulk", "written", "own node"): 10}, 10)
+        far = counting.summary({("sink slots", "bulk", "written", "other socket"): 10}, 10)
+        self.assertAlmostEqual(counting.gain(far, near), 3160.43 / 2131.24 - 1)
 
     def test_addresses_of_copying_routines(self):
         lines = ["10 T memcpy", "10 W __memcpy", "20 t memcpy_orig", "30 T x", "40 T memcpy_fromio", "50 T y"]
@@ -234,8 +237,9 @@ class Reports(unittest.TestCase):
         """Two schemes with so many bytes of slots on the other socket."""
         rows = []
         for scheme, count in other.items():
-            sums = {("sink slots", "bulk", "stored", away): 100 for away in counting.DISTANCES}
-            sums["sink slots", "bulk", "stored", counting.OTHER] = count
+            ways = ["stored", "written"]
+            sums = {("sink slots", "bulk", way, away): 100 for away in counting.DISTANCES for way in ways}
+            sums.update({("sink slots", "bulk", way, counting.OTHER): count for way in ways})
             table = counting.summary(sums, 100)
             rows.append({"workload": "big", "input": "disk", "scheme": scheme, "round": 0, "table": table})
         about = {"date": "d", "commit": "c", "command": "x", "emulator": "e", "options": "o"}
