@@ -73,7 +73,7 @@ def owners(records):
     ends = {r["process"]: end_of(r["command"]) for r in records if "command" in r}
     owner = {}
     lists = [record for record in records if "files" in record]
-    for kind, record in zip(FILES, lists, strict=True):
+    for kind, record in zip(FILES, lists, strict=bool(lists)):
         owner.update(dict.fromkeys(frames(record), kind))
     for record in records:
         if "pool" in record:
@@ -99,17 +99,25 @@ def read_counts(data, node_bytes, owner):
     return sums
 
 
-def summary(sums, payload_bytes):
-    """Per payload byte: {kind: {way: {distance: x}}}."""
+def summary(sums, payload_bytes, times=1):
+    """Per payload byte: {kind: {way: {distance: x}}}. `times`: so often the same."""
     table = {kind: {way: dict.fromkeys(DISTANCES, 0.0) for way in WAYS} for kind in KINDS}
     for (kind, _, way, away), count in sums.items():
-        table[kind][way][away] += count / payload_bytes
+        table[kind][way][away] += count * times / payload_bytes
     return table
 
 
 def per_distance(table, kinds=tuple(KINDS), ways=tuple(TRAFFIC)):
     """Bytes per payload byte at each distance."""
     return {away: sum(table[kind][way][away] for kind in kinds for way in ways) for away in DISTANCES}
+
+
+def without(table, idle):
+    """A table less what the machine does by itself in that time."""
+    return {
+        kind: {way: {away: max(0, n - idle[kind][way][away]) for away, n in of_way.items()} for way, of_way in ways.items()}
+        for kind, ways in table.items()
+    }
 
 
 def time_per_byte(table):

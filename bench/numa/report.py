@@ -21,7 +21,7 @@ emulator sees every load and store of every CPU, the kernel's included. Counted 
   stored to are fetched again), by the node of the physical page: *own node*, *same socket* (its other node), *other socket*;
 - and, in the last tables, what instructions *loaded* and *stored*, as if there were no caches.
 
-Figures are bytes per byte of payload, both ends together, mean of the rounds; in brackets the lowest and highest round.
+What the idle machine does in the same time is taken off: the emulator is slow, timers are not. Figures are bytes per byte of payload, both ends together, mean of the rounds; in brackets the lowest and highest round.
 
 Whose memory it is: *slots* are the engine's buffers; *input* and *output files* are their pages in the page cache; *socket memory* is
 what the kernel copies from or to and is neither; the *rest* are programs' stacks, heaps and constants, and the kernel's own data.
@@ -80,11 +80,11 @@ def _replace(path, text):
 
 
 def tables(results, workload, kind):
-    """{scheme: its rounds' tables} of one workload and input."""
+    """{scheme: its rounds' tables} of one workload and input, less what the machine does by itself."""
     found = {}
     for row in results["rows"]:
         if (row["workload"], row["input"]) == (workload, kind):
-            found.setdefault(row["scheme"], []).append(row["table"])
+            found.setdefault(row["scheme"], []).append(counting.without(row["table"], row["idle"]))
     return found
 
 

@@ -221,6 +221,9 @@ class Counting(unittest.TestCase):
         loaded_and_stored = counting.per_distance(table, counting.SLOTS, ["loaded", "stored"])
         self.assertEqual(loaded_and_stored, {"own node": 15, "same socket": 0, "other socket": 4})
         self.assertEqual(counting.per_distance(table), {"own node": 6.4, "same socket": 0, "other socket": 6.4})
+        twice = counting.summary(sums, 10, times=2)
+        self.assertEqual(twice["sink slots"]["stored"]["other socket"], 8)
+        self.assertEqual(counting.without(table, table)["sink slots"]["stored"]["other socket"], 0)
         near = counting.summary({("sink slots", "bulk", "written", "own node"): 10}, 10)
         far = counting.summary({("sink slots", "bulk", "written", "other socket"): 10}, 10)
         self.assertAlmostEqual(counting.gain(far, near), 3160.43 / 2131.24 - 1)
@@ -228,6 +231,9 @@ class Counting(unittest.TestCase):
     def test_addresses_of_copying_routines(self):
         lines = ["10 T memcpy", "10 W __memcpy", "20 t memcpy_orig", "30 T x", "40 T memcpy_fromio", "50 T y"]
         self.assertEqual(counting.bulk_ranges(lines), [(0x10, 0x1F), (0x20, 0x2F)])
+
+
+IDLE = counting.summary({}, 1)
 
 
 class Reports(unittest.TestCase):
@@ -241,7 +247,7 @@ class Reports(unittest.TestCase):
             sums = {("sink slots", "bulk", way, away): 100 for away in counting.DISTANCES for way in ways}
             sums.update({("sink slots", "bulk", way, counting.OTHER): count for way in ways})
             table = counting.summary(sums, 100)
-            rows.append({"workload": "big", "input": "disk", "scheme": scheme, "round": 0, "table": table})
+            rows.append({"workload": "big", "input": "disk", "scheme": scheme, "round": 0, "table": table, "idle": IDLE})
         about = {"date": "d", "commit": "c", "command": "x", "emulator": "e", "options": "o"}
         return {"about": {**about, "workloads": {"big": [4, 1024]}, "schemes": {s: "--x" for s in other}}, "rows": rows}
 

@@ -3,7 +3,8 @@
 # In the guest of testbed/guest, under the plugin of testbed/numacount.c: counts transfers between two namespaces, one after
 # the other (bench/numa/count).
 #
-#   numa-count.sh FILES FILE_KIB      the input; what to run is in /test/cases, a line each: NAME disk|memory OPTION...
+#   numa-count.sh FILES FILE_KIB      the input; what to run is in /test/cases, a line each:
+#                                     NAME disk|memory OPTION... or NAME idle SECONDS
 #
 # Input `disk`: an ext4 of its own on the NVMe disk, nothing of it in the page cache. `memory`: a tmpfs whose pages are
 # on all nodes in turn. The copy is on a tmpfs that lies where it is first written. To /dev/records: {"case":NAME,...}, then
@@ -39,24 +40,42 @@ is_right() { # INPUT
     for file in "$1"/*; do cmp "$file" "/out/copy/${file##*/}" || return 1; done
 }
 
+uptime_s() { cut -d' ' -f1 /proc/uptime; }
+
+# What the machine does by itself, and those who look.
+count_idle() { # NAME SECONDS
+    /test/witness "$RECORDS" "$WITNESS_MS" frames &
+    witness=$!
+    mark start
+    sleep "$2"
+    mark stop
+    kill "$witness"
+    wait "$witness"
+    printf '{"case":"%s","input":"idle","status":0,"from_s":0,"to_s":%d}\n' "$1" "$2" >/dev/records
+}
+
 count() { # NAME INPUT OPTION...
     name=$1 input=$2
     shift 2
+    [ "$input" != idle ] || { count_idle "$name" "$@" && return; }
     mount -t tmpfs -o size=100% tmpfs /out
     sync
     echo 3 >/proc/sys/vm/drop_caches
     /test/witness "$RECORDS" "$WITNESS_MS" frames &
     witness=$!
+    from_s=$(uptime_s)
     mark start
     two-ends near carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input/files" h:/out/copy >/tmp/talk 2>&1
     status=$?
     mark stop
+    to_s=$(uptime_s)
     kill "$witness"
     wait "$witness"
     cat /tmp/talk
     [ "$status" = 0 ] && is_right "/in/$input/files" || status=1
     {
-        printf '{"case":"%s","input":"%s","status":%d}\n' "$name" "$input" "$status"
+        printf '{"case":"%s","input":"%s","status":%d,' "$name" "$input" "$status"
+        printf '"from_s":%s,"to_s":%s}\n' "$from_s" "$to_s"
         cat "$RECORDS"
         mark files "/in/$input/files"/*
         mark files /out/copy/*
