@@ -17,7 +17,7 @@ Written by `bench/numa/count`; not edited by hand. Raw data: `numa.json`.
 An emulated machine with 2 sockets of 2 NUMA nodes of 2 CPUs each; both ends of a transfer run on it, in two network namespaces. The
 emulator sees every load and store of every CPU, the kernel's included. Counted is
 
-- *traffic*: what passes a cache of 1 MiB that each CPU has for itself (lines of 64 bytes, 8 ways; lines that another CPU has
+- *traffic*: what passes a cache of {cache_kib} KiB that each CPU has for itself (lines of 64 bytes, 8 ways; lines that another CPU has
   stored to are fetched again), by the node of the physical page: *own node*, *same socket* (its other node), *other socket*;
 - and, in the last tables, what instructions *loaded* and *stored*, as if there were no caches.
 
@@ -164,12 +164,13 @@ def ratio_table(of_schemes):
     """Other-socket bytes relative to the unbound case, and the predicted gain."""
     groups = {"slots": counting.SLOTS, "slots and socket memory": counting.ENGINE, "payload's memory": counting.PAYLOAD}
     groups["all"] = counting.KINDS
-    head = ["", *(f"other-socket traffic, {name}" for name in groups), "predicted gain", "the paper's"]
+    head = ["", *(f"other-socket traffic, {name}" for name in groups), "traffic in all", "predicted gain", "the paper's"]
     lines = []
     for scheme in of_schemes:
         shares = [percent(ratio(of_schemes, scheme, kinds)) for kinds in groups.values()]
+        in_all = mean(of_schemes[scheme], lambda table: sum(counting.per_distance(table).values()))
         predicted = NONE if scheme == "off" else f"{gain(of_schemes, scheme):.0%}"
-        lines.append([WORDS[scheme], *shares, predicted, PAPER.get(scheme, NONE)])
+        lines.append([WORDS[scheme], *shares, f"{in_all:.2f}", predicted, PAPER.get(scheme, NONE)])
     return rows_of(head, lines)
 
 
@@ -204,7 +205,7 @@ def about_words(about):
     lines = [
         f"- {about['date']}, commit {about['commit']}, `{about['command']}`; {about['emulator']}",
         f"- workloads: {'; '.join(sizes)}; options of all: `{about['options']}`",
-        *(f"- {WORDS[scheme]}: `{words}`" for scheme, words in about["schemes"].items()),
+        *(f"- {WORDS[scheme]}: `{words}`, CPUs {about['cpus'][scheme]}" for scheme, words in about["schemes"].items()),
     ]
     return "\n".join(lines)
 
@@ -214,7 +215,7 @@ def document(results):
     rates = counting.RATES_MB_PER_S
     away = {"own": rates[counting.OWN], "socket": rates[counting.SOCKET], "other": rates[counting.OTHER]}
     most = away["own"] * (0.25 / away["own"] + 0.25 / away["socket"] + 0.5 / away["other"]) - 1
-    parts = ["# Which memory a transfer uses on a NUMA machine\n", INTRODUCTION.format(about=about_words(results["about"]))]
+    parts = ["# Which memory a transfer uses on a NUMA machine\n", INTRODUCTION.format(about=about_words(results["about"]), cache_kib=results["about"]["cache_kib"])]
     parts += ["## What is wanted\n", goal(results), "## What it would bring\n", ASSUMPTIONS.format(**away, most=most)]
     for workload, kind, of_schemes in each(results):
         parts += [f"## {workload} files, input: {kind}\n"]

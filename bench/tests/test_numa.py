@@ -249,7 +249,9 @@ class Reports(unittest.TestCase):
             table = counting.summary(sums, 100)
             rows.append({"workload": "big", "input": "disk", "scheme": scheme, "round": 0, "table": table, "idle": IDLE})
         about = {"date": "d", "commit": "c", "command": "x", "emulator": "e", "options": "o"}
-        return {"about": {**about, "workloads": {"big": [4, 1024]}, "schemes": {s: "--x" for s in other}}, "rows": rows}
+        about |= {"workloads": {"big": [4, 1024]}, "cache_kib": 1}
+        about |= {"schemes": dict.fromkeys(other, "--x"), "cpus": dict.fromkeys(other, "0-7")}
+        return {"about": about, "rows": rows}
 
     def test_goals(self):
         reached = report.goal(self.results({"off": 100, "mts": 0}))

@@ -4,7 +4,7 @@
 # the other (bench/numa/count).
 #
 #   numa-count.sh FILES FILE_KIB      the input; what to run is in /test/cases, a line each:
-#                                     NAME disk|memory OPTION... or NAME idle SECONDS
+#                                     NAME disk|memory CPUS OPTION... or NAME idle SECONDS
 #
 # Input `disk`: an ext4 of its own on the NVMe disk, nothing of it in the page cache. `memory`: a tmpfs whose pages are
 # on all nodes in turn. The copy is on a tmpfs that lies where it is first written. To /dev/records: {"case":NAME,...}, then
@@ -54,10 +54,10 @@ count_idle() { # NAME SECONDS
     printf '{"case":"%s","input":"idle","status":0,"from_s":0,"to_s":%d}\n' "$1" "$2" >/dev/records
 }
 
-count() { # NAME INPUT OPTION...
-    name=$1 input=$2
-    shift 2
-    [ "$input" != idle ] || { count_idle "$name" "$@" && return; }
+count() { # NAME INPUT CPUS OPTION...
+    name=$1 input=$2 cpus=$3
+    shift 3
+    [ "$input" != idle ] || { count_idle "$name" "$cpus" && return; }
     mount -t tmpfs -o size=100% tmpfs /out
     sync
     echo 3 >/proc/sys/vm/drop_caches
@@ -65,7 +65,7 @@ count() { # NAME INPUT OPTION...
     witness=$!
     from_s=$(uptime_s)
     mark start
-    two-ends near carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input/files" h:/out/copy >/tmp/talk 2>&1
+    two-ends near taskset -c "$cpus" carrack cp -r -v --ssh 'two-ends shell' "$@" "/in/$input/files" h:/out/copy >/tmp/talk 2>&1
     status=$?
     mark stop
     to_s=$(uptime_s)
