@@ -192,7 +192,8 @@ impl Camp {
         follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
     }
 
-    fn tell(&self, word: String) {
+    /// Has the user told.
+    pub(crate) fn tell(&self, word: String) {
         self.lock().words.push(word);
     }
 
