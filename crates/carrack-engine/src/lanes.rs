@@ -5,7 +5,7 @@
 
 use std::thread;
 
-use carrack_machine::SlotPool;
+use carrack_machine::{Duty, LaneCrew, SlotPool};
 use carrack_transport::Link;
 
 use crate::abort::Abort;
@@ -21,6 +21,8 @@ pub(crate) struct LaneStart<E> {
     pub(crate) endpoints: Vec<E>,
     /// Its slots. At the sink they back the credits that the source was given.
     pub(crate) pool: SlotPool,
+    /// Where its threads belong.
+    pub(crate) crew: LaneCrew,
 }
 
 /// A lane as its comm thread sees it.
@@ -28,6 +30,7 @@ pub(crate) struct LaneComm<'a, S> {
     pub(crate) link: Link,
     pub(crate) side: S,
     pub(crate) pool: &'a SlotPool,
+    pub(crate) crew: &'a LaneCrew,
     pub(crate) fault: &'a Fault,
     pub(crate) stop: &'a dyn Stop,
 }
@@ -41,7 +44,8 @@ pub(crate) fn run_comms<S: CommSide + Send>(
     let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
     // A lane that fails takes the others with it.
     let run = |lane: LaneComm<'_, S>| {
-        let LaneComm { link, mut side, pool, fault, stop } = lane;
+        let LaneComm { link, mut side, pool, crew, fault, stop } = lane;
+        let _seat = crew.sit(Duty::Comm);
         let _watch = fault.watch(stop);
         let result = Comm { link, pool, abort, fault }.run(&mut side);
         stop.stop();

@@ -10,6 +10,7 @@ mod comm;
 mod counters;
 mod error;
 mod fault;
+mod ground;
 mod lanes;
 mod mailbox;
 mod placed;

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_machine::Scheme;
+use carrack_machine::{Scheme, ZoneKind};
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
 use carrack_storage::{FileSystem, FileSystems, Medium, StorageTarget};
@@ -40,6 +40,8 @@ pub struct Settings {
     pub lanes: usize,
     /// Where threads and buffers belong (N1 to N3).
     pub placement: Scheme,
+    /// How the cores of the transfer are kept (M3).
+    pub zone: ZoneKind,
 }
 
 impl Default for Settings {
@@ -56,6 +58,7 @@ impl Default for Settings {
             recall: false,
             lanes: 0,
             placement: Scheme::Auto,
+            zone: ZoneKind::Off,
         }
     }
 }
@@ -189,7 +192,12 @@ impl Settings {
                 Scheme::Mmb => 3,
                 Scheme::Mts => 4,
             },
-            zone: 0,
+            zone: match self.zone {
+                ZoneKind::Off => 0,
+                ZoneKind::Soft => 1,
+                ZoneKind::Hard => 2,
+                ZoneKind::Auto => 3,
+            },
         }
     }
 
@@ -244,6 +252,13 @@ impl Settings {
                 4 => Scheme::Mts,
                 _ => return Err(MessageError::OutOfRange("the placement")),
             },
+            zone: match message.zone {
+                0 => ZoneKind::Off,
+                1 => ZoneKind::Soft,
+                2 => ZoneKind::Hard,
+                3 => ZoneKind::Auto,
+                _ => return Err(MessageError::OutOfRange("the kind of zone")),
+            },
         })
     }
 }
@@ -287,6 +302,7 @@ mod tests {
             recall: true,
             lanes: 2,
             placement: Scheme::Mmb,
+            zone: ZoneKind::Soft,
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));

@@ -5,9 +5,17 @@
 mod common;
 
 use std::fs;
+use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use carrack_model::{FailureKind, TransferSpec};
+use carrack_engine::{Role, SessionError};
+use carrack_model::{Event, FailureKind, Notice, TransferSpec};
+use carrack_transport::{StreamCount, dial};
+use carrack_wire::FrameHeader;
+use carrack_wire::auth::{ListenerNonce, SessionKey};
+use carrack_wire::message::{self, Control, Finish, Hello, Lanes, Place, Welcome};
+use common::scripted::{Heard, Scripted, Session, Victim, reason};
 use common::*;
 
 const LANES: [usize; 4] = [1, 2, 3, 8];
@@ -23,6 +31,17 @@ fn tree(root: &Path) {
     }
 }
 
+/// What the source says at its end; nothing if it has one lane.
+fn objects_by_lane(recorder: &Recorder) -> Vec<u64> {
+    let told = recorder.events().into_iter().find_map(|event| match event {
+        Event::Notice(Notice::Text(text)) => {
+            text.strip_prefix("source: objects by lane: ").map(str::to_string)
+        }
+        _ => None,
+    });
+    told.map_or_else(Vec::new, |told| told.split(", ").map(|count| count.parse().unwrap()).collect())
+}
+
 #[test]
 fn every_number_of_lanes_moves_the_same_tree() {
     let dir = tempfile::tempdir().unwrap();
@@ -36,7 +55,11 @@ fn every_number_of_lanes_moves_the_same_tree() {
             transfer.spec = TransferSpec { slot_bytes: 128 << 10, ..transfer.spec };
             transfer.settings.lanes = lanes;
             transfer.settings.io_threads = 4;
-            summaries.push(copy_well(way, &transfer).summary);
+            let (outcome, recorder) = copy(way, &transfer);
+            assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+            summaries.push(outcome.summary);
+            let divided = objects_by_lane(&recorder);
+            assert!(lanes == 1 || divided.len() == lanes && divided[1] > 0, "{divided:?}");
             assert_same(&source, &destination);
             assert_clean(&destination);
             fs::remove_dir_all(&destination).unwrap();
@@ -96,6 +119,117 @@ fn a_small_load_stays_on_the_first_lane() {
     let destination = dir.path().join("dst");
     let mut transfer = transfer(&[&source], &destination);
     transfer.settings.lanes = 8;
-    copy_well(Way::Pull, &transfer);
+    let (outcome, recorder) = copy(Way::Push, &transfer);
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
+    assert_eq!(objects_by_lane(&recorder), [1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+// A peer that the test plays.
+
+/// A real sink with two lanes, called by the test, and their data connections.
+fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<TcpStream>) {
+    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+    session.peer.preambles();
+    let spec = TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() };
+    let settings = message::Settings { pool_bytes: 2 << 20, lanes: 2, ..Default::default() };
+    session.peer.say(Control::Hello(Hello {
+        destination: Some(destination.as_os_str().as_bytes().to_vec()),
+        settings: Some(settings),
+        lanes: Some(Lanes { wanted: 2, most: 2 }),
+        ..Scripted::hello(&spec)
+    }));
+    let Control::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
+    assert_eq!((welcome.lanes, welcome.sink.unwrap().credits), (2, 16));
+    session.peer.say(Control::Place(Place { root: 0 }));
+    let listening = welcome.listening.unwrap();
+    let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
+    let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
+    let (key, streams) = (SessionKey::new([7; 32]), StreamCount::new(2, 2));
+    let streams = dial(&[address], &key, &nonce, streams, &|| true).unwrap();
+    (session, streams)
+}
+
+fn say_to(session: &mut Session, lane: u32, message: Control) {
+    let body = message.to_body();
+    session.peer.frame(&(FrameHeader { lane, ..FrameHeader::control(body.len() as u32) }, body));
+}
+
+fn finish() -> Control {
+    Control::Finish(Finish { counters: None, objects_sent: 0 })
+}
+
+fn finished(session: &mut Session) {
+    let heard = session.peer.hear();
+    assert!(matches!(heard, Heard::Control(Control::Finished(_))), "{heard:?}");
+}
+
+#[test]
+fn the_first_lane_ends_last() {
+    within(30, || {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut session, _streams) = sink_with_two_lanes(dir.path());
+        say_to(&mut session, 1, finish());
+        finished(&mut session);
+        say_to(&mut session, 0, finish());
+        finished(&mut session);
+        assert!(session.hang_up().result.is_ok());
+
+        let (mut session, _streams) = sink_with_two_lanes(dir.path());
+        say_to(&mut session, 0, finish());
+        let (outcome, said) = session.end();
+        assert!(outcome.result.is_err_and(|error| error.is_protocol_violation()));
+        assert!(reason(&said).unwrap().message.contains("before the others"), "{said:?}");
+    });
+}
+
+#[test]
+fn a_message_for_no_lane_ends_the_session() {
+    within(30, || {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut session, _streams) = sink_with_two_lanes(dir.path());
+        say_to(&mut session, 2, finish());
+        assert!(session.end().0.result.is_err());
+    });
+}
+
+#[test]
+fn a_lane_that_breaks_a_rule_takes_the_others_with_it() {
+    within(30, || {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut session, _streams) = sink_with_two_lanes(dir.path());
+        say_to(&mut session, 1, Control::CommitFile(message::FileRef { id: 5 }));
+        let (outcome, said) = session.end();
+        assert!(outcome.result.is_err_and(|error| error.is_protocol_violation()));
+        assert!(reason(&said).is_some());
+    });
+}
+
+#[test]
+fn lanes_are_not_decided_beyond_what_was_offered() {
+    within(30, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("f"), b"a");
+        for lanes in [0, 3, 9, u32::MAX] {
+            let mut transfer = transfer(&[&dir.path().join("f")], Path::new("x"));
+            transfer.settings.lanes = 2;
+            let mut session = Session::begin(Victim::Caller, transfer, Role::Source);
+            session.peer.preambles();
+            let Control::Hello(hello) = session.peer.message() else { panic!("no hello") };
+            assert_eq!(hello.lanes, Some(Lanes { wanted: 2, most: 2 }));
+            let sink = Some(Scripted::sink_state(4));
+            session.peer.say(Control::Welcome(Welcome { sink, lanes, ..Welcome::default() }));
+            let outcome = session.end().0;
+            assert!(outcome.result.is_err_and(|error| error.is_protocol_violation()), "{lanes}");
+        }
+        // And a caller that asks for more than there may be is refused.
+        let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+        session.peer.preambles();
+        let settings = message::Settings { lanes: 9, ..Default::default() };
+        let destination = Some(dir.path().as_os_str().as_bytes().to_vec());
+        let hello = Scripted::hello(&TransferSpec::default());
+        session.peer.say(Control::Hello(Hello { destination, settings: Some(settings), ..hello }));
+        let outcome = session.end().0;
+        assert!(matches!(outcome.result, Err(SessionError::Protocol(_))), "{:?}", outcome.result);
+    });
 }

@@ -5,6 +5,7 @@
 mod binding;
 mod crew;
 pub mod doctor;
+mod flows;
 mod id_set;
 mod measure;
 mod monitor;
@@ -16,14 +17,15 @@ mod pool;
 mod region;
 mod sys_files;
 mod topology;
+mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
 pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
+pub use flows::follow_flows;
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use monitor::{Attempt, Closed, Monitor};
-pub use netlink::{Qdisc, qdiscs};
 pub use placement::{
     CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat, lanes_wanted, place,
 };
@@ -31,4 +33,5 @@ pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};
 pub use sys_files::SysFiles;
 pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
+pub use watch::{Change, Decision, Loads, NodeLoad, SampleError, ThreadMove, watch_crew};
 pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};

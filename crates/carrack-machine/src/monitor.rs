@@ -35,7 +35,8 @@ struct Inner<S> {
     waiters: VecDeque<Arc<Waiter>>,
     /// Releases that no waiter has used up yet: how far the chain of wake-ups has to reach.
     wakes: usize,
-    /// The front waiter sleeps until a time only: whoever becomes front has to look for itself.
+    /// The front waiter slept until a time only: whoever becomes front has to look for itself, and so on until one of them
+    /// goes to sleep as the front.
     is_timed: bool,
     closed: bool,
 }
@@ -162,7 +163,6 @@ impl<S> Monitor<S> {
                 Attempt::Done(result) => {
                     inner.waiters.pop_front();
                     inner.wakes = inner.wakes.saturating_sub(1).max(usize::from(inner.is_timed));
-                    inner.is_timed = false;
                     inner.wake_front();
                     return Ok(result);
                 }
@@ -290,6 +290,27 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
         assert!(Instant::now() >= ready_at(4));
+    }
+
+    #[test]
+    fn what_has_come_for_all_at_one_time_is_found_by_all() {
+        let monitor = Arc::new(Monitor::new(()));
+        let ready_at = Instant::now() + Duration::from_millis(100);
+        let (done, finished) = mpsc::channel();
+        for waiting in 1..=4 {
+            let (monitor_i, done) = (Arc::clone(&monitor), done.clone());
+            thread::spawn(move || {
+                let look = |_: &mut ()| {
+                    if Instant::now() < ready_at { Attempt::Until(ready_at) } else { Attempt::Done(()) }
+                };
+                done.send(monitor_i.take_timed(look)).unwrap();
+            });
+            until(|| monitor.waiter_count() == waiting || Instant::now() >= ready_at);
+        }
+        for _ in 1..=4 {
+            let found = finished.recv_timeout(Duration::from_secs(20));
+            assert_eq!(found.expect("a thread sleeps beside what it waits for"), Ok(()));
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use directory_spool::DirectorySpool;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
-    STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome,
+    STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
 };
 pub use root::Root;
 pub use scan::{Found, RootKind, Scan, ScanRoot};

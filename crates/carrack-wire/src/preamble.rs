@@ -86,15 +86,15 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x03\x00\x03\x00\0\0\0\0");
+        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x04\x00\x04\x00\0\0\0\0");
     }
 
     #[test]
     fn agrees_on_the_newest_common_version() {
-        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(3));
-        assert_eq!(Preamble { version_min: 1, version_max: 9 }.agree(), Ok(3));
-        assert!(Preamble { version_min: 4, version_max: 9 }.agree().is_err());
-        assert!(Preamble { version_min: 0, version_max: 2 }.agree().is_err());
+        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(4));
+        assert_eq!(Preamble { version_min: 1, version_max: 9 }.agree(), Ok(4));
+        assert!(Preamble { version_min: 5, version_max: 9 }.agree().is_err());
+        assert!(Preamble { version_min: 0, version_max: 3 }.agree().is_err());
     }
 
     #[test]

@@ -5,10 +5,12 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::process::{assert_exit, assert_says, json, run};
+use common::process::{assert_exit, assert_says, json, run, talk};
 use common::{CARRACK, say_skipped};
 use serde_json::Value;
 
@@ -112,4 +114,73 @@ fn a_reader_who_leaves_is_no_death() {
     let output = Command::new(CARRACK).arg("doctor").stdout(full).output().unwrap();
     assert_exit(&output, 3);
     assert_says(&output, &["writing to stdout: "]);
+}
+
+/// A machine of which nothing is here but its files: two nodes, `eth0` on the second, all its interrupts on CPU 0.
+struct Neglected {
+    dir: tempfile::TempDir,
+}
+
+impl Neglected {
+    fn new() -> Neglected {
+        let machine = Neglected { dir: tempfile::tempdir().unwrap() };
+        let tree = include_str!("../../carrack-machine/src/doctor/trees/neglected.tree");
+        tree.lines().for_each(|line| machine.add(line));
+        machine
+    }
+
+    fn add(&self, line: &str) {
+        let parts = |separator| line.split_once(separator);
+        let Some((name, value)) = parts(" -> ").or_else(|| parts(" = ")) else { return };
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match line.contains(" -> ") {
+            true => symlink(value, path).unwrap(),
+            false => fs::write(path, value.replace("\\n", "\n") + "\n").unwrap(),
+        }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// With these files in the place of the kernel's, and no network; nothing where that is not allowed.
+    fn doctor(&self, arguments: &str) -> Option<Output> {
+        let script =
+            format!("mount --bind sys /sys && mount --bind proc /proc && exec \"$0\" doctor {arguments}");
+        let may = |script: &str| {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["-rmn", "sh", "-c", script, CARRACK]).current_dir(Path::new(self.dir.path()));
+            unshare
+        };
+        let is_allowed = may("mount --bind sys /sys").output().is_ok_and(|output| output.status.success());
+        is_allowed.then(|| run(&mut may(&script)))
+    }
+}
+
+fn verdict_of<'a>(findings: &'a [Value], check: &str) -> &'a Value {
+    &findings.iter().find(|finding| finding["check"] == check).unwrap()["verdict"]
+}
+
+#[test]
+fn interrupts_are_spread_when_asked_for() {
+    let machine = Neglected::new();
+    let Some(before) = machine.doctor("--json") else { return say_skipped("no user and mount namespaces") };
+    assert_eq!(verdict_of(&json(&before), "irq_node"), "improve");
+    assert_eq!(fs::read_to_string(machine.at("proc/irq/102/smp_affinity_list")).unwrap(), "0-7\n");
+
+    // It would move them again.
+    let refused = machine.doctor("--apply --json").unwrap();
+    assert_says(&refused, &["error: interrupts: irqbalance is running"]);
+    assert_eq!(verdict_of(&json(&refused), "irq_node"), "improve");
+
+    fs::remove_file(machine.at("proc/900/comm")).unwrap();
+    let after = machine.doctor("--apply --json").unwrap();
+    assert_says(&after, &["carrack: interrupt 102 of eth0 (mlx5_comp1@pci:0000:81:00.0): from CPU 0 to 3"]);
+    let findings = json(&after);
+    let [spread, node] = ["irq_spread", "irq_node"].map(|check| verdict_of(&findings, check));
+    assert_eq!((spread, node), (&"ok".into(), &"ok".into()), "{findings:?}");
+    let set = [101, 102, 103, 104].map(|irq| machine.at(&format!("proc/irq/{irq}/smp_affinity_list")));
+    assert_eq!(set.map(|path| fs::read_to_string(path).unwrap()), ["2\n", "3\n", "6\n", "7\n"]);
+    assert_eq!(talk(&machine.doctor("--apply --json").unwrap()), "");
 }

@@ -16,9 +16,10 @@ use carrack_wire::message::{Control, Hello, Welcome};
 use super::connect::{self, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, Part, Standing, lanes, no_slots, refuse};
+use super::{Ended, Part, Standing, Terms, lanes, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
+use crate::ground::Ground;
 use crate::settings::{Role, Settings};
 use crate::source::RootStorage;
 
@@ -37,7 +38,9 @@ pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ende
     match answered {
         Ok((stand, answerer)) => {
             link.set_slot_bytes(answerer.spec.slot_bytes);
-            stand.run(link, answerer.spec, &answerer.settings, None, abort)
+            let terms =
+                Terms { spec: answerer.spec.clone(), settings: &answerer.settings, observer: None, abort };
+            stand.run(link, &terms)
         }
         Err(error) => {
             refuse(&mut link, &error);
@@ -82,11 +85,12 @@ impl Answerer {
         let (listener, listening) = listens.then(listen).flatten().unzip();
         let mut welcome =
             Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
+        let ground = Ground::look(&self.settings);
         let lane_count;
         let part = match &self.hello.destination {
             Some(path) => {
                 let destination = Destination::look(&remote_path(path), &self.settings)?;
-                lane_count = self.lane_count(destination.storage().depth());
+                lane_count = self.lane_count(&ground, destination.storage().depth());
                 welcome.lanes = lane_count as u32;
                 welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
                 say(link, Control::Welcome(welcome))?;
@@ -98,9 +102,9 @@ impl Answerer {
             }
             None => {
                 let sources: Vec<PathBuf> = self.hello.sources.iter().map(|path| remote_path(path)).collect();
-                let part = Part::source(&sources, &self.spec, self.hello.sink.clone(), None)?;
-                lane_count =
-                    self.lane_count(RootStorage::of_paths(&self.settings.file_systems()?, &sources).depth);
+                let file_systems = self.settings.file_systems()?;
+                lane_count = self.lane_count(&ground, RootStorage::of_paths(&file_systems, &sources).depth);
+                let part = Part::source(&sources, &self.spec, file_systems, self.hello.sink.clone(), None)?;
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
                 say(link, Control::Welcome(welcome))?;
@@ -109,12 +113,12 @@ impl Answerer {
         };
         let streams =
             if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, &ours, lane_count)? };
-        Ok(Standing { part, streams, lane_count })
+        Ok(Standing { part, streams, lane_count, ground })
     }
 
     /// As many lanes as both ends would like, where the storage here would like `depth` requests at a time.
-    fn lane_count(&self, depth: u32) -> usize {
-        let here = lanes::wish(&self.settings, 1, depth, self.spec.slot_bytes);
+    fn lane_count(&self, ground: &Ground, depth: u32) -> usize {
+        let here = lanes::wish(&self.settings, ground.places(), depth, self.spec.slot_bytes);
         lanes::agree(here, self.hello.lanes.unwrap_or(here))
     }
 

@@ -15,9 +15,10 @@ use carrack_wire::message::{Control, Hello, Lanes, Listening, Spec, Welcome};
 use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, Part, Standing, lanes, new_key, no_slots, refuse};
+use super::{Ended, Part, Standing, Terms, lanes, new_key, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
+use crate::ground::Ground;
 use crate::report::Observer;
 use crate::settings::{Peer, Role, Transfer};
 use crate::source::RootStorage;
@@ -40,7 +41,10 @@ pub(super) fn run(
     link.interrupt_on(None);
     let stand = stand.map_err(|error| if abort.is_set() { SessionError::Interrupted } else { error });
     match stand {
-        Ok(stand) => stand.run(link, spec.clone(), settings, Some(observer), abort),
+        Ok(stand) => {
+            let terms = Terms { spec: spec.clone(), settings, observer: Some(observer), abort };
+            stand.run(link, &terms)
+        }
         Err(error) => {
             refuse(&mut link, &error);
             Err(error)
@@ -67,7 +71,13 @@ impl Caller<'_> {
             Role::Sink => Some(Destination::look(&self.transfer.destination, settings)?),
             Role::Source => None,
         };
-        let wish = self.wish(destination.as_ref())?;
+        let ground = Ground::look(settings);
+        let file_systems = settings.file_systems()?;
+        let depth = match &destination {
+            Some(destination) => destination.storage().depth(),
+            None => RootStorage::of_paths(&file_systems, &self.transfer.sources).depth,
+        };
+        let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
         let hello = Hello { lanes: Some(wish), ..self.hello(listening, destination.as_ref()) };
         // Whoever does not listen may still have printed why.
         let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
@@ -83,7 +93,13 @@ impl Caller<'_> {
         let part = match destination {
             Some(destination) => Part::sink(&destination, welcome.place, spec, Some(&self.transfer.sources))?,
             None => {
-                let part = Part::source(&self.transfer.sources, spec, welcome.sink, Some(self.observer))?;
+                let part = Part::source(
+                    &self.transfer.sources,
+                    spec,
+                    file_systems,
+                    welcome.sink,
+                    Some(self.observer),
+                )?;
                 say(link, Control::Place(part.place_message()))?;
                 part
             }
@@ -93,17 +109,7 @@ impl Caller<'_> {
         } else {
             self.connect(link, listener, welcome.listening, lane_count)?
         };
-        Ok(Standing { part, streams, lane_count })
-    }
-
-    /// The lanes that this end would like.
-    fn wish(&self, destination: Option<&Destination>) -> Result<Lanes, SessionError> {
-        let Transfer { spec, settings, sources, .. } = self.transfer;
-        let depth = match destination {
-            Some(destination) => destination.storage().depth(),
-            None => RootStorage::of_paths(&settings.file_systems()?, sources).depth,
-        };
-        Ok(lanes::wish(settings, 1, depth, spec.slot_bytes))
+        Ok(Standing { part, streams, lane_count, ground })
     }
 
     /// The other end decided, within what this one has a use for.
@@ -165,8 +171,9 @@ impl Caller<'_> {
             Ok(streams) => (streams, None),
             Err(problem) => (Vec::new(), Some(problem)),
         };
-        let transport = if streams.is_empty() { "ssh pipe" } else { "tcp" };
-        self.observer.event(&Event::Connected { streams: streams.len() as u32, transport });
+        let (transport, lanes) =
+            if streams.is_empty() { ("ssh pipe", 1) } else { ("tcp", lane_count as u32) };
+        self.observer.event(&Event::Connected { streams: streams.len() as u32, lanes, transport });
         if let Some(problem) = problem {
             self.warn_slow(&problem);
         }

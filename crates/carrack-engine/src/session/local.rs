@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use carrack_model::limits::STREAMS_NEAR;
-use carrack_model::{Event, TransferSpec};
+use carrack_model::{Event, Side, TransferSpec};
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
 use super::confine::Confinement;
@@ -15,6 +15,7 @@ use super::{Ended, lane_pools, lane_starts, open_root, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::ground::{Ground, Load};
 use crate::lanes::cause;
 use crate::report::Observer;
 use crate::settings::Transfer;
@@ -33,13 +34,24 @@ pub(super) fn run(
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let sources = resolve(&transfer.sources, spec.recursive, &sink_facts)?;
     let root = open_root(&destination, sources.place, spec)?;
-    let lane_count = lane_count(transfer, &destination)?;
+    let ground = Ground::look(settings);
+    let file_systems = settings.file_systems()?;
+    let storage = RootStorage::of(&file_systems, &sources.roots)
+        .map_err(SessionError::local("looking at the source's storage"))?;
+    let wish = |depth| wish(settings, ground.places(), depth, spec.slot_bytes);
+    let lane_count = agree(wish(storage.depth), wish(destination.storage().depth()));
+    // Both ends stand on one machine: one camp serves the two, lane by lane.
+    let io_threads = settings.io_thread_count(storage.depth.max(destination.storage().depth()));
+    let load = Load { side: Side::Source, lane_count, io_threads, streams: &[], disks: Vec::new() };
+    let camp = ground.settle(&load)?;
+    let pools = || lane_pools(&camp, settings, spec, lane_count);
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
-    observer.event(&Event::Connected { streams: 0, transport: "local" });
+    observer.event(&Event::Connected { streams: 0, lanes: lane_count as u32, transport: "local" });
     report_notices(&sources, Some(observer));
     let sink_start = SinkStart {
-        lanes: lane_starts(sink_links, lane_pools(spec, settings, lane_count)?, receivers.into_iter()),
+        lanes: lane_starts(sink_links, pools()?, &camp, receivers.into_iter()),
+        camp: &camp,
         spec: spec.clone(),
         settings,
         root: root.map(Arc::new),
@@ -48,9 +60,12 @@ pub(super) fn run(
         observer: None,
     };
     let source_start = SourceStart {
-        lanes: lane_starts(source_links, lane_pools(spec, settings, lane_count)?, senders.into_iter()),
+        lanes: lane_starts(source_links, pools()?, &camp, senders.into_iter()),
+        camp: &camp,
         spec: spec.clone(),
         settings,
+        file_systems,
+        storage,
         roots: sources.roots,
         failures: sources.failures,
         destination: sources.destination,
@@ -58,19 +73,16 @@ pub(super) fn run(
         sink_has_targets: sink_facts.has_targets,
         observer: Some(observer),
     };
-    Ok(thread::scope(|scope| {
-        let sinking = scope.spawn(|| sink::run(sink_start, abort));
-        let (both, source_result) = source::run(source_start, abort);
-        let (_, sink_result) = sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
-        (both, cause(source_result, sink_result))
-    }))
-}
-
-fn lane_count(transfer: &Transfer, destination: &Destination) -> Result<usize, SessionError> {
-    let settings = &transfer.settings;
-    let depth = RootStorage::of_paths(&settings.file_systems()?, &transfer.sources).depth;
-    let of = |depth| wish(settings, 1, depth, transfer.spec.slot_bytes);
-    Ok(agree(of(depth), of(destination.storage().depth())))
+    let both_ends = || {
+        thread::scope(|scope| {
+            let sinking = scope.spawn(|| sink::run(sink_start, abort));
+            let (both, source_result) = source::run(source_start, abort);
+            let (_, sink_result) =
+                sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
+            (both, cause(source_result, sink_result))
+        })
+    };
+    Ok(camp.watched(both_ends))
 }
 
 fn local_links(slot_bytes: u32, lane_count: usize) -> Result<(Vec<Link>, Vec<Link>), SessionError> {

@@ -17,13 +17,13 @@ mod sources;
 mod typed;
 
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Notice, Summary, TransferSpec};
-use carrack_storage::{Root, clear_umask};
+use carrack_model::{Event, Side, Summary, TransferSpec};
+use carrack_storage::{FileSystems, Root, clear_umask, disks_of};
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, TcpReceiver, TcpSender};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Place, Refuse, SinkState};
@@ -32,11 +32,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::ground::{Camp, Ground, Load};
 use crate::lanes::LaneStart;
 use crate::report::{Observer, to_message};
 use crate::settings::{Peer, Role, Settings, Transfer};
 use crate::sink::{self, SinkStart, SinkStorage};
-use crate::source::{self, SourceStart};
+use crate::source::{self, RootStorage, SourceStart};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
 use handshake::say;
@@ -90,14 +91,28 @@ pub fn serve(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Outcome {
 
 /// This process's part, ready to begin.
 enum Part {
-    Source { sources: Sources, sink: SinkFacts },
-    Sink { root: Option<Root>, confinement: Confinement, storage: Arc<SinkStorage> },
+    Source(Box<SourcePart>),
+    Sink(Box<SinkPart>),
+}
+
+struct SinkPart {
+    root: Option<Root>,
+    confinement: Confinement,
+    storage: Arc<SinkStorage>,
+}
+
+struct SourcePart {
+    sources: Sources,
+    sink: SinkFacts,
+    file_systems: FileSystems,
+    storage: RootStorage,
 }
 
 impl Part {
     fn source(
         paths: &[PathBuf],
         spec: &TransferSpec,
+        file_systems: FileSystems,
         sink: Option<SinkState>,
         observer: Option<&dyn Observer>,
     ) -> Result<Part, SessionError> {
@@ -105,7 +120,9 @@ impl Part {
         let sink = SinkFacts::from_message(&sink)?;
         let sources = resolve(paths, spec.recursive, &sink)?;
         report_notices(&sources, observer);
-        Ok(Part::Source { sources, sink })
+        let looking = SessionError::local("looking at the source's storage");
+        let storage = RootStorage::of(&file_systems, &sources.roots).map_err(looking)?;
+        Ok(Part::Source(Box::new(SourcePart { sources, sink, file_systems, storage })))
     }
 
     /// `asked` are the sources as typed, if this end named them: a source may send nothing else.
@@ -126,13 +143,32 @@ impl Part {
         }
         let confinement = Confinement::of(destination.facts(), root, asked);
         let storage = destination.storage();
-        Ok(Part::Sink { root: open_root(destination, root, spec)?, confinement, storage })
+        Ok(Part::Sink(Box::new(SinkPart { root: open_root(destination, root, spec)?, confinement, storage })))
+    }
+
+    /// What its lanes are made for.
+    fn load<'a>(&self, settings: &Settings, streams: &'a [TcpStream], lane_count: usize) -> Load<'a> {
+        let load = |side, depth, disks| {
+            let io_threads = settings.io_thread_count(depth).max(streams.len());
+            Load { side, lane_count, io_threads, streams, disks }
+        };
+        match self {
+            Part::Source(part) => {
+                let roots = part.sources.roots.iter();
+                let disks = roots.flat_map(|root| disks_of(root.root.as_ref().as_fd()));
+                load(Side::Source, part.storage.depth, disks.collect())
+            }
+            Part::Sink(part) => {
+                let disks = part.root.as_ref().map_or_else(Vec::new, |root| disks_of(root.as_fd()));
+                load(Side::Sink, part.storage.depth(), disks)
+            }
+        }
     }
 
     fn place_message(&self) -> Place {
-        let Part::Source { sources, .. } = self else { return Place::default() };
+        let Part::Source(part) = self else { return Place::default() };
         Place {
-            root: match sources.place {
+            root: match part.sources.place {
                 PlaceRoot::Destination => 0,
                 PlaceRoot::NewDestination => 1,
                 PlaceRoot::Parent => 2,
@@ -147,67 +183,90 @@ struct Standing {
     streams: Vec<TcpStream>,
     /// As agreed, for data connections; the pipe has one lane.
     lane_count: usize,
+    ground: Ground,
+}
+
+/// What a session goes on with, beside what it stands on.
+struct Terms<'a> {
+    spec: TransferSpec,
+    settings: &'a Settings,
+    observer: Option<&'a dyn Observer>,
+    abort: &'a Abort,
 }
 
 impl Standing {
-    fn run(
-        self,
-        link: Link,
-        spec: TransferSpec,
-        settings: &Settings,
-        observer: Option<&dyn Observer>,
-        abort: &Abort,
-    ) -> Result<Ended, SessionError> {
-        let lane_count = if self.streams.is_empty() { 1 } else { self.lane_count };
-        if !self.streams.len().is_multiple_of(lane_count) {
-            let count = self.streams.len();
+    fn run(self, link: Link, terms: &Terms<'_>) -> Result<Ended, SessionError> {
+        let Standing { part, streams, lane_count, ground } = self;
+        let lane_count = if streams.is_empty() { 1 } else { lane_count };
+        if !streams.len().is_multiple_of(lane_count) {
+            let count = streams.len();
             return Err(SessionError::Protocol(format!("{count} data connections for {lane_count} lanes")));
         }
-        let pools = lane_pools(&spec, settings, lane_count)?;
-        warn_unlocked(&pools, observer);
-        let slot_bytes = spec.slot_bytes;
-        let work = |links| self.run_lanes(links, pools, spec, settings, observer, abort);
-        with_links(link, lane_count, slot_bytes, work)
+        let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
+        let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
+        with_links(link, lane_count, terms.spec.slot_bytes, |links| {
+            let means = Means { camp: &camp, links, pools, streams };
+            camp.watched(|| match part {
+                Part::Source(part) => part.run(means, terms),
+                Part::Sink(part) => part.run(means, terms),
+            })
+        })
     }
+}
 
-    fn run_lanes(
-        self,
-        mut links: Vec<Link>,
-        pools: Vec<SlotPool>,
-        spec: TransferSpec,
-        settings: &Settings,
-        observer: Option<&dyn Observer>,
-        abort: &Abort,
-    ) -> Ended {
-        match self.part {
-            Part::Source { sources, sink } => {
-                if observer.is_none() {
-                    tell_notices(&sources, &mut links[0]);
-                }
-                let sender = |stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>;
-                let credits = sink.credits / links.len() as u32;
-                let start = SourceStart {
-                    lanes: lane_starts(links, pools, self.streams.into_iter().map(sender)),
-                    spec,
-                    settings,
-                    roots: sources.roots,
-                    failures: sources.failures,
-                    destination: sources.destination,
-                    credits,
-                    sink_has_targets: sink.has_targets,
-                    observer,
-                };
-                source::run(start, abort)
-            }
-            Part::Sink { root, confinement, storage } => {
-                let slot_bytes = spec.slot_bytes;
-                let receiver =
-                    |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
-                let lanes = lane_starts(links, pools, self.streams.into_iter().map(receiver));
-                let root = root.map(Arc::new);
-                sink::run(SinkStart { lanes, spec, settings, root, storage, confinement, observer }, abort)
-            }
+/// What lanes are made of.
+struct Means<'a> {
+    camp: &'a Camp,
+    links: Vec<Link>,
+    pools: Vec<SlotPool>,
+    streams: Vec<TcpStream>,
+}
+
+impl<'a> Means<'a> {
+    fn lanes<E>(self, endpoint: impl Fn(TcpStream) -> E) -> Vec<LaneStart<E>> {
+        lane_starts(self.links, self.pools, self.camp, self.streams.into_iter().map(endpoint))
+    }
+}
+
+impl SourcePart {
+    fn run(self, mut means: Means<'_>, terms: &Terms<'_>) -> Ended {
+        if terms.observer.is_none() {
+            tell_notices(&self.sources, &mut means.links[0]);
         }
+        let credits = self.sink.credits / means.links.len() as u32;
+        let start = SourceStart {
+            camp: means.camp,
+            lanes: means.lanes(|stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>),
+            spec: terms.spec.clone(),
+            settings: terms.settings,
+            file_systems: self.file_systems,
+            storage: self.storage,
+            roots: self.sources.roots,
+            failures: self.sources.failures,
+            destination: self.sources.destination,
+            credits,
+            sink_has_targets: self.sink.has_targets,
+            observer: terms.observer,
+        };
+        source::run(start, terms.abort)
+    }
+}
+
+impl SinkPart {
+    fn run(self, means: Means<'_>, terms: &Terms<'_>) -> Ended {
+        let slot_bytes = terms.spec.slot_bytes;
+        let receiver = |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
+        let start = SinkStart {
+            camp: means.camp,
+            lanes: means.lanes(receiver),
+            spec: terms.spec.clone(),
+            settings: terms.settings,
+            root: self.root.map(Arc::new),
+            storage: self.storage,
+            confinement: self.confinement,
+            observer: terms.observer,
+        };
+        sink::run(start, terms.abort)
     }
 }
 
@@ -215,10 +274,13 @@ impl Standing {
 fn lane_starts<E>(
     links: Vec<Link>,
     pools: Vec<SlotPool>,
+    camp: &Camp,
     endpoints: impl Iterator<Item = E>,
 ) -> Vec<LaneStart<E>> {
-    let start = |(link, pool)| LaneStart { link, endpoints: Vec::new(), pool };
-    let mut lanes: Vec<LaneStart<E>> = links.into_iter().zip(pools).map(start).collect();
+    let lanes = links.into_iter().zip(pools).enumerate();
+    let start =
+        |(index, (link, pool))| LaneStart { link, endpoints: Vec::new(), pool, crew: camp.lane(index) };
+    let mut lanes: Vec<LaneStart<E>> = lanes.map(start).collect();
     let count = lanes.len();
     for (place, endpoint) in endpoints.enumerate() {
         lanes[place % count].endpoints.push(endpoint);
@@ -250,28 +312,18 @@ fn tell_notices(sources: &Sources, link: &mut Link) {
 }
 
 fn lane_pools(
-    spec: &TransferSpec,
+    camp: &Camp,
     settings: &Settings,
+    spec: &TransferSpec,
     lane_count: usize,
 ) -> Result<Vec<SlotPool>, SessionError> {
-    let slots = settings.lane_slot_count(spec.slot_bytes, lane_count) as u64;
-    let pool = |_| SlotPool::new(slots * u64::from(spec.slot_bytes), spec.slot_bytes as usize);
-    Ok((0..lane_count).map(pool).collect::<Result<_, _>>()?)
+    let slots = settings.lane_slot_count(spec.slot_bytes, lane_count);
+    (0..lane_count).map(|index| camp.pool(index, spec, slots)).collect()
 }
 
 /// For the time before the session, when nothing but control messages may come.
 fn no_slots() -> Result<SlotPool, SessionError> {
     Ok(SlotPool::new(4096, 4096)?)
-}
-
-fn warn_unlocked(pools: &[SlotPool], observer: Option<&dyn Observer>) {
-    if let Some(observer) = observer
-        && pools.iter().any(|pool| !pool.is_locked())
-    {
-        let text =
-            "the buffers are not locked in memory: raise RLIMIT_MEMLOCK (ulimit -l) to keep them from swap";
-        observer.event(&Event::Notice(Notice::Text(text.into())));
-    }
 }
 
 fn new_key() -> Result<SessionKey, SessionError> {

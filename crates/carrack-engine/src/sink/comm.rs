@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, FileId, Side, escape};
+use carrack_model::{Event, FileId, Notice, Side, escape};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint};
 use carrack_wire::message::{Control, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
@@ -75,6 +75,15 @@ impl<'a> SinkComm<'a> {
         }
         self.before = self.both;
         self.tell_targets(link);
+        self.tell_news(link);
+    }
+
+    /// Where the lanes are, and why.
+    fn tell_news(&self, link: &mut Link) {
+        for text in self.lane.sink.camp.news() {
+            let event = Event::Notice(Notice::Text(text));
+            deliver(event, self.lane.sink.observer, |message| link.queue_control(message.to_body()));
+        }
     }
 
     fn tell_targets(&self, link: &mut Link) {
@@ -116,6 +125,9 @@ impl<'a> SinkComm<'a> {
                 Letter::Finished => {
                     self.lane.sink.lanes_over.fetch_add(1, Relaxed);
                     self.tell_targets(link);
+                    if self.lane.leads {
+                        self.tell_news(link);
+                    }
                     link.queue_control(Control::Finished(self.both().sink).to_body());
                     self.is_over = true;
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use carrack_machine::{Monitor, SlotPool};
+use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, Notice, TargetId, escape};
 use carrack_storage::WriteIo;
@@ -59,6 +59,7 @@ pub(super) struct Lane<'a> {
     pub(super) leads: bool,
     io_threads: usize,
     pub(super) pool: SlotPool,
+    pub(super) crew: LaneCrew,
     pub(super) inbox: Monitor<Inbox>,
     files: Mutex<Files>,
     answers: Mutex<Answers>,
@@ -77,6 +78,7 @@ impl<'a> Lane<'a> {
         leads: bool,
         stream_count: usize,
         pool: SlotPool,
+        crew: LaneCrew,
     ) -> Result<Lane<'a>, SessionError> {
         // One thread more than streams: whoever drives a stream may be waiting for it when a file is to be ended. Where
         // objects wait for their targets, whoever drives a stream does nothing else.
@@ -97,13 +99,17 @@ impl<'a> Lane<'a> {
             counters: Counters::default(),
             fault: Fault::default(),
             pool,
+            crew,
         })
     }
 
     /// Starts its I/O threads.
     pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        for _ in 0..self.io_threads {
-            self.fault.spawn(scope, self, "carrack-write", || writer::run(self));
+        for i in 0..self.io_threads {
+            self.fault.spawn(scope, self, "carrack-write", move || {
+                let _seat = self.crew.sit(Duty::Io(i));
+                writer::run(self);
+            });
         }
     }
 

@@ -29,6 +29,7 @@ use carrack_transport::{Link, ReceiveEndpoint};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::ground::Camp;
 use crate::lanes::{LaneComm, LaneStart, run_comms};
 use crate::report::Observer;
 use crate::session::Confinement;
@@ -41,6 +42,8 @@ pub(crate) use storage::{SinkStorage, stripes_to_message};
 pub(crate) struct SinkStart<'a> {
     /// At least one.
     pub(crate) lanes: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
+    /// Where the lanes are.
+    pub(crate) camp: &'a Camp,
     pub(crate) spec: TransferSpec,
     pub(crate) settings: &'a Settings,
     /// Everything is written beneath it. Nothing in a dry run.
@@ -59,6 +62,7 @@ struct Sink<'a> {
     root: Option<Arc<Root>>,
     confinement: Confinement,
     storage: Arc<SinkStorage>,
+    camp: &'a Camp,
     /// A lane's share of the limits that the user set.
     scheduling: Scheduling,
     lane_count: usize,
@@ -86,6 +90,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         }
     };
     let sink = Sink {
+        camp: start.camp,
         scratch,
         directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
         scheduling: settings.scheduling.share(starts.len()),
@@ -111,8 +116,8 @@ impl Sink<'_> {
     ) -> (BothEnds, Result<(), SessionError>) {
         let mut lanes = Vec::new();
         let mut rests: Vec<(Link, Vec<Box<dyn ReceiveEndpoint>>)> = Vec::new();
-        for (index, LaneStart { link, endpoints, pool }) in starts.into_iter().enumerate() {
-            match Lane::new(self, index == 0, endpoints.len(), pool) {
+        for (index, LaneStart { link, endpoints, pool, crew }) in starts.into_iter().enumerate() {
+            match Lane::new(self, index == 0, endpoints.len(), pool, crew) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => return (BothEnds::default(), Err(error)),
             }
@@ -124,7 +129,7 @@ impl Sink<'_> {
             let comm = |(index, (link, endpoints))| {
                 let lane: &Lane<'_> = &lanes[index];
                 let side = SinkComm::new(lanes, index, endpoints);
-                LaneComm { link, side, pool: &lane.pool, fault: &lane.fault, stop: lane }
+                LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
             };
             let (side, result) = run_comms(rests.into_iter().enumerate().map(comm).collect(), abort);
             (side.map(|side| side.both()).unwrap_or_default(), result)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::Instant;
 
-use carrack_model::{Event, FileId, ObjectId, Side};
+use carrack_model::{Event, FileId, Notice, ObjectId, Side};
 use carrack_transport::{Incoming, Link, Patience, SendState};
 use carrack_wire::message::{Control, FilePlaced, Finish, ObjectsDone};
 use rustix::event::PollFlags;
@@ -87,6 +87,24 @@ impl<'a> SourceComm<'a> {
         }
         self.before = self.both;
         self.tell_targets(link);
+        self.tell_news(link);
+    }
+
+    /// How the work was divided between several lanes (N7).
+    fn tell_division(&self) {
+        if self.lanes.len() > 1 {
+            let objects: Vec<String> =
+                self.lanes.iter().map(|lane| lane.objects_sent().to_string()).collect();
+            self.lane.source.camp.tell(format!("objects by lane: {}", objects.join(", ")));
+        }
+    }
+
+    /// Where the lanes are, and why.
+    fn tell_news(&self, link: &mut Link) {
+        for text in self.lane.source.camp.news() {
+            let event = Event::Notice(Notice::Text(text));
+            deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
+        }
     }
 
     fn tell_targets(&self, link: &mut Link) {
@@ -214,6 +232,8 @@ impl CommSide for SourceComm<'_> {
             self.read_mail(link);
             if self.leads {
                 self.tell_targets(link);
+                self.tell_division();
+                self.tell_news(link);
             }
             let counters = Some(self.both().source);
             let objects_sent = self.lane.objects_sent();

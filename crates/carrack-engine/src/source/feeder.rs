@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{Directory, Entry, EntryFailure, Event, FailureKind, Notice, Section, TargetId};
 use carrack_plan::{BundleLimits, Bundler, Work};
@@ -25,7 +26,7 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         threads: source.settings.scan_thread_count(),
         destination,
     };
-    scan.run(&|found| feeder.found(found));
+    scan.run_on(&|i, work| feeder.work_in_lane(i, work), &|found| feeder.found(found));
     feeder.finish();
 }
 
@@ -39,6 +40,17 @@ struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
+    /// The scan's threads are dealt out over the lanes: the first of each is its Master (N3), others sit with the readers.
+    fn work_in_lane(&self, i: usize, work: &dyn Fn()) {
+        let lane = &self.lanes[i % self.lanes.len()];
+        let duty = match i / self.lanes.len() {
+            0 => Duty::Master(0),
+            further => Duty::Io(lane.io_threads + further - 1),
+        };
+        let _seat = lane.crew.sit(duty);
+        work();
+    }
+
     /// The lane that leads: what is found is counted and told there.
     fn first(&self) -> &'a Lane<'a> {
         &self.lanes[0]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use carrack_machine::{Monitor, SlotPool};
+use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
 use carrack_model::limits::QUEUE_ENTRIES_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId};
 use carrack_transport::SendEndpoint;
@@ -38,6 +38,7 @@ pub(super) struct Lane<'a> {
     /// I/O threads.
     pub(super) io_threads: usize,
     pub(super) pool: SlotPool,
+    pub(super) crew: LaneCrew,
     pub(super) queue: Monitor<Queue>,
     /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
     /// behind the scan.
@@ -66,6 +67,7 @@ impl<'a> Lane<'a> {
         source: &'a Source<'a>,
         endpoints: Vec<Box<dyn SendEndpoint>>,
         pool: SlotPool,
+        crew: LaneCrew,
     ) -> Result<Lane<'a>, SessionError> {
         let ready_max = if source.is_memory { READY_MAX_MEMORY } else { pool.slot_count() };
         // At least one for each stream: whoever sends stays with its stream until the object is out.
@@ -76,6 +78,7 @@ impl<'a> Lane<'a> {
             source,
             io_threads,
             pool,
+            crew,
             queue: Monitor::new(Queue::new(scheduling, io_threads, flow)),
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
             outbox: Outbox::new(endpoints, source.credits, ready_max),
@@ -96,8 +99,11 @@ impl<'a> Lane<'a> {
     /// Starts its I/O threads.
     pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let io_threads = if self.source.spec.dry_run { 0 } else { self.io_threads };
-        for _ in 0..io_threads {
-            self.fault.spawn(scope, self, "carrack-read", || reader::run(self));
+        for i in 0..io_threads {
+            self.fault.spawn(scope, self, "carrack-read", move || {
+                let _seat = self.crew.sit(Duty::Io(i));
+                reader::run(self);
+            });
         }
     }
 

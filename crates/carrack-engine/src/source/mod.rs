@@ -36,6 +36,7 @@ use carrack_transport::SendEndpoint;
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::ground::Camp;
 use crate::lanes::{LaneComm, LaneStart, run_comms};
 use crate::report::Observer;
 use crate::settings::Settings;
@@ -47,8 +48,13 @@ pub(crate) use targets::RootStorage;
 pub(crate) struct SourceStart<'a> {
     /// At least one.
     pub(crate) lanes: Vec<LaneStart<Box<dyn SendEndpoint>>>,
+    /// Where the lanes are.
+    pub(crate) camp: &'a Camp,
     pub(crate) spec: TransferSpec,
     pub(crate) settings: &'a Settings,
+    pub(crate) file_systems: FileSystems,
+    /// What the roots lie on.
+    pub(crate) storage: RootStorage,
     pub(crate) roots: Vec<ScanRoot>,
     /// What went wrong with single sources before the start.
     pub(crate) failures: Vec<EntryFailure>,
@@ -68,6 +74,7 @@ struct Source<'a> {
     settings: &'a Settings,
     roots: Vec<ScanRoot>,
     file_systems: FileSystems,
+    camp: &'a Camp,
     lane_count: usize,
     /// I/O threads of all lanes.
     io_threads: usize,
@@ -84,29 +91,22 @@ struct Source<'a> {
 
 /// Moves everything beneath the roots to the sink; returns both ends' counters.
 pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
-    let SourceStart { lanes: starts, failures, destination, .. } = start;
-    let prepared = (|| {
-        let looking = SessionError::local("looking at the source's storage");
-        let file_systems = start.settings.file_systems()?;
-        let storage = RootStorage::of(&file_systems, &start.roots).map_err(looking)?;
-        Ok(Source {
-            file_systems,
-            lane_count: starts.len(),
-            io_threads: start.settings.io_thread_count(storage.depth),
-            is_memory: storage.is_memory,
-            credits: start.credits,
-            counts_flow: start.sink_has_targets,
-            lanes_over: AtomicUsize::new(0),
-            spec: start.spec,
-            settings: start.settings,
-            roots: start.roots,
-            observer: start.observer,
-        })
-    })();
-    match prepared {
-        Ok(source) => source.run(starts, failures, destination, abort),
-        Err(error) => (BothEnds::default(), Err(error)),
-    }
+    let SourceStart { lanes: starts, file_systems, storage, failures, destination, .. } = start;
+    let source = Source {
+        camp: start.camp,
+        file_systems,
+        lane_count: starts.len(),
+        io_threads: start.settings.io_thread_count(storage.depth),
+        is_memory: storage.is_memory,
+        credits: start.credits,
+        counts_flow: start.sink_has_targets,
+        lanes_over: AtomicUsize::new(0),
+        spec: start.spec,
+        settings: start.settings,
+        roots: start.roots,
+        observer: start.observer,
+    };
+    source.run(starts, failures, destination, abort)
 }
 
 impl Source<'_> {
@@ -117,7 +117,8 @@ impl Source<'_> {
         destination: Option<Identity>,
         abort: &Abort,
     ) -> (BothEnds, Result<(), SessionError>) {
-        let prepare = |start: LaneStart<_>| Ok((Lane::new(self, start.endpoints, start.pool)?, start.link));
+        let prepare =
+            |start: LaneStart<_>| Ok((Lane::new(self, start.endpoints, start.pool, start.crew)?, start.link));
         let prepared: Result<Vec<_>, SessionError> = starts.into_iter().map(prepare).collect();
         let (lanes, links): (Vec<Lane<'_>>, Vec<_>) = match prepared {
             Ok(prepared) => prepared.into_iter().unzip(),
@@ -132,7 +133,7 @@ impl Source<'_> {
             let comm = |(index, link)| {
                 let lane: &Lane<'_> = &lanes[index];
                 let side = SourceComm::new(lanes, index);
-                LaneComm { link, side, pool: &lane.pool, fault: &lane.fault, stop: lane }
+                LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
             };
             let (side, result) = run_comms(links.into_iter().enumerate().map(comm).collect(), abort);
             (side.map(|side| side.both()).unwrap_or_default(), result)

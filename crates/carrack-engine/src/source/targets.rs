@@ -89,12 +89,12 @@ pub(crate) struct RootStorage {
     /// The most I/O threads that any of them can use.
     pub(crate) depth: u32,
     /// Whether all are memory: reading them has no latency to hide.
-    pub(super) is_memory: bool,
+    pub(crate) is_memory: bool,
 }
 
 impl RootStorage {
     /// Of the roots that the scan begins at.
-    pub(super) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
+    pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for root in roots {
             storage.add(file_systems, root.root.as_ref().as_fd(), root.root.path())?;

@@ -78,7 +78,7 @@ impl Verdict {
 }
 
 /// What is said of a value that can't be seen.
-pub const UNSEEN: &str = "cannot be seen here";
+const UNSEEN: &str = "cannot be seen here";
 
 /// One check's outcome, for one subject where there are several.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,8 +21,7 @@ use std::path::PathBuf;
 
 use crate::sys_files::SysFiles;
 
-pub use finding::{Check, Finding, Group, UNSEEN, Verdict};
-pub use nics::Nic;
+pub use finding::{Check, Finding, Group, Verdict};
 pub use probes::{Probes, Ring};
 
 /// The path that buffers are meant to fill where nobody says: round the Earth's longest usual way, Europe to the west of
@@ -86,18 +85,18 @@ pub fn examine(files: &SysFiles, probes: &Probes, purpose: &Purpose) -> Vec<Find
 
 /// What several groups need to know of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+struct Machine {
     /// Its NUMA nodes with their CPUs; empty where they can't be seen.
-    pub nodes: Vec<(u32, crate::CpuSet)>,
+    nodes: Vec<(u32, crate::CpuSet)>,
     /// The CPUs that are on; empty where they can't be seen.
-    pub online: crate::CpuSet,
+    online: crate::CpuSet,
     /// Whether a hypervisor runs it; nothing where the processor does not say.
-    pub is_guest: Option<bool>,
+    is_guest: Option<bool>,
 }
 
 impl Machine {
     /// Reads it.
-    pub fn read(files: &SysFiles) -> Machine {
+    fn read(files: &SysFiles) -> Machine {
         let nodes: crate::NodeSet = files.value("sys/devices/system/node/online").unwrap_or_default();
         let cpus_of = |node: u32| {
             files.value(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default()
@@ -110,12 +109,12 @@ impl Machine {
     }
 
     /// Whether memory may be near or far.
-    pub fn is_numa(&self) -> bool {
+    fn is_numa(&self) -> bool {
         self.nodes.len() > 1
     }
 
     /// The CPUs next to `node`.
-    pub fn cpus_of(&self, node: u32) -> Option<&crate::CpuSet> {
+    fn cpus_of(&self, node: u32) -> Option<&crate::CpuSet> {
         let (_, cpus) = self.nodes.iter().find(|(id, _)| *id == node)?;
         Some(cpus)
     }

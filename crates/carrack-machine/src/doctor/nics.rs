@@ -88,7 +88,7 @@ const UP: u32 = 1;
 
 /// An interface with a device of its own that is up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Nic {
+pub(super) struct Nic {
     /// Its name.
     pub name: String,
     /// The NUMA node that it is attached to.

@@ -1,7 +1,7 @@
 //! What `carrack doctor --apply` sets at once: the CPUs that take the interrupts of an interface's queues, and the removal
 //! of core zones whose process is gone.
 //!
-//! Nothing that outlives a restart, nothing that interrupts traffic. What to do is computed first ([`plan`]), apart from
+//! Nothing that outlives a restart, nothing that interrupts traffic. What to do is computed first, apart from
 //! doing it.
 
 use std::collections::HashMap;
@@ -14,11 +14,11 @@ use crate::sys_files::SysFiles;
 use crate::zone::{CgroupTree, StaleZone, repair_zones};
 
 /// The command that asks for it.
-pub const COMMAND: &str = "carrack doctor --apply";
+pub(super) const COMMAND: &str = "carrack doctor --apply";
 
 /// One interrupt that gets a CPU of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IrqMove {
+struct IrqMove {
     /// The interface.
     pub nic: String,
     /// The interrupt's number.
@@ -33,14 +33,14 @@ pub struct IrqMove {
 
 /// Why nothing is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+enum Refusal {
     /// It would undo what is set.
     #[error("irqbalance is running and would move the interrupts again: systemctl disable --now irqbalance")]
     IrqBalance,
 }
 
 /// What is to be set on the machine with these files; nothing where all is well.
-pub fn plan(files: &SysFiles, probes: &Probes) -> Result<Vec<IrqMove>, Refusal> {
+fn plan(files: &SysFiles, probes: &Probes) -> Result<Vec<IrqMove>, Refusal> {
     let machine = Machine::read(files);
     let nics = nics::read(files, probes);
     let moves = spread(&nics, &machine, |cpu| is_first_thread(files, cpu));

@@ -76,7 +76,7 @@ pub struct Placement {
 }
 
 /// The place of one lane.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LanePlacement {
     /// Position of its socket in the topology.
     pub socket: usize,
@@ -92,6 +92,14 @@ pub struct LanePlacement {
     pub nic: Option<String>,
     /// The disks that it serves.
     pub disks: Vec<String>,
+}
+
+impl LanePlacement {
+    /// The logical CPUs of all its seats.
+    pub fn cpus(&self) -> CpuSet {
+        let seats = [&self.master, &self.comm].into_iter().chain(&self.io);
+        seats.fold(CpuSet::new(), |cpus, seat| cpus.union(&seat.cpus))
+    }
 }
 
 /// Where one thread runs.

@@ -6,7 +6,8 @@
 //! the others. It is undone when dropped: the process goes back to its group, the zone's group goes. A process that is
 //! killed leaves its group behind; the group's name says whose it was ([`stale_zones`]), and the next hard zone, `carrack doctor`
 //! or [`repair_zones`] removes it. While the zone lasts the limits of the group that the process came from (memory, I/O)
-//! don't hold for it.
+//! don't hold for it. What may run nowhere else has to be known before: a placement that is applied inside a zone is planned on the
+//! zone's CPUs only.
 //!
 //! On a machine with cgroup v2, four CPUs or more, and root (a QEMU guest, say):
 //!

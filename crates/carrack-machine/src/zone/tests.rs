@@ -1,5 +1,6 @@
 //! Zones in a model of the kernel's hierarchy that has its rules: files come with the group, a process is in one
-//! group, a group with members stays, CPUs are in one partition.
+//! group, a group with members stays, CPUs are in one partition, and are given back when it ends to be one (when it is
+//! removed as well, but later than anybody looks: seen with Linux 6.1).
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -57,6 +58,20 @@ impl Model {
         names.into_iter().filter(|name| name.starts_with("carrack-zone-")).collect()
     }
 
+    /// Becomes a partition or ends to be one, if it may.
+    fn partition(&self, group: &Path, wanted: &str) -> String {
+        let is_one = self.read(&group.join("cpuset.cpus.partition")).unwrap() == "root";
+        let state = if wanted == "root" { self.partition_state(group) } else { wanted.to_string() };
+        let cpus = self.read(&group.join("cpuset.cpus")).unwrap().parse::<CpuSet>().unwrap();
+        let left = self.text("cpuset.cpus.effective").parse::<CpuSet>().unwrap();
+        match state.as_str() {
+            "root" => self.put("cpuset.cpus.effective", &left.difference(&cpus).to_string()),
+            _ if is_one => self.put("cpuset.cpus.effective", &left.union(&cpus).to_string()),
+            _ => {}
+        }
+        state
+    }
+
     fn partition_state(&self, group: &Path) -> String {
         let files = self.files.lock().unwrap();
         let cpus = |group: &Path| files[&group.join("cpuset.cpus")].parse::<CpuSet>().unwrap();
@@ -92,7 +107,7 @@ impl Files for Model {
                 self.leave_all(text);
                 format!("{before}{text}\n")
             }
-            "cpuset.cpus.partition" => self.partition_state(path.parent().unwrap()),
+            "cpuset.cpus.partition" => self.partition(path.parent().unwrap(), text),
             _ => text.to_string(),
         };
         self.files.lock().unwrap().insert(path.to_path_buf(), new);
@@ -142,6 +157,7 @@ fn a_hard_zone_comes_and_goes() {
     let of_zone = |file: &str| model.text(&format!("{name}/{file}"));
     assert_eq!((of_zone("cpuset.cpus").as_str(), of_zone("cpuset.mems").as_str()), ("2-5", "0"));
     assert_eq!(of_zone("cgroup.procs"), format!("{pid}\n"));
+    assert_eq!(model.text("cpuset.cpus.effective"), "0-1,6-7");
     assert!(model.text("cgroup.subtree_control").contains("cpuset") && zone.is_hard());
     assert!(zone.note().contains("CPU 2-5") && zone.note().contains(&name), "{}", zone.note());
     model.put(&format!("{name}/cgroup.procs"), &format!("{pid}\n4711\n"));
@@ -260,13 +276,17 @@ fn zones_of_killed_processes_are_found_and_removed() {
     ] {
         model.put(&format!("{name}/cgroup.procs"), members);
         model.put(&format!("{name}/cpuset.cpus"), "2-3\n");
+        model.put(&format!("{name}/cpuset.cpus.partition"), "member");
     }
+    model.put("carrack-zone-65-65/cpuset.cpus.partition", "root");
+    model.put("cpuset.cpus.effective", "0-1,4-7");
     let tree = model.tree().unwrap();
     let names = |zones: Vec<StaleZone>| zones.into_iter().map(|zone| zone.name).collect::<Vec<_>>();
     assert_eq!(names(stale_zones(&tree).unwrap()), ["carrack-zone-60-6", "carrack-zone-65-65"]);
     let repaired = repair_zones(&tree).unwrap();
     assert_eq!(repaired[0].to_string(), "carrack-zone-60-6 keeps CPU 2-3 for process 60, which is gone");
     assert_eq!(stale_zones(&tree).unwrap(), []);
+    assert_eq!(model.text("cpuset.cpus.effective"), "0-7");
     assert_eq!(model.zones().len(), 4);
     assert!(model.text("cgroup.procs").ends_with("61\n62\n"));
 }

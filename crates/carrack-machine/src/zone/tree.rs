@@ -115,8 +115,10 @@ impl CgroupTree {
         self.files.make_dir(group).map_err(|error| ZoneError::refused("make", group, error))
     }
 
-    /// Removes an empty group; one that somebody else has removed is as good.
+    /// Gives an empty group's CPUs back and removes it; one that somebody else has removed is as good. Without the first the
+    /// kernel would give them back some time after the group is gone.
     pub(super) fn remove(&self, group: &Path) -> Result<(), ZoneError> {
+        let _ = self.set(group, "cpuset.cpus.partition", "member");
         match self.files.remove_dir(group) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(ZoneError::refused("remove", group, error))

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::fs::{major, minor};
@@ -41,6 +42,13 @@ impl Disks {
     pub(super) fn key(&self) -> String {
         self.members.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The disks that the file system of an open file lies on, by the kernel's names; none where it lies on no block device.
+pub fn disks_of(file: BorrowedFd<'_>) -> Vec<String> {
+    let device = rustix::fs::fstat(file).map(|stat| stat.st_dev);
+    let disks = device.ok().and_then(|device| Disks::of(Path::new("/sys"), device));
+    disks.map_or_else(Vec::new, |disks| disks.members.into_iter().collect())
 }
 
 /// A partition's directory lies in its disk's.

@@ -19,6 +19,7 @@ mod mount_table;
 mod provider;
 mod registry;
 
+pub use disk::disks_of;
 pub use file_system::{FileLayout, FileSystem, FileSystemKind};
 pub use file_systems::{FileSystems, SetError};
 pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe, StripeOutcome};

@@ -103,19 +103,30 @@ impl Scan {
     /// `found` is called from all threads at once and may block: that is how whoever takes the sections slows the scan.
     /// Calls that other threads are in at a `Break` end; no call begins after it.
     pub fn run(&self, found: &(dyn Fn(Found) -> ControlFlow<()> + Sync)) {
+        self.run_on(&|_, work| work(), found);
+    }
+
+    /// The same, where the work of thread `i`, the caller's being 0, is done within `around(i, work)`: whoever pins threads
+    /// does it there.
+    pub fn run_on(
+        &self,
+        around: &(dyn Fn(usize, &dyn Fn()) + Sync),
+        found: &(dyn Fn(Found) -> ControlFlow<()> + Sync),
+    ) {
         let threads = self.threads.clamp(1, IO_THREADS_MAX);
         let offers_max = if threads == 1 { 0 } else { threads * QUEUE_TASKS_PER_THREAD };
         let queue = TaskQueue::new(self.roots.len(), offers_max);
         let work = || Walker::new(self, &queue, found, open_levels_max(threads)).run();
         thread::scope(|scope| {
-            for _ in 1..threads {
+            for i in 1..threads {
                 // Where no more threads can be had, those that are there do the work.
                 let builder = thread::Builder::new().name("carrack-scan".to_owned());
-                if builder.spawn_scoped(scope, work).is_err() {
+                let work = &work;
+                if builder.spawn_scoped(scope, move || around(i, work)).is_err() {
                     break;
                 }
             }
-            work();
+            around(0, &work);
         });
     }
 }

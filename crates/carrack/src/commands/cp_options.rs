@@ -11,6 +11,7 @@ use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{Checksum, DialFrom, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::machine_options::MachineArgs;
 use super::storage_options::StorageArgs;
 use crate::exit;
 use crate::ports::PortRange;
@@ -112,6 +113,9 @@ pub struct CpArgs {
 
     #[command(flatten)]
     storage: StorageArgs,
+
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -183,7 +187,7 @@ impl CpArgs {
         size::check_pool(self.buffer, self.object_size).map_err(|error| {
             Trouble::new(error).hint("choose a larger --buffer or a smaller --object-size")
         })?;
-        Ok(Settings {
+        Ok(self.machine.apply(Settings {
             pool_bytes: self.buffer,
             io_threads: self.io_threads.into(),
             ports: self.ports.clone().map(|ports| ports.0),
@@ -193,7 +197,7 @@ impl CpArgs {
             target_sets: self.storage.target_sets(),
             recall: self.storage.recall(),
             ..Settings::default()
-        })
+        }))
     }
 
     fn checksum(&self) -> Result<Checksum, Trouble> {

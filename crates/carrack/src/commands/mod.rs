@@ -5,6 +5,7 @@ pub mod cp;
 mod cp_options;
 pub mod doctor;
 pub mod layout;
+mod machine_options;
 pub mod man;
 pub mod session;
 mod storage_options;

@@ -1,0 +1,236 @@
+//! The machine that an end runs on, and the places of its lanes there (N1–N3, M2, M3, M5).
+//!
+//! Looked at before the ends agree on their lanes ([`Ground`]), and again when the connections stand and the storage is known
+//! ([`Camp`]). On a machine with one NUMA node nothing is bound, nothing watched, and nothing looked at but that.
+
+use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use carrack_machine::{
+    CgroupTree, Crew, Decision, LaneCrew, LanePlacement, Loads, Monitor, Moved, NodeSet, Placement, Request,
+    Scheme, SlotPool, Step, Topology, Zone, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones,
+    watch_crew,
+};
+use carrack_model::{Side, TransferSpec};
+
+use crate::error::SessionError;
+use crate::settings::Settings;
+
+/// The machine, as far as it has to be known.
+pub(crate) struct Ground {
+    scheme: Scheme,
+    zone: ZoneKind,
+    /// Nothing where nothing is to be placed.
+    topology: Option<Topology>,
+}
+
+/// What an end's lanes are made for.
+pub(crate) struct Load<'a> {
+    pub(crate) side: Side,
+    pub(crate) lane_count: usize,
+    /// I/O threads of all lanes.
+    pub(crate) io_threads: usize,
+    pub(crate) streams: &'a [TcpStream],
+    /// Names of the disks that are read or written.
+    pub(crate) disks: Vec<String>,
+}
+
+impl Ground {
+    pub(crate) fn look(settings: &Settings) -> Ground {
+        let is_placed = settings.placement != Scheme::Off;
+        let topology = is_placed.then(Topology::for_transfer);
+        Ground { scheme: settings.placement, zone: settings.zone, topology }
+    }
+
+    /// Lanes for which there is a place of their own.
+    pub(crate) fn places(&self) -> usize {
+        // However many threads there will be: how many lanes they keep busy is asked elsewhere.
+        let request = Request { scheme: self.scheme, io_threads: usize::MAX, ..Request::default() };
+        self.topology.as_ref().map_or(1, |topology| lanes_wanted(topology, &request))
+    }
+
+    /// Takes the places for lanes that do this.
+    pub(crate) fn settle(self, load: &Load<'_>) -> Result<Camp, SessionError> {
+        let request = self.request(load);
+        let placement = match &self.topology {
+            Some(topology) => place(topology, &request),
+            None => nowhere(load.lane_count),
+        };
+        let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
+        if is_bound {
+            repair_zones_left_behind();
+        }
+        let zone = self.zone(&placement)?;
+        let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
+        let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
+        let words = reasons.into_iter().chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
+        let news = Mutex::new(News { words, has_told_steps: false });
+        let plan = self.topology.filter(|_| is_bound).map(|topology| Plan { topology, request });
+        let flows = if plan.is_some() { flows_of(load)? } else { Vec::new() };
+        Ok(Camp { side: load.side, crew: Crew::new(placement), plan, flows, zone, news })
+    }
+
+    fn request(&self, load: &Load<'_>) -> Request {
+        let address = load.streams.first().and_then(|stream| stream.local_addr().ok());
+        Request {
+            scheme: self.scheme,
+            lanes: Some(load.lane_count),
+            io_threads: load.io_threads,
+            nic: address.and_then(|address| nic::nic_of_address(address.ip())),
+            disks: load.disks.clone(),
+            ..Request::default()
+        }
+    }
+
+    fn zone(&self, placement: &Placement) -> Result<Option<Zone>, SessionError> {
+        let kind = self.zone;
+        if kind == ZoneKind::Off {
+            return Ok(None);
+        }
+        let cpus = placement.lanes.iter().fold(Default::default(), |cpus, lane| lane.cpus().union(&cpus));
+        let mems = placement.lanes.iter().fold(NodeSet::new(), |mems, lane| mems.union(&lane.memory));
+        let refused = |error| SessionError::refused(format!("--zone: {error}"), "");
+        Zone::open(kind, &cpus, &mems).map(Some).map_err(refused)
+    }
+}
+
+/// The places of an end's lanes, taken until this is dropped.
+pub(crate) struct Camp {
+    side: Side,
+    crew: Crew,
+    /// What the placement was computed from, where threads are bound.
+    plan: Option<Plan>,
+    /// Each lane's data connections, where threads are bound.
+    flows: Vec<Vec<TcpStream>>,
+    zone: Option<Zone>,
+    news: Mutex<News>,
+}
+
+struct Plan {
+    topology: Topology,
+    request: Request,
+}
+
+impl Plan {
+    /// The placement for this moment.
+    fn placed(&self, loads: &Loads) -> Placement {
+        place(&self.topology, &Request { core_loads: loads.cpus.clone(), ..self.request.clone() })
+    }
+}
+
+struct News {
+    /// What was decided and not told yet.
+    words: Vec<String>,
+    /// Whether it was told which steps of binding succeeded.
+    has_told_steps: bool,
+}
+
+impl Camp {
+    /// Where a lane's threads belong.
+    pub(crate) fn lane(&self, index: usize) -> LaneCrew {
+        self.crew.lane(index)
+    }
+
+    /// A lane's slots, on its nodes.
+    pub(crate) fn pool(
+        &self,
+        index: usize,
+        spec: &TransferSpec,
+        slots: usize,
+    ) -> Result<SlotPool, SessionError> {
+        let slot_bytes = spec.slot_bytes as usize;
+        Ok(self.lane(index).pool((slots * slot_bytes) as u64, slot_bytes)?)
+    }
+
+    /// What there is to tell since the last time: decisions with their reasons, and, once the threads have sat down, where
+    /// they and the buffers got to.
+    pub(crate) fn news(&self) -> Vec<String> {
+        let mut news = self.lock();
+        let mut words = std::mem::take(&mut news.words);
+        if !std::mem::replace(&mut news.has_told_steps, true) {
+            words.extend(self.crew.notes());
+        }
+        let end = if self.side == Side::Source { "source" } else { "sink" };
+        words.into_iter().map(|word| format!("{end}: {word}")).collect()
+    }
+
+    /// Does `work` while the lanes are watched (M5) and their comm threads follow their flows (M9), where threads are bound.
+    pub(crate) fn watched<R>(&self, work: impl FnOnce() -> R) -> R {
+        let Some(plan) = &self.plan else { return work() };
+        let stop = Monitor::new(());
+        thread::scope(|scope| {
+            let _end = CloseAtEnd(&stop);
+            let watching = thread::Builder::new().name("carrack-watch".into());
+            let started = watching.spawn_scoped(scope, || self.watch(plan, &stop));
+            if let Err(error) = started {
+                self.tell(format!("the lanes are not watched: {error}"));
+            }
+            work()
+        })
+    }
+
+    fn watch(&self, plan: &Plan, stop: &Monitor<()>) {
+        let replan = |loads: &Loads| {
+            self.follow_flows(plan);
+            // From a hard zone others are kept away, and there is no other place to go.
+            let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
+            if is_alone { self.crew.placement() } else { plan.placed(loads) }
+        };
+        let tell = |decision: &Decision, moved: &Moved| {
+            let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
+            self.tell(format!("{decision}{how}"));
+        };
+        if let Err(error) = watch_crew(&self.crew, stop, &replan, &tell) {
+            self.tell(format!("the lanes are not watched: {error}"));
+        }
+    }
+
+    fn follow_flows(&self, plan: &Plan) {
+        let cpus = |streams: &Vec<TcpStream>| streams.iter().filter_map(nic::incoming_cpu).collect();
+        let arriving: Vec<Vec<u32>> = self.flows.iter().map(cpus).collect();
+        follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
+    }
+
+    /// Has the user told.
+    pub(crate) fn tell(&self, word: String) {
+        self.lock().words.push(word);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cores that a process kept and did not give back, as it was killed, are free again for this placement. Needs root;
+/// `carrack doctor` tells of those that are left.
+fn repair_zones_left_behind() {
+    if let Some(tree) = CgroupTree::of_this_machine() {
+        let _ = repair_zones(&tree);
+    }
+}
+
+/// Ends the watch also where the work panics.
+struct CloseAtEnd<'a>(&'a Monitor<()>);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The data connections of each lane once more, to ask where they arrive.
+fn flows_of(load: &Load<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
+    let mut flows: Vec<Vec<TcpStream>> = (0..load.lane_count).map(|_| Vec::new()).collect();
+    for (place, stream) in load.streams.iter().enumerate() {
+        let again = stream.try_clone().map_err(SessionError::local("watching a data connection"))?;
+        flows[place % load.lane_count].push(again);
+    }
+    Ok(flows)
+}
+
+/// Lanes that are bound to nothing.
+fn nowhere(lane_count: usize) -> Placement {
+    let lanes = vec![LanePlacement::default(); lane_count];
+    Placement { scheme: Scheme::Off, lanes, reasons: Vec::new() }
+}

@@ -1,0 +1,187 @@
+//! The watch (M5): every two seconds it looks how the machine treats a crew, and moves lanes and threads for which
+//! there is a clearly better place.
+//!
+//! One thread of its own, which the caller starts where there is more than one place to be (several nodes). The counters
+//! are read by [`sample`], what happened between two readings is an [`interval`], and [`judge`] decides; none of them
+//! changes anything.
+
+mod interval;
+mod judge;
+mod sample;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+pub use interval::{Loads, NodeLoad};
+pub use judge::{Change, Decision, ThreadMove};
+pub use sample::SampleError;
+
+use crate::crew::{Crew, Moved, Step, ThreadPlace};
+use crate::monitor::{Attempt, Monitor};
+use crate::placement::Placement;
+use interval::Interval;
+use judge::Judge;
+use sample::Sampler;
+
+/// Long enough for ticks of 10 ms to be a measure, short enough to matter in a transfer of minutes.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Watches over `crew` until `stop` is closed. `replan` is the placement that would be computed on this machine now, given what
+/// others do; it must know nothing of the present one, and have the same lanes. `tell` hears of each decision once
+/// it has been carried out, and how far that went.
+pub fn watch_crew(
+    crew: &Crew,
+    stop: &Monitor<()>,
+    replan: &dyn Fn(&Loads) -> Placement,
+    tell: &dyn Fn(&Decision, &Moved),
+) -> Result<(), SampleError> {
+    Watch { crew, replan, tell, sampler: Sampler::at(Path::new("/")) }.run(stop, EVERY)
+}
+
+struct Watch<'a> {
+    crew: &'a Crew,
+    replan: &'a dyn Fn(&Loads) -> Placement,
+    tell: &'a dyn Fn(&Decision, &Moved),
+    sampler: Sampler,
+}
+
+impl Watch<'_> {
+    fn run(&self, stop: &Monitor<()>, every: Duration) -> Result<(), SampleError> {
+        let start = Instant::now();
+        let mut judge = Judge::default();
+        let mut before = self.sampler.read(start.elapsed(), &tids(&self.crew.threads()))?;
+        while sleep(stop, every) {
+            let threads = self.crew.threads();
+            let now = self.sampler.read(start.elapsed(), &tids(&threads))?;
+            let seen = Interval::between(&before, &now, &threads);
+            let (present, planned) = (self.crew.placement(), (self.replan)(&seen.loads));
+            for decision in judge.judge(now.at, &seen, &present, &planned) {
+                if let Some(moved) = self.carry_out(&decision) {
+                    (self.tell)(&decision, &moved);
+                }
+            }
+            before = now;
+        }
+        Ok(())
+    }
+
+    /// Nothing if all that was to move has ended meanwhile.
+    fn carry_out(&self, decision: &Decision) -> Option<Moved> {
+        match &decision.change {
+            Change::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
+            Change::Threads(moves) => {
+                let steps: Vec<Step> =
+                    moves.iter().filter_map(|to| self.crew.move_thread(to.tid, &to.to).ok()).collect();
+                steps.into_iter().max().map(|step| Moved { step, backings: Vec::new() })
+            }
+        }
+    }
+}
+
+fn tids(threads: &[ThreadPlace]) -> Vec<i32> {
+    threads.iter().map(|thread| thread.tid).collect()
+}
+
+/// Whether it slept to the end.
+fn sleep(stop: &Monitor<()>, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    let is_over =
+        |_: &mut ()| if Instant::now() >= until { Attempt::Done(()) } else { Attempt::Until(until) };
+    stop.take_timed(is_over).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binding::{cpus_of, this_thread};
+    use crate::crew::Duty;
+    use crate::id_set::{CpuSet, NodeSet};
+    use crate::placement::{LanePlacement, Scheme, Seat};
+    use std::fs;
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    fn on(cpus: &CpuSet, socket: usize) -> Placement {
+        let seat = Seat { cpus: cpus.clone(), ..Seat::default() };
+        let lane = LanePlacement {
+            socket,
+            memory: NodeSet::from_iter([0]),
+            master: seat.clone(),
+            comm: seat,
+            io: Vec::new(),
+            nic: None,
+            disks: Vec::new(),
+        };
+        Placement { scheme: Scheme::Mts, lanes: vec![lane], reasons: Vec::new() }
+    }
+
+    /// A machine whose first CPU others take more and more, while its last one idles; each reading of the counters by
+    /// the watch is announced by a call of `replan`, which lets time pass there.
+    fn pass_time(root: &Path, cpus: &[u32], ticks: u64) {
+        let busy = |cpu: &u32| if cpu == &cpus[0] { (ticks, 0) } else { (0, ticks) };
+        let line = |cpu: &u32| format!("cpu{cpu} {} 0 0 {} 0 0 0 0 0 0\n", busy(cpu).0, busy(cpu).1);
+        fs::write(root.join("proc/stat"), cpus.iter().map(line).collect::<String>()).unwrap();
+    }
+
+    #[test]
+    fn a_real_thread_is_moved_away_from_a_core_that_others_take() {
+        let all: Vec<u32> = cpus_of(this_thread()).unwrap().iter().collect();
+        let (first, last) = (CpuSet::from_iter([all[0]]), CpuSet::from_iter([all[all.len() - 1]]));
+        if first == last {
+            eprintln!("skipped: one CPU only");
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        pass_time(root.path(), &all, 0);
+        let crew = Crew::new(on(&first, 0));
+        let _seated = crew.lane(0).sit(Duty::Comm);
+        let stop = Arc::new(Monitor::new(()));
+        let (told, hear) = mpsc::channel();
+        let watching = {
+            let (crew, stop, root, last) =
+                (crew.clone(), Arc::clone(&stop), root.path().to_path_buf(), last.clone());
+            thread::spawn(move || {
+                let ticks = std::cell::Cell::new(0);
+                let replan = |_: &Loads| {
+                    ticks.set(ticks.get() + 200);
+                    pass_time(&root, &all, ticks.get());
+                    on(&last, 1)
+                };
+                let tell = |decision: &Decision, moved: &Moved| {
+                    told.send((decision.to_string(), moved.to_string())).unwrap();
+                };
+                let sampler = Sampler::at(&root);
+                Watch { crew: &crew, replan: &replan, tell: &tell, sampler }
+                    .run(&stop, Duration::from_millis(5))
+            })
+        };
+        let (decision, moved) = hear.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(decision.contains("100 % taken by others"), "{decision}");
+        assert_eq!(moved, "threads in their seats");
+        assert_eq!(cpus_of(this_thread()).unwrap(), last);
+        stop.close();
+        watching.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_watch_ends_at_once_when_it_is_stopped() {
+        let stop = Arc::new(Monitor::new(()));
+        let (ended, hear) = mpsc::channel();
+        {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                let (crew, sampler) = (Crew::unbound(), Sampler::at(Path::new("/")));
+                let (replan, tell) =
+                    (|_: &Loads| crew.placement(), |decision: &Decision, _: &Moved| panic!("{decision}"));
+                let watch = Watch { crew: &crew, replan: &replan, tell: &tell, sampler };
+                ended.send(watch.run(&stop, Duration::from_secs(3_600)).is_ok()).unwrap();
+            });
+        }
+        while stop.waiter_count() == 0 {
+            thread::yield_now();
+        }
+        stop.close();
+        assert_eq!(hear.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
+}

@@ -1,0 +1,230 @@
+//! The kernel's counters, read at one time: what each CPU did, what each of our threads got, what each node gave
+//! (proc_stat(5), proc_pid_stat(5), Documentation/scheduler/sched-stats.rst, Documentation/admin-guide/numastat.rst).
+//!
+//! Interrupts are not counted as work of others: on a core that serves our NIC or our disks they are our own. What kernel threads do
+//! for us, writing back pages for one, can't be told apart and counts as others' work.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Ticks a second of the times in /proc/PID/stat: the same on every architecture that is supported.
+const TICKS_PER_S: u64 = 100;
+
+/// Why there is no sample.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// A file that every Linux has can't be read.
+    #[error("can't read {}: {source}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It says something else than it should.
+    #[error("{} is not as expected", .0.display())]
+    Unknown(PathBuf),
+}
+
+/// All counters at one time; each only ever grows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sample {
+    /// When, since the watch began.
+    pub(super) at: Duration,
+    pub(super) cpus: BTreeMap<u32, CpuTicks>,
+    pub(super) threads: BTreeMap<i32, ThreadTimes>,
+    pub(super) nodes: BTreeMap<u32, NodePages>,
+}
+
+/// Of one CPU, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuTicks {
+    /// Work of programs and of the kernel for them, and what a hypervisor took away.
+    pub(super) work: u64,
+    /// All, idleness and interrupts included.
+    pub(super) all: u64,
+}
+
+/// Of one of our threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ThreadTimes {
+    /// The CPU it ran on last.
+    pub(super) last_cpu: u32,
+    pub(super) run_ns: u64,
+    /// Time in which it could have run, but something else did.
+    pub(super) delay_ns: u64,
+    /// Changes of CPU.
+    pub(super) migrations: u64,
+}
+
+/// Of one node, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodePages {
+    /// Wanted here and given here.
+    pub(super) hit: u64,
+    /// Wanted elsewhere, given here.
+    pub(super) miss: u64,
+    /// Wanted here, given elsewhere.
+    pub(super) foreign: u64,
+    /// Given here to a CPU of another node.
+    pub(super) other: u64,
+}
+
+/// Reads samples.
+pub(super) struct Sampler {
+    root: PathBuf,
+}
+
+impl Sampler {
+    /// Of the machine whose /proc and /sys are beneath `root`.
+    pub(super) fn at(root: &Path) -> Sampler {
+        Sampler { root: root.to_path_buf() }
+    }
+
+    /// Reads all that is there; threads that have ended meanwhile are left out.
+    pub(super) fn read(&self, at: Duration, tids: &[i32]) -> Result<Sample, SampleError> {
+        let threads = tids.iter().filter_map(|&tid| Some((tid, self.thread(tid)?))).collect();
+        Ok(Sample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
+    }
+
+    fn cpus(&self) -> Result<BTreeMap<u32, CpuTicks>, SampleError> {
+        let path = self.root.join("proc/stat");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| SampleError::Unreadable { path: path.clone(), source })?;
+        let cpus: BTreeMap<u32, CpuTicks> = text.lines().filter_map(cpu_line).collect();
+        if cpus.is_empty() { Err(SampleError::Unknown(path)) } else { Ok(cpus) }
+    }
+
+    fn thread(&self, tid: i32) -> Option<ThreadTimes> {
+        let file = |name: &str| {
+            let path = self.root.join(format!("proc/self/task/{tid}/{name}"));
+            std::fs::read_to_string(path).ok()
+        };
+        let mut times = thread_line(&file("stat")?)?;
+        // Without CONFIG_SCHED_INFO there are ticks only, and delays are unknown.
+        if let Some((run_ns, delay_ns)) = file("schedstat").as_deref().and_then(schedstat_line) {
+            times = ThreadTimes { run_ns, delay_ns, ..times };
+        }
+        if let Some(migrations) = file("sched").as_deref().and_then(migrations_line) {
+            times.migrations = migrations;
+        }
+        Some(times)
+    }
+
+    fn nodes(&self) -> BTreeMap<u32, NodePages> {
+        let directory = self.root.join("sys/devices/system/node");
+        let entries = std::fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
+        let of_entry = |entry: std::fs::DirEntry| {
+            let node = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+            let text = std::fs::read_to_string(entry.path().join("numastat")).ok()?;
+            Some((node, node_pages(&text)))
+        };
+        entries.filter_map(of_entry).collect()
+    }
+}
+
+/// `cpu3 user nice system idle iowait irq softirq steal guest guest_nice`, guests being part of the first two.
+fn cpu_line(line: &str) -> Option<(u32, CpuTicks)> {
+    let mut words = line.split_whitespace();
+    let cpu = words.next()?.strip_prefix("cpu")?.parse().ok()?;
+    let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, _irq, _softirq, steal] = *ticks.get(..8)? else { return None };
+    Some((cpu, CpuTicks { work: user + nice + system + steal, all: ticks[..8].iter().sum() }))
+}
+
+fn thread_line(stat: &str) -> Option<ThreadTimes> {
+    // Its name, in parentheses, may hold blanks and parentheses itself; after it comes field 3.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let run_ns = (number(14)? + number(15)?) * (1_000_000_000 / TICKS_PER_S);
+    Some(ThreadTimes { last_cpu: u32::try_from(number(39)?).ok()?, run_ns, delay_ns: 0, migrations: 0 })
+}
+
+fn schedstat_line(text: &str) -> Option<(u64, u64)> {
+    let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+fn migrations_line(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("se.nr_migrations"))?;
+    line.rsplit_once(':')?.1.trim().parse().ok()
+}
+
+fn node_pages(text: &str) -> NodePages {
+    let count = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    };
+    NodePages {
+        hit: count("numa_hit"),
+        miss: count("numa_miss"),
+        foreign: count("numa_foreign"),
+        other: count("other_node"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binding::this_thread;
+    use std::fs;
+
+    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const STAT: &str =
+        "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 2 5 100 7 3 4 1 0 0\ncpu12 1 0 0 50 0 0 0 0 0 0\nintr 5\n";
+    const TASK: &str = "7 (io (3)) S 1 7 7 0 -1 0 0 0 0 0 30 12 0 0 20 0 9 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 11 0 0 0 0 0";
+
+    #[test]
+    fn a_made_up_machine_is_read() {
+        let root = machine(&[
+            ("proc/stat", STAT),
+            ("proc/self/task/7/stat", TASK),
+            ("proc/self/task/7/schedstat", "5000 600 9\n"),
+            ("proc/self/task/7/sched", "x\nse.nr_migrations                  :     14\n"),
+            ("proc/self/task/8/stat", TASK),
+            (
+                "sys/devices/system/node/node1/numastat",
+                "numa_hit 8\nnuma_miss 1\nnuma_foreign 2\nother_node 3\n",
+            ),
+            ("sys/devices/system/node/possible", "0-1"),
+        ]);
+        let at = Duration::from_secs(4);
+        let sample = Sampler::at(root.path()).read(at, &[7, 8, 9]).unwrap();
+        let cpus = [(0, CpuTicks { work: 18, all: 132 }), (12, CpuTicks { work: 1, all: 51 })];
+        let exact = ThreadTimes { last_cpu: 11, run_ns: 5_000, delay_ns: 600, migrations: 14 };
+        let coarse = ThreadTimes { last_cpu: 11, run_ns: 420_000_000, delay_ns: 0, migrations: 0 };
+        let nodes = BTreeMap::from([(1, NodePages { hit: 8, miss: 1, foreign: 2, other: 3 })]);
+        let threads = BTreeMap::from([(7, exact), (8, coarse)]);
+        assert_eq!(sample, Sample { at, cpus: cpus.into(), threads, nodes });
+    }
+
+    #[test]
+    fn a_machine_without_proc_is_an_error() {
+        let root = machine(&[]);
+        assert!(matches!(
+            Sampler::at(root.path()).read(Duration::ZERO, &[]),
+            Err(SampleError::Unreadable { .. })
+        ));
+        let root = machine(&[("proc/stat", "something else\n")]);
+        assert!(matches!(Sampler::at(root.path()).read(Duration::ZERO, &[]), Err(SampleError::Unknown(_))));
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        let tid = this_thread();
+        let sample = Sampler::at(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
+        assert!(sample.cpus.contains_key(&sample.threads[&tid].last_cpu));
+        assert!(sample.cpus.values().any(|ticks| ticks.all > ticks.work));
+    }
+}
