@@ -36,6 +36,12 @@ fn main() {
     write("preamble", "greeting", &[b"Welcome!\r\n", &Preamble { version_min: 1, version_max: 4 }.encode()]);
     write("preamble", "future", &[&Preamble { version_min: 3, version_max: 9 }.encode()]);
 
+    for name in ["one-node", "shared-nodes", "different-sockets", "memory-without-cpus", "mdtm-4x6"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/carrack-machine/tests/fixtures");
+        let text = fs::read(path.join(name).with_extension("xml")).expect("the machine is there");
+        write("hwloc_xml", name, &[&text]);
+    }
+
     auth();
 
     // Two files open; objects in both orders, one rejected and sent again; commit, give up, abandon.
