@@ -240,7 +240,7 @@ fn welcome() -> Welcome {
         sink: Some(sink_state()),
         place: Some(Place { root: 0 }),
         listening: Some(listening()),
-        lanes: 2,
+        lanes: 1,
     }
 }
 
