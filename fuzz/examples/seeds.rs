@@ -36,6 +36,12 @@ fn main() {
     write("preamble", "greeting", &[b"Welcome!\r\n", &Preamble { version_min: 1, version_max: 4 }.encode()]);
     write("preamble", "future", &[&Preamble { version_min: 3, version_max: 9 }.encode()]);
 
+    for name in ["one-node", "shared-nodes", "different-sockets", "memory-without-cpus", "mdtm-4x6"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/carrack-machine/tests/fixtures");
+        let text = fs::read(path.join(name).with_extension("xml")).expect("the machine is there");
+        write("hwloc_xml", name, &[&text]);
+    }
+
     auth();
 
     // Two files open; objects in both orders, one rejected and sent again; commit, give up, abandon.
@@ -186,7 +192,21 @@ fn messages() -> Vec<(&'static str, Control)> {
             port_first: 50_000,
             port_last: 50_010,
             source_io: 2,
+            sink_io: 3,
+            policy: 2,
+            window_ms: 1_000,
+            threshold_ms: 50,
+            skips: 3,
+            rate: 1 << 30,
+            target_rate: 1 << 20,
+            in_flight_max: 4,
+            target_sets: vec![b"/mnt/a".to_vec()],
+            recall: true,
+            lanes: 2,
+            placement: 4,
+            zone: 3,
         }),
+        lanes: Some(Lanes { wanted: 2, most: 8 }),
     };
     vec![
         ("hello", Control::Hello(hello)),
@@ -195,7 +215,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("place", Control::Place(Place { root: 1 })),
         ("dial", Control::Dial(listening())),
         ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
-        ("open_file", Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30) })),
+        ("open_file", Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30), stripes: None })),
         ("commit_file", Control::CommitFile(file)),
         ("abandon_file", Control::AbandonFile(file)),
         ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
@@ -210,6 +230,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("finished", Control::Finished(counters())),
         ("abort", Control::Abort(refuse)),
         ("heartbeat", Control::Heartbeat(Heartbeat {})),
+        ("file_placed", Control::FilePlaced(FilePlaced { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] })),
     ]
 }
 
@@ -219,6 +240,7 @@ fn welcome() -> Welcome {
         sink: Some(sink_state()),
         place: Some(Place { root: 0 }),
         listening: Some(listening()),
+        lanes: 1,
     }
 }
 
@@ -347,7 +369,7 @@ fn sessions() {
     write("first_words", "object_beyond_the_slot", &[preamble, &object(1, 1, 0, &[0; 5000], [0; 32])]);
 
     // A source that keeps to the rules, once with each checksum.
-    let open = control(Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", body.len() as u64) }));
+    let open = control(Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", body.len() as u64), stripes: None }));
     let start = [
         &b"Welcome!\n"[..],
         preamble,

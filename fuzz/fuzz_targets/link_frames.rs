@@ -74,9 +74,9 @@ impl Reading<'_> {
     fn receive(&mut self, link: &mut Link) -> bool {
         loop {
             match link.receive(&POOL) {
-                Ok(LinkInput::Control(body)) => {
+                Ok(LinkInput::Control { lane, body }) => {
                     let (header, expected) = self.expected.next().expect("a frame that was sent");
-                    assert_eq!((header.kind, &body[..]), (FrameKind::Control, expected));
+                    assert_eq!((header.kind, header.lane, &body[..]), (FrameKind::Control, lane, expected));
                 }
                 Ok(LinkInput::Object(incoming)) => {
                     let (header, expected) = self.expected.next().expect("a frame that was sent");

@@ -39,7 +39,7 @@ pub(crate) struct Load<'a> {
 impl Ground {
     pub(crate) fn look(settings: &Settings) -> Ground {
         let is_placed = settings.placement != Scheme::Off;
-        let topology = is_placed.then(Topology::for_transfer);
+        let topology = is_placed.then(|| without_old_zones(Topology::for_transfer()));
         Ground { scheme: settings.placement, zone: settings.zone, topology }
     }
 
@@ -58,9 +58,6 @@ impl Ground {
             None => nowhere(load.lane_count),
         };
         let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
-        if is_bound {
-            repair_zones_left_behind();
-        }
         let zone = self.zone(&placement)?;
         let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
@@ -192,7 +189,8 @@ impl Camp {
         follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
     }
 
-    fn tell(&self, word: String) {
+    /// Has the user told.
+    pub(crate) fn tell(&self, word: String) {
         self.lock().words.push(word);
     }
 
@@ -201,12 +199,14 @@ impl Camp {
     }
 }
 
-/// Cores that a process kept and did not give back, as it was killed, are free again for this placement. Needs root;
+/// The machine with the cores that a process kept and did not give back, as it was killed. Taking them back needs root;
 /// `carrack doctor` tells of those that are left.
-fn repair_zones_left_behind() {
-    if let Some(tree) = CgroupTree::of_this_machine() {
-        let _ = repair_zones(&tree);
+fn without_old_zones(topology: Topology) -> Topology {
+    if topology.nodes.len() <= 1 {
+        return topology;
     }
+    let repaired = CgroupTree::of_this_machine().and_then(|tree| repair_zones(&tree).ok());
+    if repaired.is_some_and(|zones| !zones.is_empty()) { Topology::for_transfer() } else { topology }
 }
 
 /// Ends the watch also where the work panics.
@@ -232,4 +232,63 @@ fn flows_of(load: &Load<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
 fn nowhere(lane_count: usize) -> Placement {
     let lanes = vec![LanePlacement::default(); lane_count];
     Placement { scheme: Scheme::Off, lanes, reasons: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carrack_machine::Duty;
+
+    const PAPERS: &str = include_str!("../../carrack-machine/tests/fixtures/mts-2x2x6.xml");
+
+    fn ground(scheme: Scheme) -> Ground {
+        let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
+        Ground { scheme, zone: ZoneKind::Off, topology: Some(topology) }
+    }
+
+    fn load(lane_count: usize) -> Load<'static> {
+        Load { side: Side::Sink, lane_count, io_threads: 8, streams: &[], disks: Vec::new() }
+    }
+
+    fn spec() -> TransferSpec {
+        TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() }
+    }
+
+    #[test]
+    fn a_machine_wants_a_lane_for_each_socket_where_lanes_are_bound() {
+        let places = |scheme| ground(scheme).places();
+        assert_eq!((places(Scheme::Auto), places(Scheme::Mts), places(Scheme::Mmb)), (2, 2, 2));
+        assert_eq!((places(Scheme::Single), places(Scheme::Off)), (1, 1));
+    }
+
+    /// The plan is another machine's: CPUs and nodes that are not here are refused, and everything goes on without.
+    #[test]
+    fn places_that_are_refused_are_done_without_and_said() {
+        let camp = ground(Scheme::Mts).settle(&load(2)).unwrap();
+        let mut pool = camp.pool(1, &spec(), 4).unwrap();
+        let seated = std::thread::scope(|scope| {
+            let lane = camp.lane(1);
+            scope.spawn(move || drop(lane.sit(Duty::Io(0)))).join()
+        });
+        assert!(seated.is_ok());
+        assert_eq!(pool.slot_count(), 4);
+        pool.lease().unwrap().bytes_mut().fill(1);
+        let news = camp.news().join("\n");
+        assert!(news.lines().all(|line| line.starts_with("sink: ")), "{news}");
+        assert!(news.contains("mts") && news.contains("lane 1: 1 thread where the kernel likes"), "{news}");
+        assert!(camp.news().is_empty(), "told once");
+        pool.close();
+        pool = camp.pool(0, &spec(), 4).unwrap();
+        pool.lease().unwrap().bytes_mut().fill(2);
+    }
+
+    #[test]
+    fn work_is_watched_where_threads_are_bound_and_its_result_comes_back() {
+        for scheme in [Scheme::Mts, Scheme::Off] {
+            let camp = ground(scheme).settle(&load(2)).unwrap();
+            assert_eq!(camp.watched(|| 7), 7);
+            let panics = || camp.watched(|| panic!("on purpose"));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        }
+    }
 }

@@ -58,7 +58,7 @@ fn every_way_of_connecting_moves_the_data() {
             let (outcome, recorder) = copy(way, &transfer);
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
             assert_same(&source, &destination);
-            assert!(recorder.events().contains(&Event::Connected { streams: 2, transport: "tcp" }));
+            assert!(recorder.events().contains(&Event::Connected { streams: 2, lanes: 1, transport: "tcp" }));
         }
     }
 }
@@ -79,7 +79,7 @@ fn without_a_port_the_data_takes_the_control_channel() {
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         assert_same(&source, &destination);
         let events = recorder.events();
-        assert!(events.contains(&Event::Connected { streams: 0, transport: "ssh pipe" }));
+        assert!(events.contains(&Event::Connected { streams: 0, lanes: 1, transport: "ssh pipe" }));
         let warned = |event: &Event| matches!(event, Event::Notice(carrack_model::Notice::Warning(text)) if text.contains("ssh pipe"));
         assert!(events.iter().any(warned), "{events:?}");
     }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{Role, SessionError};
-use carrack_model::{FailureKind, TransferSpec};
+use carrack_model::{Event, FailureKind, Notice, TransferSpec};
 use carrack_transport::{StreamCount, dial};
 use carrack_wire::FrameHeader;
 use carrack_wire::auth::{ListenerNonce, SessionKey};
@@ -31,6 +31,17 @@ fn tree(root: &Path) {
     }
 }
 
+/// What the source says at its end; nothing if it has one lane.
+fn objects_by_lane(recorder: &Recorder) -> Vec<u64> {
+    let told = recorder.events().into_iter().find_map(|event| match event {
+        Event::Notice(Notice::Text(text)) => {
+            text.strip_prefix("source: objects by lane: ").map(str::to_string)
+        }
+        _ => None,
+    });
+    told.map_or_else(Vec::new, |told| told.split(", ").map(|count| count.parse().unwrap()).collect())
+}
+
 #[test]
 fn every_number_of_lanes_moves_the_same_tree() {
     let dir = tempfile::tempdir().unwrap();
@@ -44,7 +55,11 @@ fn every_number_of_lanes_moves_the_same_tree() {
             transfer.spec = TransferSpec { slot_bytes: 128 << 10, ..transfer.spec };
             transfer.settings.lanes = lanes;
             transfer.settings.io_threads = 4;
-            summaries.push(copy_well(way, &transfer).summary);
+            let (outcome, recorder) = copy(way, &transfer);
+            assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+            summaries.push(outcome.summary);
+            let divided = objects_by_lane(&recorder);
+            assert!(lanes == 1 || divided.len() == lanes && divided[1] > 0, "{divided:?}");
             assert_same(&source, &destination);
             assert_clean(&destination);
             fs::remove_dir_all(&destination).unwrap();
@@ -104,8 +119,10 @@ fn a_small_load_stays_on_the_first_lane() {
     let destination = dir.path().join("dst");
     let mut transfer = transfer(&[&source], &destination);
     transfer.settings.lanes = 8;
-    copy_well(Way::Pull, &transfer);
+    let (outcome, recorder) = copy(Way::Push, &transfer);
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
+    assert_eq!(objects_by_lane(&recorder), [1, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 // A peer that the test plays.

@@ -96,6 +96,8 @@ pub enum Event {
     Connected {
         /// Data connections; 0 if the data shares the ssh pipe or stays within this process.
         streams: u32,
+        /// Lanes of the session, 1 to 8.
+        lanes: u32,
         /// How the data travels: `tcp`, `ssh pipe` or `local`.
         transport: &'static str,
     },

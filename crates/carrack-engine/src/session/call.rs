@@ -171,8 +171,9 @@ impl Caller<'_> {
             Ok(streams) => (streams, None),
             Err(problem) => (Vec::new(), Some(problem)),
         };
-        let transport = if streams.is_empty() { "ssh pipe" } else { "tcp" };
-        self.observer.event(&Event::Connected { streams: streams.len() as u32, transport });
+        let (transport, lanes) =
+            if streams.is_empty() { ("ssh pipe", 1) } else { ("tcp", lane_count as u32) };
+        self.observer.event(&Event::Connected { streams: streams.len() as u32, lanes, transport });
         if let Some(problem) = problem {
             self.warn_slow(&problem);
         }

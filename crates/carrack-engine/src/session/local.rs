@@ -47,7 +47,7 @@ pub(super) fn run(
     let pools = || lane_pools(&camp, settings, spec, lane_count);
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
-    observer.event(&Event::Connected { streams: 0, transport: "local" });
+    observer.event(&Event::Connected { streams: 0, lanes: lane_count as u32, transport: "local" });
     report_notices(&sources, Some(observer));
     let sink_start = SinkStart {
         lanes: lane_starts(sink_links, pools()?, &camp, receivers.into_iter()),

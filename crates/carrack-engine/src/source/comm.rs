@@ -90,6 +90,15 @@ impl<'a> SourceComm<'a> {
         self.tell_news(link);
     }
 
+    /// How the work was divided between several lanes (N7).
+    fn tell_division(&self) {
+        if self.lanes.len() > 1 {
+            let objects: Vec<String> =
+                self.lanes.iter().map(|lane| lane.objects_sent().to_string()).collect();
+            self.lane.source.camp.tell(format!("objects by lane: {}", objects.join(", ")));
+        }
+    }
+
     /// Where the lanes are, and why.
     fn tell_news(&self, link: &mut Link) {
         for text in self.lane.source.camp.news() {
@@ -223,6 +232,7 @@ impl CommSide for SourceComm<'_> {
             self.read_mail(link);
             if self.leads {
                 self.tell_targets(link);
+                self.tell_division();
                 self.tell_news(link);
             }
             let counters = Some(self.both().source);

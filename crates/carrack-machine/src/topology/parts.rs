@@ -132,6 +132,7 @@ impl Parts {
             core.cpus = take(&mut left, &core.cpus);
         }
         self.cores.retain(|core| !core.cpus.is_empty());
+        self.cores.sort_by_key(|core| core.cpus.first());
 
         self.nodes.sort_by_key(|node| (node.is_special, node.id));
         let mut seen = BTreeSet::new();

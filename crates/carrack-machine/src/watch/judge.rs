@@ -64,7 +64,7 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// It moves as a whole, with its memory.
-    Lane(LanePlacement),
+    Lane(Box<LanePlacement>),
     /// These threads change seats.
     Threads(Vec<ThreadMove>),
 }
@@ -194,7 +194,7 @@ impl View<'_> {
                 ))
             };
             let (wish, reason) = away().or_else(|| Some((Wish::Back, self.home_is_free()?)))?;
-            (wish, Change::Lane(self.planned.clone()), reason)
+            (wish, Change::Lane(Box::new(self.planned.clone())), reason)
         } else {
             let (change, reason) = self.threads_in_need()?;
             (Wish::Seats, change, reason)

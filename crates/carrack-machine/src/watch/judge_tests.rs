@@ -68,7 +68,7 @@ fn plan(cpus: [f64; 8], lanes: usize) -> Placement {
 fn apply(present: &mut Placement, decision: &Decision) {
     let lane = &mut present.lanes[decision.lane];
     match &decision.change {
-        Change::Lane(to) => *lane = to.clone(),
+        Change::Lane(to) => *lane = (**to).clone(),
         Change::Threads(moves) => moves.iter().for_each(|to| match to.duty {
             Duty::Io(_) => lane.io[0] = to.to.clone(),
             _ => lane.comm = to.to.clone(),
@@ -101,7 +101,7 @@ fn a_crowded_lane_moves_after_two_intervals() {
     let mut judge = Judge::default();
     assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
     let decisions = judge.judge(EVERY, &interval, &present, &planned);
-    assert_eq!(decisions[0].change, Change::Lane(lane(4, 6)));
+    assert_eq!(decisions[0].change, Change::Lane(Box::new(lane(4, 6))));
     assert_eq!(
         decisions[0].to_string(),
         "lane 0: node 0's cores are 85 % taken by others, node 1's 0 %: it moves to node 1"

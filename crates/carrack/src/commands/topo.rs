@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::{Costs, DeviceKind, Request, Scheme, Topology, place};
+use carrack_machine::{Costs, DeviceKind, Request, Topology, place};
 use carrack_model::escape;
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
-use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 
+use super::machine_options::SchemeName;
 use crate::exit::{self, Exit};
 use crate::topo_report::{Measured, Report, default_nic};
 use crate::trouble::Trouble;
@@ -35,12 +35,13 @@ pub struct TopoArgs {
     topology: Option<String>,
 
     /// How threads and buffers are placed
-    #[arg(long, value_name = "SCHEME", value_enum, default_value_t = PlacementArg(Scheme::Auto))]
-    placement: PlacementArg,
+    #[arg(long, value_name = "SCHEME", value_enum, default_value_t = SchemeName::Auto)]
+    placement: SchemeName,
 
-    /// Lanes; chosen by sockets and threads if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=LANES_MAX as i64))]
-    lanes: Option<u16>,
+    /// Lanes, up to 8; 0: one for each CPU socket, fewer for few threads
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=LANES_MAX as i64))]
+    lanes: u16,
 
     /// I/O threads of all lanes together
     #[arg(long, value_name = "N", default_value_t = IO_THREADS_DEFAULT,
@@ -66,34 +67,6 @@ pub struct TopoArgs {
     /// Write a picture, too
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     svg: Option<PathBuf>,
-}
-
-/// A scheme as the command line names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PlacementArg(Scheme);
-
-impl ValueEnum for PlacementArg {
-    fn value_variants<'a>() -> &'a [PlacementArg] {
-        const ALL: [PlacementArg; 5] = [
-            PlacementArg(Scheme::Auto),
-            PlacementArg(Scheme::Off),
-            PlacementArg(Scheme::Single),
-            PlacementArg(Scheme::Mmb),
-            PlacementArg(Scheme::Mts),
-        ];
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (name, help) = match self.0 {
-            Scheme::Auto => ("auto", "mts where there are several NUMA nodes, off where there is one"),
-            Scheme::Off => ("off", "Nothing is bound"),
-            Scheme::Single => ("single", "One lane, all of it on the socket that is nearest to the devices"),
-            Scheme::Mmb => ("mmb", "A lane for each socket; buffers are bound, threads are not"),
-            Scheme::Mts => ("mts", "A lane for each socket; buffers and threads are bound"),
-        };
-        Some(PossibleValue::new(name).help(help))
-    }
 }
 
 /// Shows it.
@@ -153,8 +126,8 @@ impl TopoArgs {
         let is_disk = |kind| kind == DeviceKind::Disk;
         let disks = self.disk.iter().map(|name| device(topology, name, is_disk)).collect::<Result<_, _>>()?;
         Ok(Request {
-            scheme: self.placement.0,
-            lanes: self.lanes.map(usize::from),
+            scheme: self.placement.into(),
+            lanes: (self.lanes > 0).then_some(self.lanes.into()),
             io_threads: self.threads.into(),
             nic,
             disks,
@@ -239,7 +212,8 @@ Examples:
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use carrack_machine::Scheme;
+    use clap::{Parser, ValueEnum};
 
     use super::*;
 
@@ -256,11 +230,11 @@ mod tests {
     #[test]
     fn options_are_read() {
         let args = parse(&["--topology", "x", "--placement", "mmb", "--disk", "a,b", "--disk", "c"]).unwrap();
-        assert_eq!((args.placement.0, args.threads, args.lanes), (Scheme::Mmb, 16, None));
+        assert_eq!((args.placement, args.threads, args.lanes), (SchemeName::Mmb, 16, 0));
         assert_eq!(args.disk, ["a", "b", "c"]);
         for words in [
             &["--measure", "--topology", "x"][..],
-            &["--lanes", "0"],
+            &["--lanes", "9"],
             &["--threads", "257"],
             &["--placement", "best"],
             &["x"],
@@ -271,8 +245,9 @@ mod tests {
 
     #[test]
     fn every_scheme_has_the_name_that_is_printed() {
-        for scheme in PlacementArg::value_variants() {
-            assert_eq!(scheme.to_possible_value().unwrap().get_name(), scheme.0.to_string());
+        for name in SchemeName::value_variants() {
+            let printed = Scheme::from(*name).to_string();
+            assert_eq!(name.to_possible_value().unwrap().get_name(), printed);
         }
     }
 

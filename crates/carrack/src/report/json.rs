@@ -6,7 +6,7 @@
 //!
 //! | event | fields |
 //! | --- | --- |
-//! | `connected` | `streams`, `transport` (`tcp`, `ssh pipe`, `local`) |
+//! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`) |
 //! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `limiter` |
 //! | `would_copy` | `path`, `size_bytes` |
 //! | `file_digest` | `path`, `size_bytes`, `blake3` |
@@ -72,6 +72,7 @@ struct Line<'a> {
 enum Body<'a> {
     Connected {
         streams: u32,
+        lanes: u32,
         transport: &'a str,
     },
     Progress(ProgressLine),
@@ -108,7 +109,9 @@ enum Body<'a> {
 impl<'a> Body<'a> {
     fn of(event: &'a Event) -> Body<'a> {
         match event {
-            Event::Connected { streams, transport } => Body::Connected { streams: *streams, transport },
+            Event::Connected { streams, lanes, transport } => {
+                Body::Connected { streams: *streams, lanes: *lanes, transport }
+            }
             Event::Progress(progress) => Body::Progress(ProgressLine::of(progress)),
             Event::WouldCopy { path, size } => Body::WouldCopy { path: Path::of(path), size_bytes: *size },
             Event::FileDigest { path, size, digest } => {
@@ -333,8 +336,8 @@ mod tests {
         let progress = Progress { bytes_found: 7, limiter: Limiter::SinkStorage, ..Progress::default() };
         for (event, expected) in [
             (
-                Event::Connected { streams: 4, transport: "tcp" },
-                r#"{"event":"connected","streams":4,"transport":"tcp","seconds":1.5}"#,
+                Event::Connected { streams: 4, lanes: 2, transport: "tcp" },
+                r#"{"event":"connected","streams":4,"lanes":2,"transport":"tcp","seconds":1.5}"#,
             ),
             (
                 Event::Progress(progress),

@@ -32,7 +32,7 @@ impl Tally {
     /// Counts one event.
     pub fn add(&mut self, event: &Event) {
         match event {
-            Event::Connected { streams, transport } => {
+            Event::Connected { streams, transport, .. } => {
                 self.connection = Some(Connection { streams: *streams, transport });
             }
             Event::WouldCopy { size, .. } => {
