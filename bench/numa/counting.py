@@ -120,11 +120,11 @@ def without(table, idle):
     }
 
 
-def time_per_byte(table):
-    """What the traffic costs if one access comes after the other, at N5's rates: seconds per MB of payload."""
-    return sum(count / RATES_MB_PER_S[away] for away, count in per_distance(table).items())
+def time_per_byte(moved):
+    """What a byte costs on average, of bytes at each distance, at N5's rates: µs."""
+    return sum(count / RATES_MB_PER_S[away] for away, count in moved.items()) / sum(moved.values())
 
 
-def gain(base, table):
-    """How much faster than `base`, if nothing but this traffic took time."""
-    return time_per_byte(base) / time_per_byte(table) - 1
+def gain(base, moved):
+    """How much faster than `base` the same bytes are moved, if nothing else took time."""
+    return time_per_byte(base) / time_per_byte(moved) - 1

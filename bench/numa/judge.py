@@ -64,6 +64,18 @@ def unbound_threads(seen):
     return problems
 
 
+def unplanned_seats(seen):
+    """Processes whose I/O threads first sat elsewhere than where `carrack topo` plans them."""
+    planned = Counter(seen.planned_io)
+    problems = [] if planned else ["there is no plan"]
+    for process in seen.processes:
+        first = Counter(thread.seats[0].allowed for thread in seen.io_of(process))
+        if first != planned:
+            cpus = [sorted(map(sorted, counter.elements())) for counter in (first, planned)]
+            problems.append(f"process {process}'s I/O threads sat on {cpus[0]}, planned: {cpus[1]}")
+    return problems
+
+
 def spread_of_io(seen):
     """How evenly each process's I/O threads are spread over the nodes of each of their sockets."""
     counts = defaultdict(Counter)
@@ -207,6 +219,7 @@ CHECKS = [
     ("placed", "both ends have I/O threads bound to both sockets", unseen_io),
     ("placed", "every thread ran only on the CPUs of its seat, on one socket", stray_threads),
     ("placed", "every thread of a lane has a seat from its start", unbound_threads),
+    ("placed", "each I/O thread has the seat that carrack topo plans", unplanned_seats),
     ("placed", "I/O threads are spread evenly over their socket's nodes", spread_of_io),
     ("placed", "a pool on each socket, every slot page on its lane's nodes", stray_pages),
     ("placed", "no page was had from another node than wanted", missed_pages),

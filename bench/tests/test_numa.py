@@ -62,6 +62,15 @@ class Placed(unittest.TestCase):
         first = thread(1, "carrack", ("0-7", [2, 6], 5), ("0", [0], 3))
         self.assertEqual(judge.unbound_threads(case(*first, *thread(3, "signals", ("0-7", [1], 9)))), [])
 
+    def test_seats_are_those_of_the_plan(self):
+        plan = {"planned": {"placement": {"lanes": [{"io": [{"cpus": [0]}, {"cpus": [1]}]}]}}}
+        near = thread(3, "carrack-read", ("0-7", [4], 1), ("1", [1], 2))
+        other, elsewhere = thread(4, "carrack-read", ("0", [0], 2)), thread(4, "carrack-read", ("1", [1], 2))
+        self.assertEqual(judge.unplanned_seats(case(PROCESS, plan, *near, *other)), [])
+        self.assertEqual(len(judge.unplanned_seats(case(PROCESS, plan, *near, *elsewhere))), 1)
+        self.assertEqual(len(judge.unplanned_seats(case(PROCESS, plan, *near))), 1)
+        self.assertTrue(judge.unplanned_seats(case(PROCESS, *near)))
+
     def test_io_threads_are_spread_over_the_nodes_of_their_socket(self):
         even = [r for i in range(4) for r in thread(i, "carrack-write", (str(i), [i], 2))]
         self.assertEqual(judge.spread_of_io(case(PROCESS, *even)), [])
@@ -224,8 +233,9 @@ class Counting(unittest.TestCase):
         twice = counting.summary(sums, 10, times=2)
         self.assertEqual(twice["sink slots"]["stored"]["other socket"], 8)
         self.assertEqual(counting.without(table, table)["sink slots"]["stored"]["other socket"], 0)
-        near = counting.summary({("sink slots", "bulk", "written", "own node"): 10}, 10)
-        far = counting.summary({("sink slots", "bulk", "written", "other socket"): 10}, 10)
+
+    def test_what_bytes_cost(self):
+        near, far = {"own node": 10, "other socket": 0}, {"own node": 0, "other socket": 20}
         self.assertAlmostEqual(counting.gain(far, near), 3160.43 / 2131.24 - 1)
 
     def test_addresses_of_copying_routines(self):

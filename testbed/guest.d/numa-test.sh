@@ -14,7 +14,8 @@ CPUS_PER_SOCKET=4
 BRIEF="--bwlimit 15MiB"
 LASTING="--bwlimit 5MiB"
 SETTLING_S=4
-SLOTS="--buffer 32MiB --io-threads 8"
+THREADS=8
+SLOTS="--buffer 32MiB --io-threads $THREADS"
 
 make_input() {
     mkdir -p /tmp/in
@@ -62,7 +63,8 @@ machine_tests() {
     for program in /test/tests-*; do
         "$program" --test-threads 2 || status=$?
     done >"$TALK" 2>&1
-    grep -c '\.\.\. ok$' "$TALK" | sed 's/$/ tests passed/' >>"$TALK"
+    passed=$(grep -c '\.\.\. ok$' "$TALK")
+    echo "$passed tests passed" >>"$TALK"
     tell tests "$status"
 }
 
@@ -73,6 +75,7 @@ placed() {
     watched copy --placement mts --lanes 2 || status=$?
     is_right || status=1
     tell placed "$status"
+    printf '{"planned":%s}\n' "$(carrack topo --json --placement mts --lanes 2 --threads "$THREADS")" >/dev/records
 }
 
 # --- load on a lane's socket makes it move ------------------------------------------------------------
@@ -177,9 +180,6 @@ zone() { # NAME COMMAND
 two-ends up
 make_input
 : >"$RECORDS"
-if carrack topo --json >/tmp/topo; then
-    printf '{"topo":%s}\n' "$(tr -d '\n' </tmp/topo)" >/dev/records
-fi
 machine_tests
 placed
 moved
