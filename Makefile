@@ -22,8 +22,12 @@ RELEASE := --workspace --release $(CARGO_FLAGS)
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
+# Prints the path of carrack-machine's test program.
+MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_FLAGS) --no-run --message-format=json | \
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+
 .DEFAULT_GOAL := build
-.PHONY: help build test lint format check-scripts fuzz-smoke demo bench bench-micro limits install uninstall clean
+.PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -36,6 +40,11 @@ build: ## Build target/release/carrack
 test: ## Run all tests
 	@scripts/setup build test
 	$(CARGO) test $(RELEASE) $(TESTS)
+
+guest-test: build ## Test NUMA placement in an emulated machine; its log: bench/numa/guest-test.log
+	@scripts/setup guest
+	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack --tests "$$($(MACHINE_TESTS))" --details \
+	    2>&1 | tee bench/numa/guest-test.log
 
 lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	@scripts/setup build lint
@@ -70,6 +79,10 @@ bench-micro: ## Benchmark the parts: scan, cut, queue, codec, hash, seal
 
 limits: ## Measure what this machine can do at most, to compare with
 	bench/limits $(BENCH)
+
+numa-count: build ## Count the bytes each way of placing moves between NUMA nodes; rewrites bench/numa/NUMA.md
+	@scripts/setup guest
+	bench/numa/count --carrack $(TARGET_DIR)/release/carrack $(BENCH)
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
 	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
