@@ -3,6 +3,7 @@
 Every check gives problems in words; none means that all is right. What was not seen is a problem, too.
 """
 
+import itertools
 import re
 from collections import Counter, defaultdict
 
@@ -65,14 +66,16 @@ def unbound_threads(seen):
 
 
 def unplanned_seats(seen):
-    """Processes whose I/O threads first sat elsewhere than where `carrack topo` plans them."""
-    planned = Counter(seen.planned_io)
-    problems = [] if planned else ["there is no plan"]
+    """Lanes whose I/O threads first sat elsewhere than where `carrack topo` plans them. More threads begin again at the first."""
+    problems = [] if seen.planned_io else ["there is no plan"]
     for process in seen.processes:
-        first = Counter(thread.seats[0].allowed for thread in seen.io_of(process))
-        if first != planned:
-            cpus = [sorted(map(sorted, counter.elements())) for counter in (first, planned)]
-            problems.append(f"process {process}'s I/O threads sat on {cpus[0]}, planned: {cpus[1]}")
+        first = [thread.seats[0].allowed for thread in seen.io_of(process)]
+        for index, planned in enumerate(seen.planned_io):
+            of_lane = Counter(seat for seat in first if seat & frozenset().union(*planned))
+            wanted = Counter(itertools.islice(itertools.cycle(planned), max(len(planned), of_lane.total())))
+            if of_lane != wanted:
+                cpus = [sorted(map(sorted, counter.elements())) for counter in (of_lane, wanted)]
+                problems.append(f"process {process}, lane {index}: I/O threads sat on {cpus[0]}, planned: {cpus[1]}")
     return problems
 
 

@@ -117,8 +117,8 @@ class Seen:
         self.missed = {record["node"]: record["numa_miss"] for record in records if "numa_miss" in record}
         self.threads = list(_threads(records))
         plans = [record["planned"]["placement"]["lanes"] for record in records if "planned" in record]
-        # The CPUs of each I/O thread's seat, as `carrack topo` plans them.
-        self.planned_io = [frozenset(seat["cpus"]) for lanes in plans for lane in lanes for seat in lane["io"]]
+        # For each lane the CPUs of each I/O thread's seat, as `carrack topo` plans them.
+        self.planned_io = [[frozenset(seat["cpus"]) for seat in lane["io"]] for lanes in plans for lane in lanes]
 
     def threads_of(self, process):
         """A process's threads."""

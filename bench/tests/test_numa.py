@@ -69,6 +69,9 @@ class Placed(unittest.TestCase):
         self.assertEqual(judge.unplanned_seats(case(PROCESS, plan, *near, *other)), [])
         self.assertEqual(len(judge.unplanned_seats(case(PROCESS, plan, *near, *elsewhere))), 1)
         self.assertEqual(len(judge.unplanned_seats(case(PROCESS, plan, *near))), 1)
+        again, twice = thread(5, "carrack-read", ("0", [0], 2)), thread(5, "carrack-read", ("1", [1], 2))
+        self.assertEqual(judge.unplanned_seats(case(PROCESS, plan, *near, *other, *again)), [])
+        self.assertEqual(len(judge.unplanned_seats(case(PROCESS, plan, *near, *other, *twice))), 1)
         self.assertTrue(judge.unplanned_seats(case(PROCESS, *near)))
 
     def test_io_threads_are_spread_over_the_nodes_of_their_socket(self):
