@@ -13,7 +13,7 @@ from .seen import ALL_CPUS, parse_list
 # A transfer's processes.
 ENDS = 2
 # A thread takes its seat itself when it begins, and gives it back when it ends: what that takes under emulation, in 1/100 s.
-TICKS_WITHOUT_SEAT = 3
+TICKS_WITHOUT_SEAT = 20
 # One that was seen so often and never in a seat has none.
 SAMPLES_WITHOUT_SEAT = 5
 # Threads of a process, not of a lane: the first one (hwloc sends it to each CPU before there is a plan), the one that waits for

@@ -96,7 +96,7 @@ impl Comm<'_> {
                 self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
                 last_said = now;
             }
-            let is_flushed = self.link.flush().map_err(|_| SessionError::PeerGone)?;
+            let Ok(is_flushed) = self.link.flush() else { return self.hear_out(side) };
             if side.is_over() && is_flushed {
                 return Ok(());
             }
@@ -111,6 +111,18 @@ impl Comm<'_> {
             }
             side.ready(&places)?;
         }
+    }
+
+    /// The other end listens no more. What it said before it left is still on its way: its last word may be that all is done.
+    fn hear_out(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+        let deadline = Instant::now() + LAST_WORDS;
+        while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
+            side.control(in_session(Control::from_body(&body)?)?)?;
+            if side.is_over() {
+                return Ok(());
+            }
+        }
+        Err(SessionError::PeerGone)
     }
 
     fn check_flags(&self) -> Result<(), SessionError> {

@@ -672,6 +672,38 @@ fn complaints_about_what_was_never_sent_are_refused() {
     attack_source("a complaint from nowhere", |sink| sink.peer.say(done(&[], &[999])));
 }
 
+/// A sink that is done says so and leaves. What the source says meanwhile (its counters, every half a second) fails, which
+/// does not make a failure of what was done.
+#[test]
+fn the_last_word_of_a_sink_that_left_is_heard() {
+    for victim in VICTIMS {
+        for is_done in [true, false] {
+            within(LIMIT_S, move || {
+                let dir = tempfile::tempdir().unwrap();
+                let mut session = Session::with_source(victim, &spec(), &[dir.path()], 2);
+                loop {
+                    match session.peer.hear() {
+                        Heard::Object(header, _) => session.peer.say(done(&[header.object.0], &[])),
+                        Heard::Control(Control::Finish(_)) => break,
+                        Heard::Control(_) => {}
+                        Heard::Closed => panic!("{victim:?} left"),
+                    }
+                }
+                session.peer.deafen();
+                std::thread::sleep(std::time::Duration::from_millis(700));
+                if is_done {
+                    session.peer.say(Control::Finished(Default::default()));
+                }
+                let outcome = session.hang_up();
+                match is_done {
+                    true => assert!(outcome.result.is_ok(), "{victim:?}: {:?}", outcome.result),
+                    false => assert!(matches!(outcome.result, Err(SessionError::PeerGone)), "{victim:?}"),
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn a_sink_that_fails_every_file_is_believed() {
     for victim in VICTIMS {
