@@ -22,6 +22,8 @@ RELEASE := --workspace --release $(CARGO_FLAGS)
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
+GUEST_LOG ?= bench/numa/guest-test.log
+
 # Prints the path of carrack-machine's test program.
 MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_FLAGS) --no-run --message-format=json | \
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
@@ -41,10 +43,10 @@ test: ## Run all tests
 	@scripts/setup build test
 	$(CARGO) test $(RELEASE) $(TESTS)
 
-guest-test: build ## Test NUMA placement in an emulated machine; its log: bench/numa/guest-test.log
+guest-test: build ## Test NUMA placement in an emulated machine; its log: GUEST_LOG (bench/numa/guest-test.log)
 	@scripts/setup guest
 	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack --tests "$$($(MACHINE_TESTS))" --details \
-	    2>&1 | tee bench/numa/guest-test.log
+	    2>&1 | tee $(GUEST_LOG)
 
 lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	@scripts/setup build lint
