@@ -55,7 +55,7 @@ class Placed(unittest.TestCase):
 
     def test_a_thread_that_was_never_bound_or_late_is_told(self):
         self.assertEqual(len(judge.unbound_threads(case(*thread(2, "carrack-read", ("0-7", [2], 9))))), 1)
-        late = case(*thread(2, "carrack-read", ("0-7", [2], 3), ("0-1", [0], 3), ticks=20))
+        late = case(*thread(2, "carrack-read", ("0-7", [2], 3), ("0-1", [0], 3), ticks=80))
         self.assertEqual(len(judge.unbound_threads(late)), 1)
 
     def test_a_first_thread_is_bound_when_there_is_a_plan(self):
