@@ -131,13 +131,17 @@ impl Relay {
     fn sleep(&self) -> rustix::io::Result<()> {
         let reads = |yes: bool| if yes { PollFlags::IN } else { PollFlags::empty() };
         let writes = |link: &Link| if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(self.link.input(), reads(self.lanes_keep_up())),
-            PollFd::from_borrowed_fd(self.link.output(), writes(&self.link)),
-        ];
+        // One that is not to be read is left out: poll would report at once, and again, that its other end has left.
+        let mut fds = Vec::new();
+        let mut add = |fd, wanted: PollFlags| {
+            if !wanted.is_empty() {
+                fds.push(PollFd::from_borrowed_fd(fd, wanted));
+            }
+        };
+        add(self.link.input(), reads(self.lanes_keep_up()));
+        add(self.link.output(), writes(&self.link));
         for link in self.lanes.iter().flatten() {
-            let wanted = reads(self.link_keeps_up()) | writes(link);
-            fds.push(PollFd::from_borrowed_fd(link.input(), wanted));
+            add(link.input(), reads(self.link_keeps_up()) | writes(link));
         }
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

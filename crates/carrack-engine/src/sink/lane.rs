@@ -91,7 +91,10 @@ impl<'a> Lane<'a> {
             leads,
             io_threads,
             inbox: Monitor::new(inbox),
-            files: Mutex::new(Files { ledger: Ledger::new(OPEN_FILES_MAX), early: HashMap::new() }),
+            files: Mutex::new(Files {
+                ledger: Ledger::new(OPEN_FILES_MAX / sink.lane_count),
+                early: HashMap::new(),
+            }),
             answers: Mutex::default(),
             answered: AtomicU64::new(0),
             answers_at_once: ANSWERS_AT_ONCE.min(pool.slot_count() / 8).max(1),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
 use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
-use carrack_model::limits::QUEUE_ENTRIES_MAX;
+use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId};
 use carrack_transport::SendEndpoint;
 use carrack_wire::message::Control;
@@ -79,7 +79,7 @@ impl<'a> Lane<'a> {
             io_threads,
             pool,
             crew,
-            queue: Monitor::new(Queue::new(scheduling, io_threads, flow)),
+            queue: Monitor::new(Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count)),
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
             outbox: Outbox::new(endpoints, source.credits, ready_max),
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,

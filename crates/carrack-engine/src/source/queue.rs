@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::Attempt;
-use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{Directory, Entry, FileId, Scheduling, TargetId};
 use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
 use carrack_storage::StorageTarget;
@@ -159,8 +158,8 @@ impl Job {
 }
 
 impl Queue {
-    /// Without targets. `flow` counts what is on its way to a sink that has several.
-    pub(super) fn new(scheduling: Scheduling, io_threads: usize, flow: Flow) -> Queue {
+    /// Without targets. `flow` counts what is on its way to a sink that has several; so many large files may be open.
+    pub(super) fn new(scheduling: Scheduling, io_threads: usize, flow: Flow, open_files_max: usize) -> Queue {
         let mut items = TargetQueues::new(policy(&scheduling.policy, io_threads, Feed::Queued));
         items.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
         Queue {
@@ -168,7 +167,7 @@ impl Queue {
             items,
             flow,
             known: HashSet::new(),
-            permits: OPEN_FILES_MAX,
+            permits: open_files_max,
             scheduling,
             began: Instant::now(),
         }
