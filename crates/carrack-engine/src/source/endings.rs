@@ -1,6 +1,6 @@
 //! How bundles and large files come to their end: committed, tried again, given up.
 //!
-//! Runs on I/O threads, which may wait for the comm thread; [`Source::reread`] and [`Source::large_file_ended`] are
+//! Runs on I/O threads, which may wait for the comm thread; [`Lane::reread`] and [`Lane::large_file_ended`] are
 //! called by the comm thread too and only queue work.
 
 use std::sync::Arc;
