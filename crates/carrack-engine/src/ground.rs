@@ -4,6 +4,7 @@
 //! ([`Camp`]). On a machine with one NUMA node nothing is bound, nothing watched, and nothing looked at but that.
 
 use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -13,8 +14,10 @@ use carrack_machine::{
     watch_crew,
 };
 use carrack_model::{Side, TransferSpec};
+use carrack_storage::disks_of;
 
 use crate::error::SessionError;
+use crate::lanes::deal;
 use crate::settings::Settings;
 
 /// The machine, as far as it has to be known.
@@ -32,8 +35,8 @@ pub(crate) struct Load<'a> {
     /// I/O threads of all lanes.
     pub(crate) io_threads: usize,
     pub(crate) streams: &'a [TcpStream],
-    /// Names of the disks that are read or written.
-    pub(crate) disks: Vec<String>,
+    /// Directories on what is read or written.
+    pub(crate) directories: Vec<BorrowedFd<'a>>,
 }
 
 impl Ground {
@@ -68,14 +71,18 @@ impl Ground {
         Ok(Camp { side: load.side, crew: Crew::new(placement), plan, flows, zone, news })
     }
 
+    /// Devices count only where there is more than one place to be.
     fn request(&self, load: &Load<'_>) -> Request {
-        let address = load.streams.first().and_then(|stream| stream.local_addr().ok());
+        let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
+        let streams = if has_choice { load.streams } else { &[] };
+        let directories = if has_choice { &load.directories[..] } else { &[] };
+        let address = streams.first().and_then(|stream| stream.local_addr().ok());
         Request {
             scheme: self.scheme,
             lanes: Some(load.lane_count),
             io_threads: load.io_threads,
             nic: address.and_then(|address| nic::nic_of_address(address.ip())),
-            disks: load.disks.clone(),
+            disks: directories.iter().flat_map(|directory| disks_of(*directory)).collect(),
             ..Request::default()
         }
     }
@@ -220,12 +227,10 @@ impl Drop for CloseAtEnd<'_> {
 
 /// The data connections of each lane once more, to ask where they arrive.
 fn flows_of(load: &Load<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
-    let mut flows: Vec<Vec<TcpStream>> = (0..load.lane_count).map(|_| Vec::new()).collect();
-    for (place, stream) in load.streams.iter().enumerate() {
-        let again = stream.try_clone().map_err(SessionError::local("watching a data connection"))?;
-        flows[place % load.lane_count].push(again);
-    }
-    Ok(flows)
+    let again =
+        |stream: &TcpStream| stream.try_clone().map_err(SessionError::local("watching a data connection"));
+    let streams = load.streams.iter().map(again).collect::<Result<Vec<_>, _>>()?;
+    Ok(deal(streams, load.lane_count))
 }
 
 /// Lanes that are bound to nothing.
@@ -247,7 +252,7 @@ mod tests {
     }
 
     fn load(lane_count: usize) -> Load<'static> {
-        Load { side: Side::Sink, lane_count, io_threads: 8, streams: &[], disks: Vec::new() }
+        Load { side: Side::Sink, lane_count, io_threads: 8, streams: &[], directories: Vec::new() }
     }
 
     fn spec() -> TransferSpec {

@@ -25,6 +25,15 @@ pub(crate) struct LaneStart<E> {
     pub(crate) crew: LaneCrew,
 }
 
+/// Deals data connections out: the one at place `i` is of lane `i` modulo the number of lanes, at both ends.
+pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usize) -> Vec<Vec<T>> {
+    let mut lanes: Vec<Vec<T>> = (0..lane_count).map(|_| Vec::new()).collect();
+    for (place, connection) in connections.into_iter().enumerate() {
+        lanes[place % lane_count].push(connection);
+    }
+    lanes
+}
+
 /// A lane as its comm thread sees it.
 pub(crate) struct LaneComm<'a, S> {
     pub(crate) link: Link,

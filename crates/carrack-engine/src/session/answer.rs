@@ -21,7 +21,6 @@ use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::ground::Ground;
 use crate::settings::{Role, Settings};
-use crate::source::RootStorage;
 
 pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ended, SessionError> {
     let slot_bytes = TransferSpec::default().slot_bytes;
@@ -103,8 +102,8 @@ impl Answerer {
             None => {
                 let sources: Vec<PathBuf> = self.hello.sources.iter().map(|path| remote_path(path)).collect();
                 let file_systems = self.settings.file_systems()?;
-                lane_count = self.lane_count(&ground, RootStorage::of_paths(&file_systems, &sources).depth);
                 let part = Part::source(&sources, &self.spec, file_systems, self.hello.sink.clone(), None)?;
+                lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
                 say(link, Control::Welcome(welcome))?;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
 use carrack_model::{DialFrom, Event, Notice};
+use carrack_storage::FileSystems;
 use carrack_transport::{Link, Listener, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Lanes, Listening, Spec, Welcome};
@@ -62,23 +63,28 @@ struct Caller<'a> {
     abort: &'a Abort,
 }
 
+/// What this end has looked at before it says hello.
+enum Storage {
+    Sink(Destination),
+    Source(FileSystems),
+}
+
 impl Caller<'_> {
     fn establish(&self, link: &mut Link) -> Result<Standing, SessionError> {
         let (spec, settings) = (&self.transfer.spec, &self.transfer.settings);
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other && !spec.dry_run;
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
-        let destination = match self.role {
-            Role::Sink => Some(Destination::look(&self.transfer.destination, settings)?),
-            Role::Source => None,
+        let storage = match self.role {
+            Role::Sink => Storage::Sink(Destination::look(&self.transfer.destination, settings)?),
+            Role::Source => Storage::Source(settings.file_systems()?),
+        };
+        let (destination, depth) = match &storage {
+            Storage::Sink(destination) => (Some(destination), destination.storage().depth()),
+            Storage::Source(systems) => (None, RootStorage::of_paths(systems, &self.transfer.sources).depth),
         };
         let ground = Ground::look(settings);
-        let file_systems = settings.file_systems()?;
-        let depth = match &destination {
-            Some(destination) => destination.storage().depth(),
-            None => RootStorage::of_paths(&file_systems, &self.transfer.sources).depth,
-        };
         let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
-        let hello = Hello { lanes: Some(wish), ..self.hello(listening, destination.as_ref()) };
+        let hello = Hello { lanes: Some(wish), ..self.hello(listening, destination) };
         // Whoever does not listen may still have printed why.
         let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
         receive_preamble(link, true)?;
@@ -90,9 +96,11 @@ impl Caller<'_> {
             return Err(SessionError::Protocol("no welcome".into()));
         };
         let lane_count = self.lane_count(&wish, &welcome)?;
-        let part = match destination {
-            Some(destination) => Part::sink(&destination, welcome.place, spec, Some(&self.transfer.sources))?,
-            None => {
+        let part = match storage {
+            Storage::Sink(destination) => {
+                Part::sink(&destination, welcome.place, spec, Some(&self.transfer.sources))?
+            }
+            Storage::Source(file_systems) => {
                 let part = Part::source(
                     &self.transfer.sources,
                     spec,

@@ -42,7 +42,7 @@ pub(super) fn run(
     let lane_count = agree(wish(storage.depth), wish(destination.storage().depth()));
     // Both ends stand on one machine: one camp serves the two, lane by lane.
     let io_threads = settings.io_thread_count(storage.depth.max(destination.storage().depth()));
-    let load = Load { side: Side::Source, lane_count, io_threads, streams: &[], disks: Vec::new() };
+    let load = Load { side: Side::Source, lane_count, io_threads, streams: &[], directories: Vec::new() };
     let camp = ground.settle(&load)?;
     let pools = || lane_pools(&camp, settings, spec, lane_count);
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Side, Summary, TransferSpec};
-use carrack_storage::{FileSystems, Root, clear_umask, disks_of};
+use carrack_storage::{FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, TcpReceiver, TcpSender};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Place, Refuse, SinkState};
@@ -33,7 +33,7 @@ use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::{Camp, Ground, Load};
-use crate::lanes::LaneStart;
+use crate::lanes::{LaneStart, deal};
 use crate::report::{Observer, to_message};
 use crate::settings::{Peer, Role, Settings, Transfer};
 use crate::sink::{self, SinkStart, SinkStorage};
@@ -147,21 +147,23 @@ impl Part {
     }
 
     /// What its lanes are made for.
-    fn load<'a>(&self, settings: &Settings, streams: &'a [TcpStream], lane_count: usize) -> Load<'a> {
-        let load = |side, depth, disks| {
-            let io_threads = settings.io_thread_count(depth).max(streams.len());
-            Load { side, lane_count, io_threads, streams, disks }
-        };
-        match self {
+    fn load<'a>(&'a self, settings: &Settings, streams: &'a [TcpStream], lane_count: usize) -> Load<'a> {
+        let (side, directories) = match self {
             Part::Source(part) => {
-                let roots = part.sources.roots.iter();
-                let disks = roots.flat_map(|root| disks_of(root.root.as_ref().as_fd()));
-                load(Side::Source, part.storage.depth, disks.collect())
+                let directory = |root: &'a ScanRoot| root.root.as_ref().as_fd();
+                (Side::Source, part.sources.roots.iter().map(directory).collect())
             }
-            Part::Sink(part) => {
-                let disks = part.root.as_ref().map_or_else(Vec::new, |root| disks_of(root.as_fd()));
-                load(Side::Sink, part.storage.depth(), disks)
-            }
+            Part::Sink(part) => (Side::Sink, part.root.iter().map(|root| root.as_fd()).collect()),
+        };
+        let io_threads = settings.io_thread_count(self.depth()).max(streams.len());
+        Load { side, lane_count, io_threads, streams, directories }
+    }
+
+    /// The most I/O threads that its storage can use.
+    fn depth(&self) -> u32 {
+        match self {
+            Part::Source(part) => part.storage.depth,
+            Part::Sink(part) => part.storage.depth(),
         }
     }
 
@@ -270,22 +272,17 @@ impl SinkPart {
     }
 }
 
-/// Deals the data connections out: the one at place `i` is of lane `i` modulo the number of lanes, at both ends.
 fn lane_starts<E>(
     links: Vec<Link>,
     pools: Vec<SlotPool>,
     camp: &Camp,
     endpoints: impl Iterator<Item = E>,
 ) -> Vec<LaneStart<E>> {
-    let lanes = links.into_iter().zip(pools).enumerate();
-    let start =
-        |(index, (link, pool))| LaneStart { link, endpoints: Vec::new(), pool, crew: camp.lane(index) };
-    let mut lanes: Vec<LaneStart<E>> = lanes.map(start).collect();
-    let count = lanes.len();
-    for (place, endpoint) in endpoints.enumerate() {
-        lanes[place % count].endpoints.push(endpoint);
-    }
+    let dealt = deal(endpoints, links.len());
+    let lanes = links.into_iter().zip(pools).zip(dealt).enumerate();
     lanes
+        .map(|(index, ((link, pool), endpoints))| LaneStart { link, endpoints, pool, crew: camp.lane(index) })
+        .collect()
 }
 
 fn open_root(
