@@ -9,14 +9,12 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::netlink::{self, Qdisc};
 use crate::sys_files::SysFiles;
+use crate::topology::has_hwloc;
 use crate::zone::{CgroupTree, StaleZone, stale_zones};
 
 /// `SIOCETHTOOL` and `ETHTOOL_GRINGPARAM` (include/uapi/linux/sockios.h, ethtool.h).
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GRINGPARAM: u32 = 0x10;
-
-/// hwloc 2's library, as the loader knows it.
-const HWLOC: &str = "libhwloc.so.15";
 
 /// What was answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,12 +92,6 @@ fn has_openat2() -> Option<bool> {
         Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => Some(false),
         Err(_) => None,
     }
-}
-
-#[allow(unsafe_code)]
-fn has_hwloc() -> bool {
-    // SAFETY: hwloc's initialisers only prepare its own data, and nothing of it is used here.
-    unsafe { libloading::Library::new(HWLOC) }.is_ok()
 }
 
 fn named_qdiscs() -> Option<Vec<(String, bool, String)>> {

@@ -59,6 +59,11 @@ pub(super) fn synthetic(description: &str) -> Result<String, TopologyError> {
     context.xml()
 }
 
+/// Whether it can be loaded.
+pub(super) fn is_there() -> bool {
+    Hwloc::load().is_ok()
+}
+
 impl Hwloc {
     fn load() -> Result<Hwloc, TopologyError> {
         let missing = |error: libloading::Error| TopologyError::NoLibrary(error.to_string());

@@ -23,6 +23,11 @@ pub use error::TopologyError;
 /// What the kernel gives as the distance of a node to itself (ACPI 6.5, section 5.2.17, SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
+/// Whether hwloc's library can be loaded.
+pub(crate) fn has_hwloc() -> bool {
+    hwloc::is_there()
+}
+
 /// What a machine consists of, as far as a transfer cares. Numbers are the kernel's; positions in the lists are not
 /// numbers. Only what this process may use is in it (cpusets and containers are respected).
 #[derive(Clone, Debug, PartialEq)]
