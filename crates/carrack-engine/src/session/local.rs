@@ -1,6 +1,5 @@
 //! Both ends in this process: the same engine at each, every lane joined by a link and endpoints of its own.
 
-use std::sync::Arc;
 use std::thread;
 
 use carrack_model::limits::STREAMS_NEAR;
@@ -11,7 +10,7 @@ use super::confine::Confinement;
 use super::destination::{Destination, SinkFacts};
 use super::lanes::{agree, link_pair, wish};
 use super::sources::resolve;
-use super::{Ended, lane_pools, lane_starts, open_root, report_notices};
+use super::{Ended, SinkPart, SourcePart, Terms, lane_pools, lane_starts, open_root, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -19,8 +18,6 @@ use crate::ground::{Ground, Load};
 use crate::lanes::cause;
 use crate::report::Observer;
 use crate::settings::Transfer;
-use crate::sink::{self, SinkStart};
-use crate::source::{self, RootStorage, SourceStart};
 
 pub(super) fn run(
     transfer: &Transfer,
@@ -34,49 +31,30 @@ pub(super) fn run(
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let sources = resolve(&transfer.sources, spec.recursive, &sink_facts)?;
     let root = open_root(&destination, sources.place, spec)?;
+    let confinement = Confinement::of(destination.facts(), sources.place, Some(&transfer.sources));
+    let sink = SinkPart { root, confinement, storage: destination.storage() };
+    let source = SourcePart::new(sources, sink_facts, settings.file_systems()?)?;
+
     let ground = Ground::look(settings);
-    let file_systems = settings.file_systems()?;
-    let storage = RootStorage::of(&file_systems, &sources.roots)
-        .map_err(SessionError::local("looking at the source's storage"))?;
+    let (reads, writes) = (source.storage.depth, sink.storage.depth());
     let wish = |depth| wish(settings, ground.places(), depth, spec.slot_bytes);
-    let lane_count = agree(wish(storage.depth), wish(destination.storage().depth()));
+    let lane_count = agree(wish(reads), wish(writes));
     // Both ends stand on one machine: one camp serves the two, lane by lane.
-    let io_threads = settings.io_thread_count(storage.depth.max(destination.storage().depth()));
+    let io_threads = settings.io_thread_count(reads.max(writes));
     let load = Load { side: Side::Source, lane_count, io_threads, streams: &[], directories: Vec::new() };
     let camp = ground.settle(&load)?;
     let pools = || lane_pools(&camp, settings, spec, lane_count);
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
+    let sink_lanes = lane_starts(sink_links, pools()?, &camp, receivers.into_iter());
+    let source_lanes = lane_starts(source_links, pools()?, &camp, senders.into_iter());
     observer.event(&Event::Connected { streams: 0, lanes: lane_count as u32, transport: "local" });
-    report_notices(&sources, Some(observer));
-    let sink_start = SinkStart {
-        lanes: lane_starts(sink_links, pools()?, &camp, receivers.into_iter()),
-        camp: &camp,
-        spec: spec.clone(),
-        settings,
-        root: root.map(Arc::new),
-        storage: destination.storage(),
-        confinement: Confinement::of(destination.facts(), sources.place, Some(&transfer.sources)),
-        observer: None,
-    };
-    let source_start = SourceStart {
-        lanes: lane_starts(source_links, pools()?, &camp, senders.into_iter()),
-        camp: &camp,
-        spec: spec.clone(),
-        settings,
-        file_systems,
-        storage,
-        roots: sources.roots,
-        failures: sources.failures,
-        destination: sources.destination,
-        credits: sink_facts.credits / lane_count as u32,
-        sink_has_targets: sink_facts.has_targets,
-        observer: Some(observer),
-    };
+    report_notices(&source.sources, Some(observer));
+    let terms = |observer| Terms { spec: spec.clone(), settings, observer, abort };
     let both_ends = || {
         thread::scope(|scope| {
-            let sinking = scope.spawn(|| sink::run(sink_start, abort));
-            let (both, source_result) = source::run(source_start, abort);
+            let sinking = scope.spawn(|| sink.run(sink_lanes, &camp, &terms(None)));
+            let (both, source_result) = source.run(source_lanes, &camp, &terms(Some(observer)));
             let (_, sink_result) =
                 sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
             (both, cause(source_result, sink_result))

@@ -120,9 +120,7 @@ impl Part {
         let sink = SinkFacts::from_message(&sink)?;
         let sources = resolve(paths, spec.recursive, &sink)?;
         report_notices(&sources, observer);
-        let looking = SessionError::local("looking at the source's storage");
-        let storage = RootStorage::of(&file_systems, &sources.roots).map_err(looking)?;
-        Ok(Part::Source(Box::new(SourcePart { sources, sink, file_systems, storage })))
+        Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }
 
     /// `asked` are the sources as typed, if this end named them: a source may send nothing else.
@@ -207,38 +205,41 @@ impl Standing {
         let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
         let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
         with_links(link, lane_count, terms.spec.slot_bytes, |links| {
-            let means = Means { camp: &camp, links, pools, streams };
             camp.watched(|| match part {
-                Part::Source(part) => part.run(means, terms),
-                Part::Sink(part) => part.run(means, terms),
+                Part::Source(part) => part.run_over_tcp(links, pools, streams, &camp, terms),
+                Part::Sink(part) => part.run_over_tcp(links, pools, streams, &camp, terms),
             })
         })
     }
 }
 
-/// What lanes are made of.
-struct Means<'a> {
-    camp: &'a Camp,
-    links: Vec<Link>,
-    pools: Vec<SlotPool>,
-    streams: Vec<TcpStream>,
-}
-
-impl<'a> Means<'a> {
-    fn lanes<E>(self, endpoint: impl Fn(TcpStream) -> E) -> Vec<LaneStart<E>> {
-        lane_starts(self.links, self.pools, self.camp, self.streams.into_iter().map(endpoint))
-    }
-}
-
 impl SourcePart {
-    fn run(self, mut means: Means<'_>, terms: &Terms<'_>) -> Ended {
+    fn new(sources: Sources, sink: SinkFacts, file_systems: FileSystems) -> Result<SourcePart, SessionError> {
+        let looking = SessionError::local("looking at the source's storage");
+        let storage = RootStorage::of(&file_systems, &sources.roots).map_err(looking)?;
+        Ok(SourcePart { sources, sink, file_systems, storage })
+    }
+
+    fn run_over_tcp(
+        self,
+        mut links: Vec<Link>,
+        pools: Vec<SlotPool>,
+        streams: Vec<TcpStream>,
+        camp: &Camp,
+        terms: &Terms<'_>,
+    ) -> Ended {
         if terms.observer.is_none() {
-            tell_notices(&self.sources, &mut means.links[0]);
+            tell_notices(&self.sources, &mut links[0]);
         }
-        let credits = self.sink.credits / means.links.len() as u32;
+        let sender = |stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>;
+        self.run(lane_starts(links, pools, camp, streams.into_iter().map(sender)), camp, terms)
+    }
+
+    fn run(self, lanes: Vec<LaneStart<Box<dyn SendEndpoint>>>, camp: &Camp, terms: &Terms<'_>) -> Ended {
+        let credits = self.sink.credits / lanes.len() as u32;
         let start = SourceStart {
-            camp: means.camp,
-            lanes: means.lanes(|stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>),
+            camp,
+            lanes,
             spec: terms.spec.clone(),
             settings: terms.settings,
             file_systems: self.file_systems,
@@ -255,12 +256,23 @@ impl SourcePart {
 }
 
 impl SinkPart {
-    fn run(self, means: Means<'_>, terms: &Terms<'_>) -> Ended {
+    fn run_over_tcp(
+        self,
+        links: Vec<Link>,
+        pools: Vec<SlotPool>,
+        streams: Vec<TcpStream>,
+        camp: &Camp,
+        terms: &Terms<'_>,
+    ) -> Ended {
         let slot_bytes = terms.spec.slot_bytes;
         let receiver = |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
+        self.run(lane_starts(links, pools, camp, streams.into_iter().map(receiver)), camp, terms)
+    }
+
+    fn run(self, lanes: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>, camp: &Camp, terms: &Terms<'_>) -> Ended {
         let start = SinkStart {
-            camp: means.camp,
-            lanes: means.lanes(receiver),
+            camp,
+            lanes,
             spec: terms.spec.clone(),
             settings: terms.settings,
             root: self.root.map(Arc::new),
