@@ -151,6 +151,9 @@ impl Comm<'_> {
         ];
         let fixed_count = fds.len();
         fds.extend(side.endpoints().into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        // What the link has decrypted already, poll does not see.
+        let has_unread = self.link.has_unread();
+        let wake_at = if has_unread { Instant::now() } else { wake_at };
         let left = wake_at.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         match poll(&mut fds, Some(&timeout)) {
@@ -159,7 +162,7 @@ impl Comm<'_> {
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let places = fds[fixed_count..].iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(i, _)| i);
-        Ok((is_ready(&fds[0]), places.collect()))
+        Ok((has_unread || is_ready(&fds[0]), places.collect()))
     }
 
     fn hear(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {

@@ -79,7 +79,8 @@ impl SessionError {
         move |error| SessionError::Local { what, error }
     }
 
-    pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
+    /// A session that can't begin, with a hint, which may be empty.
+    pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
         SessionError::Refused { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
     }
 

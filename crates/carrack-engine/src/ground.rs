@@ -15,6 +15,7 @@ use carrack_machine::{
 };
 use carrack_model::{Side, TransferSpec};
 use carrack_storage::disks_of;
+use carrack_transport::Stream;
 
 use crate::error::SessionError;
 use crate::lanes::deal;
@@ -34,7 +35,7 @@ pub(crate) struct Load<'a> {
     pub(crate) lane_count: usize,
     /// I/O threads of all lanes.
     pub(crate) io_threads: usize,
-    pub(crate) streams: &'a [TcpStream],
+    pub(crate) streams: &'a [Stream],
     /// Directories on what is read or written.
     pub(crate) directories: Vec<BorrowedFd<'a>>,
 }
@@ -76,7 +77,7 @@ impl Ground {
         let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
         let streams = if has_choice { load.streams } else { &[] };
         let directories = if has_choice { &load.directories[..] } else { &[] };
-        let address = streams.first().and_then(|stream| stream.local_addr().ok());
+        let address = streams.first().and_then(|stream| stream.socket().local_addr().ok());
         Request {
             scheme: self.scheme,
             lanes: Some(load.lane_count),
@@ -227,8 +228,9 @@ impl Drop for CloseAtEnd<'_> {
 
 /// The data connections of each lane once more, to ask where they arrive.
 fn flows_of(load: &Load<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
-    let again =
-        |stream: &TcpStream| stream.try_clone().map_err(SessionError::local("watching a data connection"));
+    let again = |stream: &Stream| {
+        stream.socket().try_clone().map_err(SessionError::local("watching a data connection"))
+    };
     let streams = load.streams.iter().map(again).collect::<Result<Vec<_>, _>>()?;
     Ok(deal(streams, load.lane_count))
 }

@@ -21,7 +21,10 @@ mod sink;
 mod source;
 
 pub use abort::Abort;
+pub use carrack_transport::{Channel, Door};
 pub use error::SessionError;
 pub use report::Observer;
-pub use session::{Outcome, copy_local, copy_with_peer, serve};
+pub use session::{
+    Admission, Deed, House, Outcome, OwnHouse, Request, check_protection, copy_local, copy_with_peer, serve,
+};
 pub use settings::{Peer, Role, Settings, Transfer};

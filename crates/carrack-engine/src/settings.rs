@@ -11,6 +11,7 @@ use carrack_machine::{Scheme, ZoneKind};
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
 use carrack_storage::{FileSystem, FileSystems, Medium, StorageTarget};
+use carrack_transport::Channel;
 use carrack_wire::message::{self, MessageError};
 
 use crate::error::SessionError;
@@ -85,15 +86,22 @@ pub enum Role {
     Sink,
 }
 
-/// The way to the other end: the pipes of an ssh process, say.
+/// The way to the other end.
 #[derive(Debug)]
 pub struct Peer {
-    /// To read from.
-    pub input: OwnedFd,
-    /// To write to.
-    pub output: OwnedFd,
+    /// The pipes of an ssh process, say.
+    pub channel: Channel,
     /// The other host's name, for dialling it.
     pub host: String,
+    /// What the user may there, for an end that asks: a bearer token; empty for none.
+    pub token: String,
+}
+
+impl Peer {
+    /// By two pipes, which somebody else protects.
+    pub fn over_pipes(input: OwnedFd, output: OwnedFd, host: String) -> Peer {
+        Peer { channel: Channel::Pipes { input, output }, host, token: String::new() }
+    }
 }
 
 impl Settings {

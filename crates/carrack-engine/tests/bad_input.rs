@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    Abort, Observer, Outcome, Peer, Role, SessionError, Settings, Transfer, copy_local, copy_with_peer, serve,
+    Abort, Observer, Outcome, Role, SessionError, Settings, Transfer, copy_local, copy_with_peer,
 };
 use carrack_model::FailureKind::*;
 use carrack_model::{Checksum, Event, FailureKind, Notice, Summary, TransferSpec};
@@ -966,8 +966,8 @@ fn interrupted(place: &Place, at: At) -> Vec<Result<(), SessionError>> {
         way => {
             let role = if way == Way::Push { Role::Source } else { Role::Sink };
             let (here, there) = channel();
-            let serving = thread::spawn(move || serve(there.0, there.1, &called));
-            let peer = Peer { input: here.0, output: here.1, host: "127.0.0.1".into() };
+            let serving = thread::spawn(move || serve_any(there, &called));
+            let peer = peer(here);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &caller);
             vec![outcome.result, serving.join().unwrap().result]
         }
@@ -1029,8 +1029,8 @@ fn an_interrupt_before_the_start_touches_nothing() {
             way => {
                 let role = if way == Way::Push { Role::Source } else { Role::Sink };
                 let (here, there) = channel();
-                let serving = thread::spawn(move || serve(there.0, there.1, &Abort::new().unwrap()));
-                let peer = Peer { input: here.0, output: here.1, host: "127.0.0.1".into() };
+                let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+                let peer = peer(here);
                 let outcome = copy_with_peer(&transfer, role, peer, &observer, &abort);
                 assert!(serving.join().unwrap().result.is_err());
                 outcome

@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 
-use carrack_model::{Checksum, DialFrom, Event, Summary, TransferSpec};
+use carrack_model::{Checksum, Cipher, DialFrom, Event, Protection, Summary, TransferSpec};
 use common::*;
 
 #[test]
@@ -58,7 +58,13 @@ fn every_way_of_connecting_moves_the_data() {
             let (outcome, recorder) = copy(way, &transfer);
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
             assert_same(&source, &destination);
-            assert!(recorder.events().contains(&Event::Connected { streams: 2, lanes: 1, transport: "tcp" }));
+            assert!(recorder.events().contains(&Event::Connected {
+                streams: 2,
+                lanes: 1,
+                transport: "tcp",
+                protection: Some(Protection::Private),
+                cipher: Some(Cipher::Aes256Gcm),
+            }));
         }
     }
 }
@@ -79,7 +85,13 @@ fn without_a_port_the_data_takes_the_control_channel() {
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         assert_same(&source, &destination);
         let events = recorder.events();
-        assert!(events.contains(&Event::Connected { streams: 0, lanes: 1, transport: "ssh pipe" }));
+        assert!(events.contains(&Event::Connected {
+            streams: 0,
+            lanes: 1,
+            transport: "ssh pipe",
+            protection: Some(Protection::Private),
+            cipher: None,
+        }));
         let warned = |event: &Event| matches!(event, Event::Notice(carrack_model::Notice::Warning(text)) if text.contains("ssh pipe"));
         assert!(events.iter().any(warned), "{events:?}");
     }

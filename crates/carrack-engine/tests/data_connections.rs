@@ -14,13 +14,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use carrack_engine::{Role, SessionError};
-use carrack_model::{Checksum, TransferSpec};
+use carrack_model::{Checksum, Protection, TransferSpec};
+use carrack_transport::seal::SessionKeys;
 use carrack_transport::{StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{
     Control, Counters, DialFailed, Finish, Hello, Listening, ObjectsDone, Place, Welcome,
 };
-use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
+use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, agreed_terms};
 use common::scripted::*;
 use common::*;
 
@@ -33,6 +34,7 @@ fn spec() -> TransferSpec {
         checksum: Checksum::None,
         slot_bytes: 128 << 10,
         streams: STREAMS,
+        protection: Protection::Clear,
         ..TransferSpec::default()
     }
 }
@@ -59,10 +61,11 @@ fn call_source(source: &Path) -> (Session, Listening) {
 }
 
 fn dial_all(listening: &Listening) -> Vec<TcpStream> {
-    let key = SessionKey::new([7; 32]);
+    let keys = SessionKeys::derive(&SessionKey::new([7; 32]), None, &agreed_terms(&spec(), 1));
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
-    dial(&[address], &key, &nonce, StreamCount::new(STREAMS, 1), &|| true).unwrap()
+    let streams = dial(&[address], &keys, &nonce, StreamCount::new(STREAMS, 1), &|| true).unwrap();
+    streams.iter().map(|stream| stream.socket().try_clone().unwrap()).collect()
 }
 
 /// What comes over any of the streams, until they are closed.

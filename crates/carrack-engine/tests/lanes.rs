@@ -5,16 +5,16 @@
 mod common;
 
 use std::fs;
-use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{Role, SessionError};
 use carrack_model::{Event, FailureKind, Notice, TransferSpec};
-use carrack_transport::{StreamCount, dial};
-use carrack_wire::FrameHeader;
+use carrack_transport::seal::SessionKeys;
+use carrack_transport::{Stream, StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{self, Control, Finish, Hello, Lanes, Place, Welcome};
+use carrack_wire::{FrameHeader, agreed_terms};
 use common::scripted::{Heard, Scripted, Session, Victim, reason};
 use common::*;
 
@@ -128,7 +128,7 @@ fn a_small_load_stays_on_the_first_lane() {
 // A peer that the test plays.
 
 /// A real sink with two lanes, called by the test, and their data connections.
-fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<TcpStream>) {
+fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<Stream>) {
     let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
     session.peer.preambles();
     let spec = TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() };
@@ -145,8 +145,8 @@ fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<TcpStream>) {
     let listening = welcome.listening.unwrap();
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
-    let (key, streams) = (SessionKey::new([7; 32]), StreamCount::new(2, 2));
-    let streams = dial(&[address], &key, &nonce, streams, &|| true).unwrap();
+    let keys = SessionKeys::derive(&SessionKey::new([7; 32]), None, &agreed_terms(&spec, 2));
+    let streams = dial(&[address], &keys, &nonce, StreamCount::new(2, 2), &|| true).unwrap();
     (session, streams)
 }
 

@@ -1,6 +1,6 @@
 //! What a transfer tells whoever watches it: events, progress, and the summary at the end.
 
-use crate::{EntryFailure, Side};
+use crate::{Cipher, EntryFailure, Protection, Side};
 
 /// What limits the transfer at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,8 +98,12 @@ pub enum Event {
         streams: u32,
         /// Lanes of the session, 1 to 8.
         lanes: u32,
-        /// How the data travels: `tcp`, `ssh pipe` or `local`.
+        /// How the data travels: `tcp`, `ssh pipe`, `tls` (both with the control messages) or `local`.
         transport: &'static str,
+        /// How it is protected; nothing within one process.
+        protection: Option<Protection>,
+        /// By which algorithm, where carrack seals it.
+        cipher: Option<Cipher>,
     },
     /// The counters, about twice a second.
     Progress(Progress),

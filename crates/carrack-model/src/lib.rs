@@ -11,6 +11,7 @@ mod ids;
 pub mod limits;
 mod path;
 mod policy;
+mod protection;
 mod range;
 mod spec;
 
@@ -21,5 +22,6 @@ pub use event::{Event, Limiter, Notice, Progress, Summary, TargetReport};
 pub use ids::{FileId, ObjectId, TargetId};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
+pub use protection::{Cipher, Protection};
 pub use range::{ByteRange, RangeSet};
 pub use spec::{DialFrom, SinkIo, SourceIo, StripeChoice, TransferSpec};

@@ -1,6 +1,6 @@
 //! What a user asked for: the part of it that both ends must agree on, and nothing local.
 
-use crate::Checksum;
+use crate::{Checksum, Cipher, Protection};
 
 /// Which end dials the data connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,10 @@ pub struct TransferSpec {
     pub dial_from: DialFrom,
     /// How large files are striped at the sink.
     pub stripe: StripeChoice,
+    /// How the data is protected between two hosts.
+    pub protection: Protection,
+    /// By which algorithm, where it is.
+    pub cipher: Cipher,
 }
 
 impl Default for TransferSpec {
@@ -94,6 +98,8 @@ impl Default for TransferSpec {
             streams: 0,
             dial_from: DialFrom::default(),
             stripe: StripeChoice::default(),
+            protection: Protection::default(),
+            cipher: Cipher::default(),
         }
     }
 }

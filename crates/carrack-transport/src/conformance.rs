@@ -271,31 +271,3 @@ fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) 
     send(&mut *sender, object(pool(1).lease().expect("open"), 7, 10));
     let _receiver = receiving.join().expect("the receiver is content");
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{TcpReceiver, TcpSender, loopback_pair, prepare_stream};
-    use std::net::{TcpListener, TcpStream};
-
-    #[test]
-    fn loopback_conforms() {
-        run(&|| {
-            let (sender, receiver) = loopback_pair().unwrap();
-            (Box::new(sender), Box::new(receiver))
-        });
-    }
-
-    #[test]
-    fn tcp_conforms() {
-        run(&|| {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let dialled = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let accepted = listener.accept().unwrap().0;
-            for stream in [&dialled, &accepted] {
-                prepare_stream(stream, Duration::ZERO).unwrap();
-            }
-            (Box::new(TcpSender::new(dialled)), Box::new(TcpReceiver::new(accepted, SLOT_BYTES as u32)))
-        });
-    }
-}

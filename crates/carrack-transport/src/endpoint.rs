@@ -7,6 +7,8 @@ use std::sync::Arc;
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameError, FrameHeader};
 
+use crate::seal::SealBroken;
+
 /// How long a call may wait for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
@@ -110,6 +112,9 @@ pub enum TransportError {
     /// The other end sent an object without a credit.
     #[error("the peer broke the protocol: an object without a credit")]
     NoCredit,
+    /// An object was changed on its way, or is not the one that was sent.
+    #[error("{0}")]
+    Seal(#[from] SealBroken),
     /// A control frame on a data connection.
     #[error("the peer broke the protocol: a control message on a data connection")]
     ControlOnData,
@@ -117,6 +122,11 @@ pub enum TransportError {
 
 /// The source's end.
 pub trait SendEndpoint: Send {
+    /// Whether it seals what it sends, which takes its time: for threads that may take it.
+    fn seals(&self) -> bool {
+        false
+    }
+
     /// Whether it takes [`Payload::Extent`].
     fn sends_extents(&self) -> bool {
         false

@@ -1,6 +1,7 @@
 //! Frames out of and into a stream of bytes: one object or control message at a time, resumable at every byte.
 //!
-//! Used by the tcp endpoints and by the control link; they differ only in the system call that moves the bytes.
+//! Used by the tcp endpoints and by the control link; they differ only in the system call that moves the bytes. Where the
+//! connection is sealed, an object's tag follows its header: header, tag, body.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -8,6 +9,10 @@ use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
 use crate::endpoint::{Incoming, TransportError};
+use crate::seal::{Seal, TAG_BYTES, Tag};
+
+/// Bytes in front of a body: the header, and behind it the tag if there is one.
+const HEAD_BYTES_MAX: usize = HEADER_BYTES + TAG_BYTES;
 
 /// The bytes behind a header.
 enum Body {
@@ -33,7 +38,8 @@ impl Body {
 
 /// One frame on its way out.
 pub(crate) struct FrameWriter {
-    header: [u8; HEADER_BYTES],
+    head: [u8; HEAD_BYTES_MAX],
+    head_len: usize,
     body: Body,
     body_len: usize,
     sent: usize,
@@ -41,18 +47,32 @@ pub(crate) struct FrameWriter {
 
 impl FrameWriter {
     pub(crate) fn object(header: &FrameHeader, slot: Slot) -> FrameWriter {
-        let body_len = header.body_len as usize;
-        FrameWriter { header: header.encode(), body: Body::Slot(slot), body_len, sent: 0 }
+        FrameWriter::new(header, Body::Slot(slot), header.body_len as usize)
+    }
+
+    /// The same, sealed; the slot then holds what is sent.
+    pub(crate) fn sealed_object(header: &FrameHeader, mut slot: Slot, seal: &mut Seal) -> FrameWriter {
+        let tag = seal.seal(&header.encode(), &mut slot.bytes_mut()[..header.body_len as usize]);
+        let mut writer = FrameWriter::object(header, slot);
+        writer.head[HEADER_BYTES..].copy_from_slice(&tag);
+        writer.head_len = HEAD_BYTES_MAX;
+        writer
     }
 
     /// Only the header: its body follows by another way.
     pub(crate) fn header_only(header: &FrameHeader) -> FrameWriter {
-        FrameWriter { header: header.encode(), body: Body::Control(Vec::new()), body_len: 0, sent: 0 }
+        FrameWriter::new(header, Body::Control(Vec::new()), 0)
     }
 
     pub(crate) fn control(lane: u32, body: Vec<u8>) -> FrameWriter {
-        let header = FrameHeader { lane, ..FrameHeader::control(body.len() as u32) }.encode();
-        FrameWriter { header, body_len: body.len(), body: Body::Control(body), sent: 0 }
+        let (header, body_len) = (FrameHeader::control(body.len() as u32), body.len());
+        FrameWriter::new(&FrameHeader { lane, ..header }, Body::Control(body), body_len)
+    }
+
+    fn new(header: &FrameHeader, body: Body, body_len: usize) -> FrameWriter {
+        let mut head = [0; HEAD_BYTES_MAX];
+        head[..HEADER_BYTES].copy_from_slice(&header.encode());
+        FrameWriter { head, head_len: HEADER_BYTES, body, body_len, sent: 0 }
     }
 
     /// Sends until everything is out (true) or `send` would block (false).
@@ -60,7 +80,7 @@ impl FrameWriter {
         &mut self,
         mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<bool> {
-        while self.sent < HEADER_BYTES + self.body_len {
+        while self.sent < self.head_len + self.body_len {
             match send(&self.rest()) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
@@ -73,9 +93,9 @@ impl FrameWriter {
     }
 
     fn rest(&self) -> [IoSlice<'_>; 2] {
-        let header = &self.header[self.sent.min(HEADER_BYTES)..];
-        let body = &self.body.bytes()[self.sent.saturating_sub(HEADER_BYTES)..self.body_len];
-        [IoSlice::new(header), IoSlice::new(body)]
+        let head = &self.head[self.sent.min(self.head_len)..self.head_len];
+        let body = &self.body.bytes()[self.sent.saturating_sub(self.head_len)..self.body_len];
+        [IoSlice::new(head), IoSlice::new(body)]
     }
 }
 
@@ -95,8 +115,9 @@ pub(crate) enum FrameInput {
 /// Puts frames together from a stream of bytes.
 pub(crate) struct FrameReader {
     slot_bytes: u32,
-    header: [u8; HEADER_BYTES],
-    header_got: usize,
+    seal: Option<Seal>,
+    head: [u8; HEAD_BYTES_MAX],
+    head_got: usize,
     body: Option<(FrameHeader, Body)>,
     body_got: usize,
 }
@@ -104,7 +125,19 @@ pub(crate) struct FrameReader {
 impl FrameReader {
     /// Objects may have `slot_bytes` at most.
     pub(crate) fn new(slot_bytes: u32) -> FrameReader {
-        FrameReader { slot_bytes, header: [0; HEADER_BYTES], header_got: 0, body: None, body_got: 0 }
+        FrameReader {
+            slot_bytes,
+            seal: None,
+            head: [0; HEAD_BYTES_MAX],
+            head_got: 0,
+            body: None,
+            body_got: 0,
+        }
+    }
+
+    /// The same, where every object is sealed.
+    pub(crate) fn sealed(slot_bytes: u32, seal: Option<Seal>) -> FrameReader {
+        FrameReader { seal, ..FrameReader::new(slot_bytes) }
     }
 
     /// Receives until a frame is whole or `receive` would block.
@@ -114,11 +147,11 @@ impl FrameReader {
         mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
     ) -> Result<FrameInput, TransportError> {
         loop {
-            if let Some(frame) = self.take_whole() {
+            if let Some(frame) = self.take_whole()? {
                 return Ok(FrameInput::Frame(frame));
             }
             match receive(self.missing()) {
-                Ok(0) if self.header_got == 0 => return Ok(FrameInput::Closed),
+                Ok(0) if self.head_got == 0 => return Ok(FrameInput::Closed),
                 Ok(0) => return Err(TransportError::Truncated),
                 Ok(count) => self.got(count, slots)?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -128,10 +161,15 @@ impl FrameReader {
         }
     }
 
+    fn head_len(&self) -> usize {
+        if self.seal.is_some() { HEAD_BYTES_MAX } else { HEADER_BYTES }
+    }
+
     fn missing(&mut self) -> &mut [u8] {
+        let head_len = self.head_len();
         match &mut self.body {
             Some((header, body)) => &mut body.bytes_mut()[self.body_got..header.body_len as usize],
-            None => &mut self.header[self.header_got..],
+            None => &mut self.head[self.head_got..head_len],
         }
     }
 
@@ -140,11 +178,11 @@ impl FrameReader {
             self.body_got += count;
             return Ok(());
         }
-        self.header_got += count;
-        if self.header_got == HEADER_BYTES {
+        self.head_got += count;
+        if self.head_got == self.head_len() {
             // During the handshake the pool's slots may be smaller than those that will be agreed.
             let slot_bytes = self.slot_bytes.min(u32::try_from(slots.slot_bytes()).unwrap_or(u32::MAX));
-            let header = FrameHeader::decode(&self.header, slot_bytes)?;
+            let header = FrameHeader::decode(self.header(), slot_bytes)?;
             let body = match header.kind {
                 FrameKind::Control => Body::Control(vec![0; header.body_len as usize]),
                 // A credit stands for a free slot, so there is one unless the peer took more than it was given.
@@ -158,14 +196,26 @@ impl FrameReader {
         Ok(())
     }
 
-    fn take_whole(&mut self) -> Option<Frame> {
+    fn header(&self) -> &[u8; HEADER_BYTES] {
+        self.head.first_chunk().expect("a head is longer than a header")
+    }
+
+    fn tag(&self) -> Tag {
+        *self.head.last_chunk().expect("a head is longer than a tag")
+    }
+
+    fn take_whole(&mut self) -> Result<Option<Frame>, TransportError> {
         let is_whole =
             self.body.as_ref().is_some_and(|(header, _)| header.body_len as usize == self.body_got);
-        let (header, body) = self.body.take_if(|_| is_whole)?;
-        self.header_got = 0;
-        Some(match body {
+        let Some((header, mut body)) = self.body.take_if(|_| is_whole) else { return Ok(None) };
+        self.head_got = 0;
+        let (encoded, tag) = (*self.header(), self.tag());
+        if let Some(seal) = &mut self.seal {
+            seal.open(&encoded, &mut body.bytes_mut()[..header.body_len as usize], &tag)?;
+        }
+        Ok(Some(match body {
             Body::Slot(slot) => Frame::Object(Incoming { header, slot }),
             Body::Control(body) => Frame::Control { lane: header.lane, body },
-        })
+        }))
     }
 }

@@ -13,13 +13,16 @@ mod framing;
 mod link;
 mod loopback;
 mod rendezvous;
+pub mod seal;
 mod tcp;
+mod tls;
 
 pub use endpoint::{
     ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
     TransportError,
 };
-pub use link::{Link, LinkInput};
+pub use link::{Channel, Link, LinkInput};
 pub use loopback::loopback_pair;
-pub use rendezvous::{DialError, Listener, PortRange, StreamCount, dial, local_addresses};
+pub use rendezvous::{DialError, Door, Listener, PortRange, Stream, StreamCount, dial, local_addresses};
 pub use tcp::{TcpReceiver, TcpSender, prepare_stream};
+pub use tls::{TlsChannel, TlsError};

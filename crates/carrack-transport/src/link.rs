@@ -1,11 +1,11 @@
-//! The control link: control messages over a pair of descriptors such as the pipes of ssh, and, where no data
-//! connection could be made, the objects too.
+//! The control link: control messages over a pair of descriptors such as the pipes of ssh, or over TLS, and, where no
+//! data connection could be made, the objects too.
 //!
 //! Before the session runs it is used with deadlines by one thread; then it belongs to the comm thread, which never
 //! waits for it.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::endpoint::{Incoming, TransportError};
 use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
+use crate::seal::SECRET_BYTES;
+use crate::tls::TlsChannel;
 
 /// What came over the link.
 #[derive(Debug)]
@@ -35,10 +37,61 @@ pub enum LinkInput {
     Closed,
 }
 
+/// What carries the bytes of a control link. Authenticated and encrypted, but for links within a process.
+#[derive(Debug)]
+pub enum Channel {
+    /// Somebody else protects what goes through: ssh.
+    Pipes {
+        /// To read from.
+        input: OwnedFd,
+        /// To write to.
+        output: OwnedFd,
+    },
+    /// TLS 1.3 between the two ends.
+    Tls(Box<TlsChannel>),
+}
+
+impl Channel {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Channel::Pipes { input, .. } => Ok(rustix::io::read(input, buffer)?),
+            Channel::Tls(tls) => tls.read(buffer),
+        }
+    }
+
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Channel::Pipes { output, .. } => Ok(rustix::io::writev(output, parts)?),
+            Channel::Tls(tls) => tls.write(parts),
+        }
+    }
+
+    /// Whether all that was written has left this process.
+    fn push(&mut self) -> io::Result<bool> {
+        match self {
+            Channel::Pipes { .. } => Ok(true),
+            Channel::Tls(tls) => tls.push(),
+        }
+    }
+
+    fn input(&self) -> BorrowedFd<'_> {
+        match self {
+            Channel::Pipes { input, .. } => input.as_fd(),
+            Channel::Tls(tls) => tls.readiness(),
+        }
+    }
+
+    fn output(&self) -> BorrowedFd<'_> {
+        match self {
+            Channel::Pipes { output, .. } => output.as_fd(),
+            Channel::Tls(tls) => tls.readiness(),
+        }
+    }
+}
+
 /// One end of the control link.
 pub struct Link {
-    input: OwnedFd,
-    output: OwnedFd,
+    channel: Channel,
     reader: FrameReader,
     queue: VecDeque<FrameWriter>,
     /// Readable when waiting shall end.
@@ -46,18 +99,25 @@ pub struct Link {
 }
 
 impl Link {
-    /// Over a descriptor to read from and one to write to; both become non-blocking.
-    pub fn new(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<Link> {
-        for fd in [&input, &output] {
+    /// Over a channel; its descriptors become non-blocking. Objects may have `slot_bytes` at most.
+    pub fn new(channel: Channel, slot_bytes: u32) -> io::Result<Link> {
+        for fd in [channel.input(), channel.output()] {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
-        Ok(Link {
-            input,
-            output,
-            reader: FrameReader::new(slot_bytes),
-            queue: VecDeque::new(),
-            interrupt: None,
-        })
+        Ok(Link { channel, reader: FrameReader::new(slot_bytes), queue: VecDeque::new(), interrupt: None })
+    }
+
+    /// The same, of two pipes or the two ends of one socket.
+    pub fn over_pipes(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<Link> {
+        Link::new(Channel::Pipes { input, output }, slot_bytes)
+    }
+
+    /// The secret that only the two ends of this link have; nothing where it is not one TLS connection.
+    pub fn exporter(&self) -> Result<Option<[u8; SECRET_BYTES]>, rustls::Error> {
+        match &self.channel {
+            Channel::Pipes { .. } => Ok(None),
+            Channel::Tls(tls) => tls.exporter().map(Some),
+        }
     }
 
     /// The calls with a deadline also end, with `ErrorKind::Interrupted`, when `fd` becomes readable; nothing for
@@ -97,25 +157,31 @@ impl Link {
 
     /// Frames that are not out yet.
     pub fn queued_count(&self) -> usize {
-        self.queue.len()
+        let is_leaving = matches!(&self.channel, Channel::Tls(tls) if tls.has_unsent());
+        self.queue.len() + usize::from(is_leaving)
+    }
+
+    /// Whether something waits to be received that `poll` does not tell of.
+    pub fn has_unread(&self) -> bool {
+        matches!(&self.channel, Channel::Tls(tls) if tls.has_unread())
     }
 
     /// Writes what can be written without waiting; true when nothing is left.
     pub fn flush(&mut self) -> io::Result<bool> {
         while let Some(frame) = self.queue.front_mut() {
-            let output = &self.output;
-            if !frame.advance(|parts| Ok(rustix::io::writev(output, parts)?))? {
+            let channel = &mut self.channel;
+            if !frame.advance(|parts| channel.write(parts))? {
                 return Ok(false);
             }
             self.queue.pop_front();
         }
-        Ok(true)
+        self.channel.push()
     }
 
     /// Reads on without waiting.
     pub fn receive(&mut self, slots: &SlotPool) -> Result<LinkInput, TransportError> {
-        let fd = &self.input;
-        Ok(match self.reader.advance(slots, |buffer| Ok(rustix::io::read(fd, buffer)?))? {
+        let channel = &mut self.channel;
+        Ok(match self.reader.advance(slots, |buffer| channel.read(buffer))? {
             FrameInput::Frame(Frame::Control { lane, body }) => LinkInput::Control { lane, body },
             FrameInput::Frame(Frame::Object(incoming)) => LinkInput::Object(incoming),
             FrameInput::Pending => LinkInput::Pending,
@@ -125,18 +191,18 @@ impl Link {
 
     /// The descriptor to read from.
     pub fn input(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
+        self.channel.input()
     }
 
     /// The descriptor to write to.
     pub fn output(&self) -> BorrowedFd<'_> {
-        self.output.as_fd()
+        self.channel.output()
     }
 
     /// Writes everything that is queued, until `deadline` at most.
     pub fn flush_by(&mut self, deadline: Instant) -> io::Result<()> {
         while !self.flush()? {
-            self.wait_for(self.output.as_fd(), PollFlags::OUT, deadline)?;
+            self.wait_for(self.output(), PollFlags::OUT, deadline)?;
         }
         Ok(())
     }
@@ -152,7 +218,7 @@ impl Link {
                 LinkInput::Control { body, .. } => return Ok(Some(body)),
                 LinkInput::Closed => return Ok(None),
                 LinkInput::Object(_) => return Err(TransportError::NoCredit),
-                LinkInput::Pending => self.wait_for(self.input.as_fd(), PollFlags::IN, deadline)?,
+                LinkInput::Pending => self.wait_for(self.input(), PollFlags::IN, deadline)?,
             }
         }
     }
@@ -160,14 +226,17 @@ impl Link {
     /// Raw bytes in front of the first frame: writes `bytes` ahead of everything that is queued.
     pub fn write_raw_by(&mut self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
-            match rustix::io::write(&self.output, bytes) {
+            match self.channel.write(&[IoSlice::new(bytes)]) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(rustix::io::Errno::AGAIN) => {
-                    self.wait_for(self.output.as_fd(), PollFlags::OUT, deadline)?
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait_for(self.output(), PollFlags::OUT, deadline)?
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
+        }
+        while !self.channel.push()? {
+            self.wait_for(self.output(), PollFlags::OUT, deadline)?;
         }
         Ok(())
     }
@@ -176,14 +245,14 @@ impl Link {
     pub fn read_raw_by(&mut self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
         let mut got = 0;
         while got < buffer.len() {
-            match rustix::io::read(&self.input, &mut buffer[got..]) {
+            match self.channel.read(&mut buffer[got..]) {
                 Ok(0) => break,
                 Ok(count) => got += count,
-                Err(rustix::io::Errno::AGAIN) => {
-                    self.wait_for(self.input.as_fd(), PollFlags::IN, deadline)?
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait_for(self.input(), PollFlags::IN, deadline)?
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(got)

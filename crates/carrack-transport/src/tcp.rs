@@ -17,6 +17,7 @@ use crate::endpoint::{
 };
 use crate::extent::ExtentWriter;
 use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
+use crate::seal::Seal;
 
 /// Below this round-trip time the path is a machine or a building: no pacing is needed there, and BBR's costs a third
 /// of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
@@ -80,6 +81,7 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
 /// The source's end of a connection.
 pub struct TcpSender {
     stream: TcpStream,
+    seal: Option<Seal>,
     frame: Option<FrameWriter>,
     /// What follows the frame, if its body is still in a file.
     extent: Option<ExtentWriter>,
@@ -88,13 +90,22 @@ pub struct TcpSender {
 impl TcpSender {
     /// Over a connection that [`prepare_stream`] has seen.
     pub fn new(stream: TcpStream) -> TcpSender {
-        TcpSender { stream, frame: None, extent: None }
+        TcpSender::sealed(stream, None)
+    }
+
+    /// The same, where every object is sealed.
+    pub fn sealed(stream: TcpStream, seal: Option<Seal>) -> TcpSender {
+        TcpSender { stream, seal, frame: None, extent: None }
     }
 }
 
 impl SendEndpoint for TcpSender {
+    fn seals(&self) -> bool {
+        self.seal.is_some()
+    }
+
     fn sends_extents(&self) -> bool {
-        true
+        self.seal.is_none()
     }
 
     fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
@@ -102,9 +113,13 @@ impl SendEndpoint for TcpSender {
             return Err(outgoing);
         }
         let header = outgoing.header;
-        match outgoing.payload {
-            Payload::Slot(slot) => self.frame = Some(FrameWriter::object(&header, slot)),
-            Payload::Extent(file) => {
+        match (outgoing.payload, &mut self.seal) {
+            (Payload::Slot(slot), None) => self.frame = Some(FrameWriter::object(&header, slot)),
+            (Payload::Slot(slot), Some(seal)) => {
+                self.frame = Some(FrameWriter::sealed_object(&header, slot, seal));
+            }
+            (payload @ Payload::Extent(_), Some(_)) => return Err(Outgoing { header, payload }),
+            (Payload::Extent(file), None) => {
                 self.frame = Some(FrameWriter::header_only(&header));
                 self.extent = Some(ExtentWriter::new(file, &header));
             }
@@ -159,7 +174,12 @@ pub struct TcpReceiver {
 impl TcpReceiver {
     /// Over a connection that [`prepare_stream`] has seen; objects may have `slot_bytes` at most.
     pub fn new(stream: TcpStream, slot_bytes: u32) -> TcpReceiver {
-        TcpReceiver { stream, reader: FrameReader::new(slot_bytes) }
+        TcpReceiver::sealed(stream, slot_bytes, None)
+    }
+
+    /// The same, where every object is sealed.
+    pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<Seal>) -> TcpReceiver {
+        TcpReceiver { stream, reader: FrameReader::sealed(slot_bytes, seal) }
     }
 }
 

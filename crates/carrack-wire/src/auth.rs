@@ -2,8 +2,8 @@
 //!
 //! The key and the listener's nonce came over the authenticated control channel. So the dialer speaks first, and one
 //! message of fixed size is all that is read from a stranger: response (with the dialer's proof) → the listener's
-//! proof. Proofs are BLAKE3 keyed hashes over the listener's nonce and all that the response says, the dialer's own
-//! nonce included. The bytes are in `docs/formats/wire.md`.
+//! proof. Proofs are BLAKE3 keyed hashes over all that the response says: the listener's nonce, the dialer's own, and
+//! which stream it is to be. The bytes are in `docs/formats/wire.md`.
 //!
 //! One nonce serves all connections to a listener. A response that somebody captured and sends again is a true one;
 //! the listener refuses it because its [`StreamPlace`] is taken.
@@ -20,15 +20,18 @@ pub const NONCE_BYTES: usize = 32;
 pub const PROOF_BYTES: usize = 32;
 
 /// Bytes of a [`Response`].
-pub const RESPONSE_BYTES: usize = 84;
+pub const RESPONSE_BYTES: usize = 116;
 
 /// What a response says, in front of its proof.
-const CLAIM_BYTES: usize = RESPONSE_BYTES - PROOF_BYTES;
+pub const CLAIM_BYTES: usize = RESPONSE_BYTES - PROOF_BYTES;
+
+/// Bytes of a response up to the name of its listener: see [`listener_named`].
+pub const NAMING_BYTES: usize = 52;
 
 const MAGIC: [u8; 8] = *b"carrackd";
-const VERSION: u16 = 2;
-const DIALER: &[u8] = b"carrack data dialer 2";
-const LISTENER: &[u8] = b"carrack data listener 2";
+const VERSION: u16 = 3;
+const DIALER: &[u8] = b"carrack data dialer 3";
+const LISTENER: &[u8] = b"carrack data listener 3";
 
 /// The secret that the two ends of one session share. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,9 +54,9 @@ impl SessionKey {
         &self.0
     }
 
-    fn prove(&self, side: &[u8], listener: &ListenerNonce, claim: &[u8]) -> blake3::Hash {
+    fn prove(&self, side: &[u8], claim: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(side).update(&listener.0).update(claim);
+        hasher.update(side).update(claim);
         hasher.finalize()
     }
 }
@@ -93,6 +96,18 @@ pub enum AuthError {
     WrongProof,
 }
 
+/// The listener that a response is meant for: where several sessions share a port, whoever accepts a connection there has to
+/// know whose it is. Nothing is proven by it.
+pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthError> {
+    if start[..8] != MAGIC {
+        return Err(AuthError::NotCarrack);
+    }
+    match u16::from_le_bytes([start[8], start[9]]) {
+        VERSION => Ok(ListenerNonce::from_slice(&start[20..]).ok_or(AuthError::NotCarrack)?),
+        other => Err(AuthError::OtherVersion(other)),
+    }
+}
+
 /// Which of the session's streams a connection is to be. The listener gives each place once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPlace {
@@ -123,8 +138,9 @@ impl Response {
         bytes[10..12].copy_from_slice(&place.number.to_le_bytes());
         bytes[12..14].copy_from_slice(&place.count.to_le_bytes());
         bytes[16..20].copy_from_slice(&rtt_us.to_le_bytes());
-        bytes[20..CLAIM_BYTES].copy_from_slice(&nonce);
-        let proof = key.prove(DIALER, listener, &bytes[..CLAIM_BYTES]);
+        bytes[20..NAMING_BYTES].copy_from_slice(&listener.0);
+        bytes[NAMING_BYTES..CLAIM_BYTES].copy_from_slice(&nonce);
+        let proof = key.prove(DIALER, &bytes[..CLAIM_BYTES]);
         bytes[CLAIM_BYTES..].copy_from_slice(proof.as_bytes());
         Response(bytes)
     }
@@ -136,13 +152,8 @@ impl Response {
         listener: &ListenerNonce,
     ) -> Result<Response, AuthError> {
         let response = Response(*bytes);
-        if bytes[..8] != MAGIC {
-            return Err(AuthError::NotCarrack);
-        }
-        if response.u16_at(8) != VERSION {
-            return Err(AuthError::OtherVersion(response.u16_at(8)));
-        }
-        if key.prove(DIALER, listener, response.claim()) != bytes[CLAIM_BYTES..] {
+        let named = listener_named(bytes.first_chunk().ok_or(AuthError::NotCarrack)?)?;
+        if key.prove(DIALER, response.claim()) != bytes[CLAIM_BYTES..] || named != *listener {
             return Err(AuthError::WrongProof);
         }
         Ok(response)
@@ -165,24 +176,20 @@ impl Response {
     }
 
     /// The listener's answer: its own proof.
-    pub fn listener_proof(&self, key: &SessionKey, listener: &ListenerNonce) -> [u8; PROOF_BYTES] {
-        *key.prove(LISTENER, listener, self.claim()).as_bytes()
+    pub fn listener_proof(&self, key: &SessionKey) -> [u8; PROOF_BYTES] {
+        *key.prove(LISTENER, self.claim()).as_bytes()
     }
 
     /// Checks the listener's proof in constant time.
-    pub fn verify_listener(
-        &self,
-        proof: &[u8; PROOF_BYTES],
-        key: &SessionKey,
-        listener: &ListenerNonce,
-    ) -> Result<(), AuthError> {
-        if key.prove(LISTENER, listener, self.claim()) != *proof {
+    pub fn verify_listener(&self, proof: &[u8; PROOF_BYTES], key: &SessionKey) -> Result<(), AuthError> {
+        if key.prove(LISTENER, self.claim()) != *proof {
             return Err(AuthError::WrongProof);
         }
         Ok(())
     }
 
-    fn claim(&self) -> &[u8] {
+    /// All that it says: what makes this connection differ from every other one, to this listener or another.
+    pub fn claim(&self) -> &[u8] {
         &self.0[..CLAIM_BYTES]
     }
 
@@ -215,12 +222,12 @@ mod tests {
     fn the_example_of_the_format_document() {
         let response = ours();
         let bytes = response.as_bytes();
-        assert_eq!(bytes[..20], *b"carrackd\x02\0\x05\0\x08\0\0\0\x9a\x87\x01\0");
-        assert_eq!(bytes[20..52], [2; 32]);
+        assert_eq!(bytes[..20], *b"carrackd\x03\0\x05\0\x08\0\0\0\x9a\x87\x01\0");
+        assert_eq!((&bytes[20..52], &bytes[52..84]), (&[1; 32][..], &[2; 32][..]));
         let hex = |proof: &[u8]| blake3::Hash::from_slice(proof).unwrap().to_hex().to_string();
-        assert_eq!(hex(&bytes[52..]), "63aba7ad1e5ec1c281cc1c0ad1b8d6b9dd4266d211e79b1d759501ed9e322855");
-        let proof = response.listener_proof(&key(), &LISTENER_NONCE);
-        assert_eq!(hex(&proof), "e939743c8e450b3026fb90e28e5f18965b375e4f3ef39de90551e5a6c79c0b41");
+        assert_eq!(hex(&bytes[84..]), "41209f1f782cd03fec8930032fdf760f40e3bfb2e5525591e3ca908f7695518e");
+        let proof = response.listener_proof(&key());
+        assert_eq!(hex(&proof), "aee0fd455c21618dff6368f96787e4c87958b8604e20ab4214ef3d4212b79dee");
     }
 
     #[test]
@@ -228,14 +235,15 @@ mod tests {
         let sent = ours();
         let seen = verify(sent.as_bytes()).unwrap();
         assert_eq!((seen.place(), seen.rtt()), (PLACE, RTT));
-        let proof = seen.listener_proof(&key(), &LISTENER_NONCE);
-        assert_eq!(sent.verify_listener(&proof, &key(), &LISTENER_NONCE), Ok(()));
+        let proof = seen.listener_proof(&key());
+        assert_eq!(sent.verify_listener(&proof, &key()), Ok(()));
     }
 
     #[test]
     fn a_stranger_proves_nothing() {
         let stranger = Response::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
         assert_eq!(verify(stranger.as_bytes()), Err(AuthError::WrongProof));
+        assert_eq!(listener_named(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
         let elsewhere = Response::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
         assert_eq!(verify(elsewhere.as_bytes()), Err(AuthError::WrongProof));
         for at in 0..RESPONSE_BYTES {
@@ -255,10 +263,10 @@ mod tests {
     fn a_proof_sent_back_is_no_proof() {
         let mut dialers = [0; PROOF_BYTES];
         dialers.copy_from_slice(&ours().as_bytes()[CLAIM_BYTES..]);
-        assert_eq!(ours().verify_listener(&dialers, &key(), &LISTENER_NONCE), Err(AuthError::WrongProof));
+        assert_eq!(ours().verify_listener(&dialers, &key()), Err(AuthError::WrongProof));
         let other = Response::new(&key(), &LISTENER_NONCE, [3; 32], PLACE, RTT);
-        let proof = ours().listener_proof(&key(), &LISTENER_NONCE);
-        assert_eq!(other.verify_listener(&proof, &key(), &LISTENER_NONCE), Err(AuthError::WrongProof));
+        let proof = ours().listener_proof(&key());
+        assert_eq!(other.verify_listener(&proof, &key()), Err(AuthError::WrongProof));
     }
 
     #[test]

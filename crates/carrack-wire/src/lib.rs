@@ -15,4 +15,5 @@ mod table;
 pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use ledger::{Arrival, Ledger, LedgerError};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
+pub use spec_message::agreed_terms;
 pub use table::{TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section};

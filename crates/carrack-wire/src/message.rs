@@ -146,6 +146,13 @@ pub struct Hello {
     /// The lanes that the caller would like.
     #[prost(message, optional, tag = "9")]
     pub lanes: Option<Lanes>,
+    /// What the caller may, where a daemon asks: a bearer token; empty for none.
+    #[prost(string, tag = "10")]
+    pub token: String,
+    /// The caller only controls: the data goes between the end that is called and a third one, to which the caller told
+    /// the same session key.
+    #[prost(bool, tag = "11")]
+    pub third_party: bool,
 }
 
 /// What an end says of the number of lanes; see `docs/formats/wire.md` for how they agree.
@@ -248,6 +255,19 @@ pub struct Spec {
     /// With `stripe` 3.
     #[prost(message, optional, tag = "9")]
     pub stripes: Option<Stripes>,
+    /// How the data is protected: 0 private, 1 safe, 2 clear.
+    #[prost(uint32, tag = "10")]
+    pub protection: u32,
+    /// Cipher of the seals: 0 AES-256-GCM, 1 AES-128-GCM, 2 ChaCha20-Poly1305.
+    #[prost(uint32, tag = "11")]
+    pub cipher: u32,
+}
+
+impl Spec {
+    /// Its bytes: the same for the same specification, at both ends.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
 }
 
 /// A striping without a place.

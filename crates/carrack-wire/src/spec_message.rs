@@ -1,9 +1,18 @@
 //! Between [`TransferSpec`] and its message: numbers from a peer become values that this build knows, or an error.
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use carrack_model::{Checksum, DialFrom, StripeChoice, TransferSpec};
+use carrack_model::{Checksum, Cipher, DialFrom, Protection, StripeChoice, TransferSpec};
 
+use crate::PROTOCOL_VERSION;
 use crate::message::{MessageError, Spec, Stripes};
+
+/// Everything that the ends of a session agreed on, as bytes that are the same at both: what their keys are bound to.
+pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
+    let mut terms = PROTOCOL_VERSION.to_le_bytes().to_vec();
+    terms.extend(lanes.to_le_bytes());
+    terms.extend(Spec::from(spec).to_bytes());
+    terms
+}
 
 impl From<&TransferSpec> for Spec {
     fn from(spec: &TransferSpec) -> Spec {
@@ -34,6 +43,16 @@ impl From<&TransferSpec> for Spec {
                     Some(Stripes { count, stripe_bytes, pool })
                 }
                 _ => None,
+            },
+            protection: match spec.protection {
+                Protection::Private => 0,
+                Protection::Safe => 1,
+                Protection::Clear => 2,
+            },
+            cipher: match spec.cipher {
+                Cipher::Aes256Gcm => 0,
+                Cipher::Aes128Gcm => 1,
+                Cipher::ChaCha20Poly1305 => 2,
             },
         }
     }
@@ -80,6 +99,18 @@ impl TryFrom<&Spec> for TransferSpec {
                 }
                 _ => return Err(MessageError::OutOfRange("the striping")),
             },
+            protection: match message.protection {
+                0 => Protection::Private,
+                1 => Protection::Safe,
+                2 => Protection::Clear,
+                _ => return Err(MessageError::OutOfRange("the protection")),
+            },
+            cipher: match message.cipher {
+                0 => Cipher::Aes256Gcm,
+                1 => Cipher::Aes128Gcm,
+                2 => Cipher::ChaCha20Poly1305,
+                _ => return Err(MessageError::OutOfRange("the cipher")),
+            },
         })
     }
 }
@@ -98,6 +129,19 @@ mod tests {
             let spec = TransferSpec { stripe, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }
+        for protection in [Protection::Clear, Protection::Safe, Protection::Private] {
+            for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+                let spec = TransferSpec { protection, cipher, ..spec.clone() };
+                assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+            }
+        }
+    }
+
+    /// A message in which nothing is said must not lower the protection.
+    #[test]
+    fn what_is_not_said_is_private() {
+        let said_nothing = Spec { slot_bytes: 1 << 20, ..Spec::default() };
+        assert_eq!(TransferSpec::try_from(&said_nothing).unwrap().protection, Protection::Private);
     }
 
     #[test]
@@ -112,6 +156,8 @@ mod tests {
             Spec { dial_from: 3, ..good.clone() },
             Spec { stripe: 3, ..good.clone() },
             Spec { stripe: 4, ..good.clone() },
+            Spec { protection: 3, ..good.clone() },
+            Spec { cipher: 3, ..good.clone() },
             Spec { report_digests: true, ..good.clone() },
         ] {
             assert!(TransferSpec::try_from(&bad).is_err(), "{bad:?}");

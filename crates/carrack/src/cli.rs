@@ -20,7 +20,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
     #[command(hide = true)]
-    Session,
+    Session(session::SessionArgs),
     #[command(hide = true)]
     Man,
     Completions(completions::CompletionsArgs),
@@ -34,7 +34,7 @@ impl Cli {
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
-            Command::Session => session::run(),
+            Command::Session(args) => session::run(&args),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),
         }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::Peer;
+use carrack_model::Protection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -66,9 +67,14 @@ impl SshCommand {
         arguments
     }
 
-    fn session_arguments(&self, host: &Host, remote_carrack: &str) -> Vec<String> {
+    /// Less protection than the default is the user's word, which the far side gets in its arguments: nothing that comes
+    /// over the channel can lower it.
+    fn session_arguments(&self, host: &Host, remote_carrack: &str, protection: Protection) -> Vec<String> {
         let mut arguments = self.arguments_to(host, &OPTIONS);
         arguments.extend([quote(remote_carrack), "session".into()]);
+        if protection < Protection::default() {
+            arguments.push(format!("--protection={protection}"));
+        }
         arguments
     }
 
@@ -164,19 +170,21 @@ impl Drop for Remote<'_> {
 }
 
 impl<'a> Remote<'a> {
-    /// Starts `carrack session` at `host`; `leash` holds the process from then on.
+    /// Starts `carrack session` at `host`, where data may travel with this protection; `leash` holds the process from then
+    /// on.
     pub fn start(
         command: &'a SshCommand,
         host: &'a Host,
         carrack: &'a str,
+        protection: Protection,
         leash: Leash,
     ) -> Result<(Remote<'a>, Peer), Trouble> {
-        let arguments = command.session_arguments(host, carrack);
+        let arguments = command.session_arguments(host, carrack, protection);
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
         leash.tie(child);
         let remote = Remote { command, host, carrack, leash };
-        Ok((remote, Peer { input, output, host: command.dial_name(host) }))
+        Ok((remote, Peer::over_pipes(input, output, command.dial_name(host))))
     }
 
     /// Waits for its end, after the engine has closed the pipes; what the status says if it is not 0.
@@ -235,6 +243,8 @@ fn cannot_start(program: &str, error: &io::Error) -> Trouble {
 mod tests {
     use std::io::{Read, Write};
 
+    use carrack_engine::Channel;
+
     use super::*;
 
     fn host() -> Host {
@@ -247,7 +257,8 @@ mod tests {
 
     fn end_of(script: &str) -> Option<Trouble> {
         let (command, host) = (shim(script), host());
-        let (remote, peer) = Remote::start(&command, &host, "carrack", Leash::default()).unwrap();
+        let (remote, peer) =
+            Remote::start(&command, &host, "carrack", Protection::Private, Leash::default()).unwrap();
         drop(peer);
         remote.stop(Duration::from_secs(5))
     }
@@ -255,13 +266,16 @@ mod tests {
     #[test]
     fn openssh_gets_options_and_a_shim_does_not() {
         let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
-        let arguments = command.session_arguments(&host(), "/opt/my carrack");
+        let arguments = command.session_arguments(&host(), "/opt/my carrack", Protection::Private);
         assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
         assert_eq!(arguments[4..9], OPTIONS);
         assert_eq!(arguments[9..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
 
         let command: SshCommand = "./shim -a".parse().unwrap();
-        assert_eq!(command.session_arguments(&host(), "carrack"), ["-a", "me@::1", "carrack", "session"]);
+        let words = |protection| command.session_arguments(&host(), "carrack", protection);
+        assert_eq!(words(Protection::Private), ["-a", "me@::1", "carrack", "session"]);
+        let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
+        assert_eq!(words(Protection::Clear), clear);
     }
 
     #[test]
@@ -303,17 +317,20 @@ mod tests {
     #[test]
     fn a_missing_program_is_named() {
         let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
-        let trouble = Remote::start(&command, &host, "carrack", Leash::default()).err().unwrap();
+        let trouble =
+            Remote::start(&command, &host, "carrack", Protection::Private, Leash::default()).err().unwrap();
         assert!(trouble.message.starts_with("can't start /nonexistent/ssh: "), "{trouble}");
     }
 
     #[test]
     fn pipes_carry_bytes_and_the_words_arrive() {
         let (command, host) = (shim("cat; echo \"$@\""), host());
-        let (remote, peer) = Remote::start(&command, &host, "carrack", Leash::default()).unwrap();
-        std::fs::File::from(peer.output).write_all(b"hello ").unwrap();
+        let (remote, peer) =
+            Remote::start(&command, &host, "carrack", Protection::Private, Leash::default()).unwrap();
+        let Channel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
+        std::fs::File::from(output).write_all(b"hello ").unwrap();
         let mut said = String::new();
-        std::fs::File::from(peer.input).read_to_string(&mut said).unwrap();
+        std::fs::File::from(input).read_to_string(&mut said).unwrap();
         assert_eq!((said.as_str(), peer.host.as_str()), ("hello me@::1 carrack session\n", "::1"));
         assert_eq!(remote.stop(Duration::from_secs(5)), None);
     }
@@ -321,7 +338,8 @@ mod tests {
     #[test]
     fn nothing_is_left_behind() {
         let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
-        let (remote, _peer) = Remote::start(&command, &host, "carrack", leash.clone()).unwrap();
+        let (remote, _peer) =
+            Remote::start(&command, &host, "carrack", Protection::Private, leash.clone()).unwrap();
         let started = Instant::now();
         assert!(remote.stop(Duration::from_millis(50)).is_some());
         assert!(started.elapsed() < Duration::from_secs(5));

@@ -1,35 +1,35 @@
 //! The end that was called: it welcomes the caller, or says why not.
 
-use std::ffi::OsStr;
-use std::net::{IpAddr, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
-use carrack_transport::{Link, Listener, StreamCount};
+use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Welcome};
 
 use super::connect::{self, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
-use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
+use super::handshake::{
+    ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
+};
+use super::house::{Admission, Deed, House, Request};
 use super::{Ended, Part, Standing, Terms, lanes, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::ground::Ground;
 use crate::settings::{Role, Settings};
 
-pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ended, SessionError> {
+pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<Ended, SessionError> {
     let slot_bytes = TransferSpec::default().slot_bytes;
-    let mut link = Link::new(input, output, slot_bytes)
-        .map_err(SessionError::local("setting up the control channel"))?;
+    let mut link =
+        Link::new(channel, slot_bytes).map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
     receive_preamble(&mut link, false)?;
-    let answered = Answerer::greet(&mut link).and_then(|answerer| {
+    let answered = Answerer::greet(&mut link, house).and_then(|mut answerer| {
         let stand = answerer.establish(&mut link);
         Ok((stand.map_err(|error| explained(&mut link, &answerer.slots, error))?, answerer))
     });
@@ -49,15 +49,23 @@ pub(super) fn run(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Result<Ende
 }
 
 struct Answerer {
+    role: Role,
     spec: TransferSpec,
     settings: Settings,
+    /// What it was admitted to.
+    paths: Vec<PathBuf>,
+    /// Nothing once it is open.
+    door: Option<Door>,
+    addresses: Vec<IpAddr>,
+    /// Where the caller is, if that is known and it is the caller who has data connections.
+    caller: Option<IpAddr>,
     key: SessionKey,
     slots: SlotPool,
     hello: Hello,
 }
 
 impl Answerer {
-    fn greet(link: &mut Link) -> Result<Answerer, SessionError> {
+    fn greet(link: &mut Link, house: &dyn House) -> Result<Answerer, SessionError> {
         let slots = no_slots()?;
         let Control::Hello(hello) = expect(link, &slots, Instant::now() + ANSWER_TIMEOUT)? else {
             return Err(SessionError::Protocol("no hello".into()));
@@ -65,30 +73,39 @@ impl Answerer {
         let missing = || SessionError::Protocol("a hello without what is to be done".into());
         let spec = TransferSpec::try_from(hello.spec.as_ref().ok_or_else(missing)?)?;
         let settings = Settings::from_message(hello.settings.as_ref().ok_or_else(missing)?)?;
-        settings.check_pool()?;
         let key: [u8; 32] = hello.session_key.as_slice().try_into().map_err(|_| missing())?;
-        Ok(Answerer { slots, key: SessionKey::new(key), spec, settings, hello })
+        let (role, deed, paths) = match &hello.destination {
+            Some(path) => (Role::Sink, Deed::Write, vec![path.as_slice()]),
+            None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),
+        };
+        let protection = (!spec.dry_run).then_some(spec.protection);
+        let admission = house.admit(Request { deed, paths, token: &hello.token, protection, settings })?;
+        admission.settings.check_pool()?;
+        let Admission { paths, settings, door, addresses, caller } = admission;
+        let caller = caller.filter(|_| !hello.third_party);
+        let (door, key) = (Some(door), SessionKey::new(key));
+        Ok(Answerer { role, spec, settings, paths, door, addresses, caller, key, slots, hello })
     }
 
-    fn role(&self) -> Role {
-        if self.hello.destination.is_some() { Role::Sink } else { Role::Source }
+    /// Which end dials first.
+    fn first_dialer(&self) -> FirstDialer {
+        let caller_role = if self.role == Role::Sink { Role::Source } else { Role::Sink };
+        first_dialer(self.spec.dial_from, caller_role)
     }
 
-    fn establish(&self, link: &mut Link) -> Result<Standing, SessionError> {
-        let caller_role = if self.role() == Role::Sink { Role::Source } else { Role::Sink };
-        let first = first_dialer(self.spec.dial_from, caller_role);
-        let listens = first == FirstDialer::Initiator && !self.spec.dry_run;
-        let ours = SshAddresses::from_environment();
+    fn establish(&mut self, link: &mut Link) -> Result<Standing, SessionError> {
+        let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
+        let door = self.door.take().filter(|_| listens);
         // Without a port the caller finds nobody listening, says so, and the data takes the pipe.
-        let listen = || listen(&self.settings, &self.key, &ours.server).ok();
-        let (listener, listening) = listens.then(listen).flatten().unzip();
+        let (listener, listening) = door.and_then(|door| listen(door, &self.addresses).ok()).unzip();
         let mut welcome =
             Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
         let ground = Ground::look(&self.settings);
         let lane_count;
-        let part = match &self.hello.destination {
-            Some(path) => {
-                let destination = Destination::look(&remote_path(path), &self.settings)?;
+        let part = match self.role {
+            Role::Sink => {
+                let path = self.paths.first().ok_or(SessionError::Internal)?;
+                let destination = Destination::look(path, &self.settings)?;
                 lane_count = self.lane_count(&ground, destination.storage().depth());
                 welcome.lanes = lane_count as u32;
                 welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
@@ -99,10 +116,10 @@ impl Answerer {
                 };
                 Part::sink(&destination, Some(place), &self.spec, None)?
             }
-            None => {
-                let sources: Vec<PathBuf> = self.hello.sources.iter().map(|path| remote_path(path)).collect();
+            Role::Source => {
                 let file_systems = self.settings.file_systems()?;
-                let part = Part::source(&sources, &self.spec, file_systems, self.hello.sink.clone(), None)?;
+                let part =
+                    Part::source(&self.paths, &self.spec, file_systems, self.hello.sink.clone(), None)?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
@@ -110,8 +127,7 @@ impl Answerer {
                 part
             }
         };
-        let streams =
-            if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, &ours, lane_count)? };
+        let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
         Ok(Standing { part, streams, lane_count, ground })
     }
 
@@ -125,47 +141,24 @@ impl Answerer {
         &self,
         link: &mut Link,
         listener: Option<Listener>,
-        ours: &SshAddresses,
         lane_count: usize,
-    ) -> Result<Vec<TcpStream>, SessionError> {
-        let caller_role = if self.role() == Role::Sink { Role::Source } else { Role::Sink };
-        let to_dial = match first_dialer(self.spec.dial_from, caller_role) {
+    ) -> Result<Vec<Stream>, SessionError> {
+        let is_direct = !self.hello.third_party;
+        let keys = session_keys(link, &self.key, &self.spec, lane_count, is_direct)?;
+        let to_dial = match self.first_dialer() {
             FirstDialer::Other => self.hello.listening.clone(),
-            FirstDialer::Initiator => match connect::serve_or_wait(link, &self.slots, listener)? {
+            FirstDialer::Initiator => match connect::serve_or_wait(link, &self.slots, listener, &keys)? {
                 Served::Streams(streams) => return Ok(streams),
                 Served::Failed(_) => return Ok(Vec::new()),
                 Served::DialMe(listening) => Some(listening),
             },
         };
-        let host = ours.client.as_deref();
         let streams = StreamCount::new(self.spec.streams, lane_count as u16);
-        let dialling = connect::dial_only(link, host, to_dial.as_ref(), &self.key, streams)?;
+        let host = self.caller.map(|address| address.to_string());
+        let dialling = connect::dial_only(link, host.as_deref(), to_dial.as_ref(), &keys, streams)?;
         if let Err(problem) = &dialling {
             connect::tell_failure(link, problem)?;
         }
         Ok(dialling.unwrap_or_default())
-    }
-}
-
-/// Under ssh a path is relative to the home directory, where the session starts; empty means that directory.
-fn remote_path(bytes: &[u8]) -> PathBuf {
-    if bytes.is_empty() { PathBuf::from(".") } else { Path::new(OsStr::from_bytes(bytes)).to_path_buf() }
-}
-
-/// The addresses of the ssh connection that this process was started over (`SSH_CONNECTION`): the ones that are
-/// known to work between the two hosts.
-#[derive(Default)]
-struct SshAddresses {
-    client: Option<String>,
-    server: Vec<IpAddr>,
-}
-
-impl SshAddresses {
-    fn from_environment() -> SshAddresses {
-        let value = std::env::var("SSH_CONNECTION").unwrap_or_default();
-        let mut words = value.split(' ');
-        let client = words.next().filter(|word| !word.is_empty()).map(str::to_string);
-        let server = words.nth(1).and_then(|word| word.parse().ok()).into_iter().collect();
-        SshAddresses { client, server }
     }
 }

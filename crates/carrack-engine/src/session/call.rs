@@ -1,21 +1,23 @@
 //! The end that the user started: it says hello, and decides what happens when no data connection can be made.
 
-use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
-use carrack_model::{DialFrom, Event, Notice};
+use carrack_model::{DialFrom, Event, Notice, Protection, TransferSpec};
 use carrack_storage::FileSystems;
-use carrack_transport::{Link, Listener, StreamCount};
+use carrack_transport::seal::SessionKeys;
+use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Lanes, Listening, Spec, Welcome};
 
 use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
-use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
+use super::handshake::{
+    ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
+};
 use super::{Ended, Part, Standing, Terms, lanes, new_key, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
@@ -33,10 +35,15 @@ pub(super) fn run(
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
     settings.check_pool()?;
-    let mut link = Link::new(peer.input, peer.output, spec.slot_bytes)
+    let pipe = match &peer.channel {
+        Channel::Pipes { .. } => "ssh pipe",
+        Channel::Tls(_) => "tls",
+    };
+    let mut link = Link::new(peer.channel, spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
+    let (key, slots) = (new_key()?, no_slots()?);
     let caller =
-        Caller { transfer, role, host: &peer.host, key: new_key()?, slots: no_slots()?, observer, abort };
+        Caller { transfer, role, host: &peer.host, token: &peer.token, pipe, key, slots, observer, abort };
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     let stand = caller.establish(&mut link).map_err(|error| explained(&mut link, &caller.slots, error));
     link.interrupt_on(None);
@@ -57,6 +64,9 @@ struct Caller<'a> {
     transfer: &'a Transfer,
     role: Role,
     host: &'a str,
+    token: &'a str,
+    /// What carries the data where no data connection can be made.
+    pipe: &'static str,
     key: SessionKey,
     slots: SlotPool,
     observer: &'a dyn Observer,
@@ -115,7 +125,8 @@ impl Caller<'_> {
         let streams = if spec.dry_run {
             Vec::new()
         } else {
-            self.connect(link, listener, welcome.listening, lane_count)?
+            let keys = session_keys(link, &self.key, spec, lane_count, true)?;
+            self.connect(link, &keys, listener, welcome.listening, lane_count)?
         };
         Ok(Standing { part, streams, lane_count, ground })
     }
@@ -137,6 +148,7 @@ impl Caller<'_> {
             session_key: self.key.as_bytes().to_vec(),
             spec: Some(Spec::from(&transfer.spec)),
             settings: Some(transfer.settings.to_message()),
+            token: self.token.into(),
             listening,
             ..Hello::default()
         };
@@ -154,7 +166,7 @@ impl Caller<'_> {
     /// A port for the other end to dial; without one the data has other ways.
     fn listen(&self) -> Option<(Listener, Listening)> {
         let transfer = self.transfer;
-        match listen(&transfer.settings, &self.key, &[]) {
+        match listen(Door::Ports(transfer.settings.ports.clone()), &[]) {
             Ok(listening) => Some(listening),
             Err(error) => {
                 let text = format!("no port to listen on: {error}");
@@ -167,21 +179,35 @@ impl Caller<'_> {
     fn connect(
         &self,
         link: &mut Link,
+        keys: &SessionKeys,
         listener: Option<Listener>,
         listening: Option<Listening>,
         lane_count: usize,
-    ) -> Result<Vec<TcpStream>, SessionError> {
+    ) -> Result<Vec<Stream>, SessionError> {
         let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
-            FirstDialer::Initiator => self.dial(link, listening.as_ref(), lane_count)?,
-            FirstDialer::Other => self.served(connect::serve_or_wait(link, &self.slots, listener)?)?,
+            FirstDialer::Initiator => self.dial(link, keys, listening.as_ref(), lane_count)?,
+            FirstDialer::Other => self.served(connect::serve_or_wait(link, &self.slots, listener, keys)?)?,
         };
         let (streams, problem) = match outcome {
             Ok(streams) => (streams, None),
             Err(problem) => (Vec::new(), Some(problem)),
         };
-        let (transport, lanes) =
-            if streams.is_empty() { ("ssh pipe", 1) } else { ("tcp", lane_count as u32) };
-        self.observer.event(&Event::Connected { streams: streams.len() as u32, lanes, transport });
+        let TransferSpec { protection, cipher, .. } = self.transfer.spec;
+        let connected = match streams.len() as u32 {
+            // What carries the control channel protects the data too.
+            0 => {
+                let (transport, protection) = (self.pipe, Some(Protection::Private));
+                Event::Connected { streams: 0, lanes: 1, transport, protection, cipher: None }
+            }
+            streams => Event::Connected {
+                streams,
+                lanes: lane_count as u32,
+                transport: "tcp",
+                protection: Some(protection),
+                cipher: protection.seals().then_some(cipher),
+            },
+        };
+        self.observer.event(&connected);
         if let Some(problem) = problem {
             self.warn_slow(&problem);
         }
@@ -191,12 +217,13 @@ impl Caller<'_> {
     fn dial(
         &self,
         link: &mut Link,
+        keys: &SessionKeys,
         listening: Option<&Listening>,
         lane_count: usize,
     ) -> Result<Dialling, SessionError> {
         let spec = &self.transfer.spec;
         let streams = StreamCount::new(spec.streams, lane_count as u16);
-        let problem = match connect::dial_only(link, Some(self.host), listening, &self.key, streams)? {
+        let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams)? {
             Ok(streams) => return Ok(Ok(streams)),
             Err(problem) => problem,
         };
@@ -206,7 +233,7 @@ impl Caller<'_> {
             return Ok(Err(problem));
         };
         say(link, Control::Dial(listening))?;
-        let served = self.served(connect::serve(link, &self.slots, listener)?)?;
+        let served = self.served(connect::serve(link, &self.slots, listener, keys)?)?;
         Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
     }
 
@@ -220,9 +247,10 @@ impl Caller<'_> {
 
     fn warn_slow(&self, problem: &str) {
         let text = format!(
-            "no data connection could be made ({problem}); the data travels through the ssh pipe instead: \
-             one stream, encrypted by ssh on one core, typically 0.3 to 0.8 GB/s. \
-             Open a port range and name it with --ports, or choose who dials with --connect-from"
+            "no data connection could be made ({problem}); the data travels through the {} instead: \
+             one stream, encrypted on one core, typically 0.3 to 0.8 GB/s. \
+             Open a port range and name it with --ports, or choose who dials with --connect-from",
+            self.pipe
         );
         self.observer.event(&Event::Notice(Notice::Warning(text)));
     }

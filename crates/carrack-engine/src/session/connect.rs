@@ -1,17 +1,18 @@
 //! The data connections of a session: who listens, who dials, and what happens if nobody gets through.
 
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::DialFrom;
-use carrack_transport::{DialError, Link, Listener, StreamCount, dial, local_addresses};
-use carrack_wire::auth::{ListenerNonce, NONCE_BYTES, SessionKey};
+use carrack_transport::seal::SessionKeys;
+use carrack_transport::{DialError, Door, Link, Listener, Stream, StreamCount, dial, local_addresses};
+use carrack_wire::auth::{ListenerNonce, NONCE_BYTES};
 use carrack_wire::message::{Control, DialFailed, Listening};
 
 use super::handshake::{expect, say};
 use crate::error::SessionError;
-use crate::settings::{Role, Settings};
+use crate::settings::Role;
 
 /// How long all of the dialling may take: a few addresses, each of them dropped by a firewall.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,13 +36,12 @@ pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer 
     }
 }
 
-/// Opens a port and says where it can be reached.
+/// Opens a door and says where it can be reached.
 pub(crate) fn listen(
-    settings: &Settings,
-    key: &SessionKey,
+    door: Door,
     first_addresses: &[IpAddr],
 ) -> Result<(Listener, Listening), std::io::Error> {
-    let listener = Listener::open(&settings.ports, key.clone())?;
+    let listener = Listener::open(door)?;
     let mut addresses: Vec<IpAddr> = first_addresses.to_vec();
     for address in local_addresses() {
         if !addresses.contains(&address) {
@@ -49,7 +49,7 @@ pub(crate) fn listen(
         }
     }
     let listening = Listening {
-        port: listener.port()?.into(),
+        port: listener.port().into(),
         addresses: addresses.iter().map(ToString::to_string).collect(),
         nonce: listener.nonce().as_bytes().to_vec(),
     };
@@ -71,14 +71,14 @@ fn candidates(host: Option<&str>, listening: &Listening) -> Vec<SocketAddr> {
 }
 
 /// The streams that stand, or why there are none.
-pub(crate) type Dialling = Result<Vec<TcpStream>, String>;
+pub(crate) type Dialling = Result<Vec<Stream>, String>;
 
 /// Dials without a word to the other end.
 pub(crate) fn dial_only(
     link: &Link,
     host: Option<&str>,
     listening: Option<&Listening>,
-    key: &SessionKey,
+    keys: &SessionKeys,
     streams: StreamCount,
 ) -> Result<Dialling, SessionError> {
     let Some(listening) = listening else { return Ok(Err(DialError::NoAddress.to_string())) };
@@ -87,7 +87,7 @@ pub(crate) fn dial_only(
         SessionError::Protocol(format!("a listener with a nonce of {length} bytes instead of {NONCE_BYTES}"))
     })?;
     let go_on = || !link.is_interrupted();
-    let dialling = dial(&candidates(host, listening), key, &nonce, streams, &go_on);
+    let dialling = dial(&candidates(host, listening), keys, &nonce, streams, &go_on);
     Ok(dialling.map_err(|error| error.to_string()))
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn tell_failure(link: &mut Link, problem: &str) -> Result<(), Session
 /// What the end that listens came to know.
 pub(crate) enum Served {
     /// The streams stand.
-    Streams(Vec<TcpStream>),
+    Streams(Vec<Stream>),
     /// The other end did not get through; why.
     Failed(String),
     /// The other end did not get through and wants to be dialled.
@@ -112,9 +112,10 @@ pub(crate) fn serve_or_wait(
     link: &mut Link,
     pool: &SlotPool,
     listener: Option<Listener>,
+    keys: &SessionKeys,
 ) -> Result<Served, SessionError> {
     match listener {
-        Some(listener) => serve(link, pool, listener),
+        Some(listener) => serve(link, pool, listener, keys),
         None => hear_failure(link, pool, Instant::now() + DIAL_TIMEOUT),
     }
 }
@@ -124,10 +125,11 @@ pub(crate) fn serve(
     link: &mut Link,
     pool: &SlotPool,
     mut listener: Listener,
+    keys: &SessionKeys,
 ) -> Result<Served, SessionError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let waiting = SessionError::local("waiting for data connections");
-    listener.serve(link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
+    listener.serve(keys, link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
     // A dialer that got its last proof speaks as in a session, and that proof was sent when all streams stood here. So
     // what it says while they stand is left on the link for the session; what it says before is that it failed.
     if listener.is_complete() {

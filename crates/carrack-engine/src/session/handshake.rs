@@ -4,9 +4,12 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
+use carrack_model::TransferSpec;
+use carrack_transport::seal::SessionKeys;
 use carrack_transport::{Link, TransportError};
+use carrack_wire::auth::SessionKey;
 use carrack_wire::message::Control;
-use carrack_wire::{PREAMBLE_BYTES, Preamble};
+use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
 
 use crate::error::SessionError;
 
@@ -110,4 +113,19 @@ pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Resul
         }
         heard.push(byte[0]);
     }
+}
+
+/// What the data connections are protected by. What the ends agreed on goes in: an end that was told something else gets
+/// keys that fit nowhere. `is_direct`: the ends share one control channel, whose secret goes in too.
+pub(super) fn session_keys(
+    link: &Link,
+    key: &SessionKey,
+    spec: &TransferSpec,
+    lane_count: usize,
+    is_direct: bool,
+) -> Result<SessionKeys, SessionError> {
+    let exporter = if is_direct { link.exporter() } else { Ok(None) };
+    let exporter = exporter.map_err(|error| SessionError::Protocol(error.to_string()))?;
+    let terms = agreed_terms(spec, lane_count as u32);
+    Ok(SessionKeys::derive(key, exporter.as_ref(), &terms))
 }

@@ -47,7 +47,7 @@ pub(super) fn agree(here: Lanes, there: Lanes) -> usize {
 pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
     let make = || -> std::io::Result<(Link, Link)> {
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let link = |fd: OwnedFd| Link::new(fd.try_clone()?, fd, slot_bytes);
+        let link = |fd: OwnedFd| Link::over_pipes(fd.try_clone()?, fd, slot_bytes);
         Ok((link(here)?, link(there)?))
     };
     make().map_err(SessionError::local("making a link"))

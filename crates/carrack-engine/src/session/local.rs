@@ -48,7 +48,13 @@ pub(super) fn run(
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
     let sink_lanes = lane_starts(sink_links, pools()?, &camp, receivers.into_iter());
     let source_lanes = lane_starts(source_links, pools()?, &camp, senders.into_iter());
-    observer.event(&Event::Connected { streams: 0, lanes: lane_count as u32, transport: "local" });
+    observer.event(&Event::Connected {
+        streams: 0,
+        lanes: lane_count as u32,
+        transport: "local",
+        protection: None,
+        cipher: None,
+    });
     report_notices(&source.sources, Some(observer));
     let terms = |observer| Terms { spec: spec.clone(), settings, observer, abort };
     let both_ends = || {

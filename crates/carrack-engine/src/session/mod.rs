@@ -10,21 +10,21 @@ mod confine;
 mod connect;
 mod destination;
 mod handshake;
+mod house;
 mod lanes;
 mod local;
 mod place;
 mod sources;
 mod typed;
 
-use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Side, Summary, TransferSpec};
 use carrack_storage::{FileSystems, Root, ScanRoot, clear_umask};
-use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, TcpReceiver, TcpSender};
+use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Place, Refuse, SinkState};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -41,6 +41,7 @@ use crate::source::{self, RootStorage, SourceStart};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
 use handshake::say;
+pub use house::{Admission, Deed, House, OwnHouse, Request, check_protection};
 use lanes::with_links;
 use place::PlaceRoot;
 use sources::{Sources, resolve};
@@ -83,10 +84,10 @@ pub fn copy_with_peer(
     Outcome::of(call::run(transfer, role, peer, observer, abort))
 }
 
-/// Answers one session on a pair of descriptors, such as standard input and output under ssh.
-pub fn serve(input: OwnedFd, output: OwnedFd, abort: &Abort) -> Outcome {
+/// Answers one session on a channel, such as standard input and output under ssh, as far as `house` allows.
+pub fn serve(channel: Channel, house: &dyn House, abort: &Abort) -> Outcome {
     clear_umask();
-    Outcome::of(answer::run(input, output, abort))
+    Outcome::of(answer::run(channel, house, abort))
 }
 
 /// This process's part, ready to begin.
@@ -145,7 +146,7 @@ impl Part {
     }
 
     /// What its lanes are made for.
-    fn load<'a>(&'a self, settings: &Settings, streams: &'a [TcpStream], lane_count: usize) -> Load<'a> {
+    fn load<'a>(&'a self, settings: &Settings, streams: &'a [Stream], lane_count: usize) -> Load<'a> {
         let (side, directories) = match self {
             Part::Source(part) => {
                 let directory = |root: &'a ScanRoot| root.root.as_ref().as_fd();
@@ -180,7 +181,7 @@ impl Part {
 /// A session that stands.
 struct Standing {
     part: Part,
-    streams: Vec<TcpStream>,
+    streams: Vec<Stream>,
     /// As agreed, for data connections; the pipe has one lane.
     lane_count: usize,
     ground: Ground,
@@ -224,14 +225,16 @@ impl SourcePart {
         self,
         mut links: Vec<Link>,
         pools: Vec<SlotPool>,
-        streams: Vec<TcpStream>,
+        streams: Vec<Stream>,
         camp: &Camp,
         terms: &Terms<'_>,
     ) -> Ended {
         if terms.observer.is_none() {
             tell_notices(&self.sources, &mut links[0]);
         }
-        let sender = |stream| Box::new(TcpSender::new(stream)) as Box<dyn SendEndpoint>;
+        let (protection, cipher) = (terms.spec.protection, terms.spec.cipher);
+        let sender =
+            |stream: Stream| Box::new(stream.into_sender(protection, cipher)) as Box<dyn SendEndpoint>;
         self.run(lane_starts(links, pools, camp, streams.into_iter().map(sender)), camp, terms)
     }
 
@@ -260,12 +263,14 @@ impl SinkPart {
         self,
         links: Vec<Link>,
         pools: Vec<SlotPool>,
-        streams: Vec<TcpStream>,
+        streams: Vec<Stream>,
         camp: &Camp,
         terms: &Terms<'_>,
     ) -> Ended {
-        let slot_bytes = terms.spec.slot_bytes;
-        let receiver = |stream| Box::new(TcpReceiver::new(stream, slot_bytes)) as Box<dyn ReceiveEndpoint>;
+        let TransferSpec { slot_bytes, protection, cipher, .. } = terms.spec;
+        let receiver = |stream: Stream| {
+            Box::new(stream.into_receiver(slot_bytes, protection, cipher)) as Box<dyn ReceiveEndpoint>
+        };
         self.run(lane_starts(links, pools, camp, streams.into_iter().map(receiver)), camp, terms)
     }
 

@@ -139,12 +139,15 @@ impl<'a> SourceComm<'a> {
 
     /// Sends what waited for credits, if no I/O thread waits to do so.
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
-        let mut departure = self.lane.outbox.credit(credits);
-        while let Some((mut endpoint, outgoing)) = departure {
+        let outbox = &self.lane.outbox;
+        outbox.credit(credits);
+        if outbox.seals {
+            return Ok(());
+        }
+        while let Some((mut endpoint, outgoing)) = outbox.departure_for_comm() {
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;
-            departure = self.lane.outbox.departure_for_comm();
         }
         Ok(())
     }

@@ -105,6 +105,12 @@ impl<'a> Lane<'a> {
                 reader::run(self);
             });
         }
+        if self.outbox.seals {
+            self.fault.spawn(scope, self, "carrack-send", move || {
+                let _seat = self.crew.sit(Duty::Io(0));
+                reader::send_the_rest(self);
+            });
+        }
     }
 
     pub(super) fn sent(&self) -> MutexGuard<'_, HashMap<ObjectId, Sent>> {

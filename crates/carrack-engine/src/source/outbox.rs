@@ -31,6 +31,9 @@ pub(super) struct Outbox {
     pub(super) endpoint_count: usize,
     /// Whether every endpoint takes extents of files as well as slots.
     pub(super) sends_extents: bool,
+    /// Whether endpoints seal what they send. That takes its time, so a thread of its own drives what had to wait for
+    /// credits, and not the comm thread.
+    pub(super) seals: bool,
 }
 
 struct State {
@@ -48,11 +51,12 @@ impl Outbox {
     pub(super) fn new(endpoints: Vec<Box<dyn SendEndpoint>>, credits: u32, ready_max: usize) -> Outbox {
         let endpoint_count = endpoints.len();
         let sends_extents = endpoint_count > 0 && endpoints.iter().all(|endpoint| endpoint.sends_extents());
+        let seals = endpoints.iter().any(|endpoint| endpoint.seals());
         let credits = credits.into();
         let numbered = |(number, endpoint)| Numbered { number, endpoint };
         let idle = endpoints.into_iter().enumerate().map(numbered).collect();
         let state = State { ready: VecDeque::new(), ready_max, idle, credits, is_finished: false };
-        Outbox { state: Monitor::new(state), endpoint_count, sends_extents }
+        Outbox { state: Monitor::new(state), endpoint_count, sends_extents, seals }
     }
 
     /// Puts an object behind those that are ready; returns what the caller shall drive. Waits while too many are
@@ -102,15 +106,19 @@ impl Outbox {
         });
     }
 
-    /// More credits came; returns what the comm thread shall drive, if no I/O thread waits to.
-    pub(super) fn credit(&self, count: u64) -> Option<Departure> {
+    /// More credits came: I/O threads that wait go on.
+    pub(super) fn credit(&self, count: u64) {
         self.state.release_many(count as usize, |state| state.credits += count);
-        self.departure_for_comm()
     }
 
     /// What the comm thread shall drive next, if no I/O thread waits to.
     pub(super) fn departure_for_comm(&self) -> Option<Departure> {
         self.state.try_take(|state| state.departure(&mut Home::default()))
+    }
+
+    /// Waits for something that nobody else drives.
+    pub(super) fn departure(&self) -> Result<Departure, Closed> {
+        self.state.take(|state| state.departure(&mut Home::default()))
     }
 
     /// Something to send over the link, if everything for it is there.

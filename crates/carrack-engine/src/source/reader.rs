@@ -55,6 +55,33 @@ pub(super) fn run(lane: &Lane<'_>) {
     }
 }
 
+/// Sends what waited for credits and nobody else drives, until the session ends.
+pub(super) fn send_the_rest(lane: &Lane<'_>) {
+    while let Ok(departure) = lane.outbox.departure() {
+        if let Err(error) = drive(lane, Some(departure)) {
+            lane.raise(error);
+            return;
+        }
+    }
+}
+
+/// Drives an endpoint as long as objects are ready for it. A peer that does not keep up is waited for: the socket's buffer
+/// is read-ahead enough, and what other threads read meanwhile is sent from here too.
+fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
+    while let Some((mut endpoint, outgoing)) = departure {
+        // An idle endpoint takes an object; that is what idle means.
+        let refused = endpoint.endpoint.post(outgoing).is_err();
+        debug_assert!(!refused);
+        while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
+            if lane.is_stopped() {
+                return Ok(());
+            }
+        }
+        departure = lane.outbox.next_for(endpoint);
+    }
+    Ok(())
+}
+
 struct Reader<'a> {
     lane: &'a Lane<'a>,
     /// The entry table of the bundle in the making.
@@ -106,24 +133,7 @@ impl Reader<'_> {
         let bring = || lane.outbox.bring(outgoing, &mut self.home, || lane.mail.wake());
         let brought = lane.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
-        lane.counters.time(Stage::Network, || self.drive(departure))
-    }
-
-    /// Drives an endpoint as long as objects are ready for it. A peer that does not keep up is waited for: the
-    /// socket's buffer is read-ahead enough, and what other threads read meanwhile is sent from here too.
-    fn drive(&self, mut departure: Option<Departure>) -> Result<(), SessionError> {
-        while let Some((mut endpoint, outgoing)) = departure {
-            // An idle endpoint takes an object; that is what idle means.
-            let refused = endpoint.endpoint.post(outgoing).is_err();
-            debug_assert!(!refused);
-            while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
-                if self.lane.is_stopped() {
-                    return Ok(());
-                }
-            }
-            departure = self.lane.outbox.next_for(endpoint);
-        }
-        Ok(())
+        lane.counters.time(Stage::Network, || drive(lane, departure))
     }
 
     // Bundles: many small files in one object (M7).

@@ -8,11 +8,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{Abort, Outcome, Peer, Role, Transfer, copy_with_peer, serve};
+use carrack_engine::{Abort, Outcome, Role, Transfer, copy_with_peer};
 use carrack_wire::message::Control;
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 
-use super::{Recorder, Way, channel, wait_until};
+use super::{Recorder, Way, channel, peer, serve_any, wait_until};
 
 /// Closed until the test opens it; closes again with every further large file that the source announces.
 #[derive(Default)]
@@ -91,8 +91,8 @@ pub fn copy_gated(way: Way, transfer: &Transfer, script: impl FnOnce(&Gate) + Se
         let gate = Arc::clone(&gate);
         thread::spawn(move || gate.forward(from, to));
     }
-    let serving = thread::spawn(move || serve(served.0, served.1, &Abort::new().unwrap()));
-    let peer = Peer { input: caller.0, output: caller.1, host: "127.0.0.1".into() };
+    let serving = thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
+    let peer = peer(caller);
     let recorder = Recorder::default();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| script(&gate));

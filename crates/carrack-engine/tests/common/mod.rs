@@ -18,9 +18,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    Abort, Observer, Outcome, Peer, Role, Settings, Transfer, copy_local, copy_with_peer, serve,
+    Abort, Channel, Observer, Outcome, OwnHouse, Peer, Role, Settings, Transfer, copy_local, copy_with_peer,
+    serve,
 };
-use carrack_model::{EntryFailure, Event, FailureKind, TransferSpec};
+use carrack_model::{EntryFailure, Event, FailureKind, Protection, TransferSpec};
 
 /// Keeps all events.
 #[derive(Default)]
@@ -86,6 +87,16 @@ pub fn channel() -> ((OwnedFd, OwnedFd), (OwnedFd, OwnedFd)) {
     ((a_in.into(), a_out.into()), (b_in.into(), b_out.into()))
 }
 
+/// The caller's way over such a channel.
+pub fn peer((input, output): (OwnedFd, OwnedFd)) -> Peer {
+    Peer::over_pipes(input, output, "127.0.0.1".into())
+}
+
+/// Answers over such a channel, where everything is allowed.
+pub fn serve_any((input, output): (OwnedFd, OwnedFd), abort: &Abort) -> Outcome {
+    serve(Channel::Pipes { input, output }, &OwnHouse::over_ssh(Protection::Clear), abort)
+}
+
 pub fn copy(way: Way, transfer: &Transfer) -> (Outcome, Recorder) {
     let recorder = Recorder::default();
     let abort = Abort::new().unwrap();
@@ -99,9 +110,8 @@ pub fn copy(way: Way, transfer: &Transfer) -> (Outcome, Recorder) {
 
 fn with_peer(transfer: &Transfer, role: Role, recorder: &Recorder, abort: &Abort) -> Outcome {
     let (here, there) = channel();
-    let serving = thread::spawn(move || serve(there.0, there.1, &Abort::new().unwrap()));
-    let peer = Peer { input: here.0, output: here.1, host: "127.0.0.1".into() };
-    let outcome = copy_with_peer(transfer, role, peer, recorder, abort);
+    let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+    let outcome = copy_with_peer(transfer, role, peer(here), recorder, abort);
     let _ = serving.join().unwrap();
     outcome
 }

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use carrack_engine::{Abort, Outcome, Peer, Role, Settings, Transfer, copy_with_peer, serve};
+use carrack_engine::{Abort, Outcome, Role, Settings, Transfer, copy_with_peer};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, TransferSpec};
 use carrack_wire::message::{
     self, Control, DialFailed, Hello, OpenFile, Place, Refuse, SinkState, Spec, Welcome,
 };
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter};
 
-use super::{Recorder, channel};
+use super::{Recorder, channel, peer, serve_any};
 
 /// What came from the other end.
 #[derive(Debug)]
@@ -219,7 +219,7 @@ impl Scripted {
 /// Which real end the test is up against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// [`serve`], which the test calls.
+    /// [`carrack_engine::serve`], which the test calls.
     Called,
     /// [`copy_with_peer`], which calls the test.
     Caller,
@@ -244,10 +244,9 @@ impl Session {
         let observer = Arc::clone(&recorder);
         let victim = thread::spawn(move || {
             let abort = Abort::new().unwrap();
-            let peer = Peer { input: there.0, output: there.1, host: "127.0.0.1".into() };
             match victim {
-                Victim::Called => serve(peer.input, peer.output, &abort),
-                Victim::Caller => copy_with_peer(&transfer, role, peer, &*observer, &abort),
+                Victim::Called => serve_any(there, &abort),
+                Victim::Caller => copy_with_peer(&transfer, role, peer(there), &*observer, &abort),
             }
         });
         Session { peer: Scripted::new(here), recorder, credits: 0, victim }

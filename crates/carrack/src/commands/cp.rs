@@ -55,7 +55,7 @@ impl<'a> Job<'a> {
         let (sources, destination) = args.paths().map_err(usage)?;
         let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
         let transfer = Transfer {
-            spec: args.spec().map_err(usage)?,
+            spec: args.spec(route.far != Far::Neither).map_err(usage)?,
             settings: args.settings().map_err(usage)?,
             sources: route.sources,
             destination: route.destination,
@@ -81,7 +81,7 @@ impl<'a> Job<'a> {
 
     fn copy_over_ssh(&self, host: &Host, role: Role, observer: &dyn Observer) -> report::Conclusion {
         let (command, carrack) = (&self.args.ssh, &self.args.remote_carrack);
-        match Remote::start(command, host, carrack, self.leash.clone()) {
+        match Remote::start(command, host, carrack, self.args.protection(), self.leash.clone()) {
             Ok((remote, peer)) => self.copy_with_remote(host, role, remote, peer, observer),
             Err(trouble) => {
                 report::Conclusion { end: End::Failed, summary: Default::default(), trouble: Some(trouble) }

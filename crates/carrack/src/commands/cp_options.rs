@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use carrack_engine::Settings;
 use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, DialFrom, TransferSpec};
+use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::machine_options::MachineArgs;
@@ -49,7 +49,8 @@ pub struct CpArgs {
     #[arg(short = 'n', long, help_heading = DATA)]
     pub dry_run: bool,
 
-    /// How the data is checked between read and write [default: xxh3, or blake3 with --manifest]
+    /// How the data is checked between read and write [default: blake3 with --manifest; else xxh3, or no check beside the
+    /// seal that each object has between hosts]
     #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
     checksum: Option<ChecksumName>,
 
@@ -82,6 +83,17 @@ pub struct CpArgs {
     /// Name or path of carrack on the far host
     #[arg(long, value_name = "PATH", default_value = "carrack", help_heading = CONNECTION)]
     pub remote_carrack: String,
+
+    /// How the data is protected on its way to another host
+    ///
+    /// The control channel is encrypted at every level. Less than private has to be allowed at the far end too: over ssh
+    /// this option does that, a daemon's configuration may.
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = ProtectionName::Private, help_heading = CONNECTION)]
+    protection: ProtectionName,
+
+    /// The algorithm that seals the data
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = CipherName::Aes256Gcm, help_heading = CONNECTION)]
+    cipher: CipherName,
 
     /// TCP ports on which the end that does not dial may listen [default: any]
     #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
@@ -129,6 +141,29 @@ enum ChecksumName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProtectionName {
+    /// Authenticated and encrypted
+    Private,
+    /// Authenticated: who listens on the network can read it, nobody can change it
+    Safe,
+    /// Neither: only for networks that you trust
+    Clear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CipherName {
+    /// AES-GCM with a key of 256 bits
+    #[value(name = "aes-256-gcm")]
+    Aes256Gcm,
+    /// AES-GCM with a key of 128 bits
+    #[value(name = "aes-128-gcm")]
+    Aes128Gcm,
+    /// For machines without AES instructions
+    #[value(name = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DialName {
     /// This end first, then the far one
     Either,
@@ -144,6 +179,26 @@ impl From<ChecksumName> for Checksum {
             ChecksumName::Xxh3 => Checksum::Xxh3,
             ChecksumName::Blake3 => Checksum::Blake3,
             ChecksumName::None => Checksum::None,
+        }
+    }
+}
+
+impl From<ProtectionName> for Protection {
+    fn from(name: ProtectionName) -> Protection {
+        match name {
+            ProtectionName::Private => Protection::Private,
+            ProtectionName::Safe => Protection::Safe,
+            ProtectionName::Clear => Protection::Clear,
+        }
+    }
+}
+
+impl From<CipherName> for Cipher {
+    fn from(name: CipherName) -> Cipher {
+        match name {
+            CipherName::Aes256Gcm => Cipher::Aes256Gcm,
+            CipherName::Aes128Gcm => Cipher::Aes128Gcm,
+            CipherName::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
         }
     }
 }
@@ -167,9 +222,14 @@ impl CpArgs {
         }
     }
 
-    /// What both ends must agree on.
-    pub fn spec(&self) -> Result<TransferSpec, Trouble> {
-        let checksum = self.checksum()?;
+    /// How the data is protected between hosts.
+    pub fn protection(&self) -> Protection {
+        self.protection.into()
+    }
+
+    /// What both ends must agree on, `is_far` being whether they are on different hosts.
+    pub fn spec(&self, is_far: bool) -> Result<TransferSpec, Trouble> {
+        let checksum = self.checksum(is_far && self.protection().seals())?;
         Ok(TransferSpec {
             recursive: self.recursive,
             dry_run: self.dry_run,
@@ -179,6 +239,8 @@ impl CpArgs {
             streams: self.streams,
             dial_from: self.connect_from.into(),
             stripe: self.storage.stripe.clone(),
+            protection: self.protection(),
+            cipher: self.cipher.into(),
         })
     }
 
@@ -200,9 +262,11 @@ impl CpArgs {
         }))
     }
 
-    fn checksum(&self) -> Result<Checksum, Trouble> {
+    /// Where objects are sealed, the seal finds what a hash would find.
+    fn checksum(&self, is_sealed: bool) -> Result<Checksum, Trouble> {
         let asked = self.checksum.map(Checksum::from);
         match (asked, &self.manifest) {
+            (None, None) if is_sealed => Ok(Checksum::None),
             (None, None) => Ok(Checksum::default()),
             (Some(checksum), None) => Ok(checksum),
             (None | Some(Checksum::Blake3), Some(_)) => Ok(Checksum::Blake3),
@@ -262,7 +326,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_models() {
         let args = parse(&["a", "b"]).unwrap();
-        assert_eq!(args.spec().unwrap(), TransferSpec::default());
+        assert_eq!(args.spec(false).unwrap(), TransferSpec::default());
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (POOL_BYTES_DEFAULT, 0));
         assert!(settings.ports.is_none());
@@ -275,7 +339,7 @@ mod tests {
                      --connect-from sink --source-io direct --ssh 'x -y' --remote-carrack /c a b c";
         let words = shell_words::split(words).unwrap();
         let args = parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-        let spec = args.spec().unwrap();
+        let spec = args.spec(false).unwrap();
         assert!(spec.recursive && spec.dry_run && !spec.report_digests);
         assert_eq!((spec.checksum, spec.slot_bytes, spec.streams), (Checksum::None, 2 << 20, 7));
         assert_eq!(spec.dial_from, DialFrom::Sink);
@@ -284,6 +348,24 @@ mod tests {
         assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
         assert_eq!((&args.ssh, &*args.remote_carrack), (&"x -y".parse().unwrap(), "/c"));
         assert_eq!(args.paths().unwrap(), (&["a".into(), "b".into()][..], OsStr::new("c")));
+    }
+
+    #[test]
+    fn the_seal_is_the_check_between_hosts_unless_another_is_asked_for() {
+        for (words, is_far, checksum) in [
+            ("a b", true, Checksum::None),
+            ("a b", false, Checksum::Xxh3),
+            ("--protection safe a b", true, Checksum::None),
+            ("--protection clear a b", true, Checksum::Xxh3),
+            ("--checksum xxh3 a b", true, Checksum::Xxh3),
+            ("--manifest m a b", true, Checksum::Blake3),
+        ] {
+            let args = parse(&words.split(' ').collect::<Vec<_>>()).unwrap();
+            assert_eq!(args.spec(is_far).unwrap().checksum, checksum, "{words} {is_far}");
+        }
+        let args = parse(&["--protection", "safe", "--cipher", "chacha20-poly1305", "a", "b"]).unwrap();
+        let spec = args.spec(true).unwrap();
+        assert_eq!((spec.protection, spec.cipher), (Protection::Safe, Cipher::ChaCha20Poly1305));
     }
 
     #[test]
@@ -300,7 +382,7 @@ mod tests {
         );
         assert_eq!(settings.target_sets, ["/a", "/b", "/c"].map(PathBuf::from));
         assert_eq!((settings.sink_io, settings.recall), (SinkIo::Direct, true));
-        assert_eq!(args.spec().unwrap().stripe, StripeChoice::Auto);
+        assert_eq!(args.spec(false).unwrap().stripe, StripeChoice::Auto);
         let nice = parse(&["--nice", "a", "b"]).unwrap().settings().unwrap();
         assert_eq!(nice.scheduling.policy, PolicyChoice::Adaptive { nice: true });
         assert!(parse(&["--nice", "--policy", "round-robin", "a", "b"]).unwrap().settings().is_err());
@@ -309,11 +391,11 @@ mod tests {
 
     #[test]
     fn a_manifest_needs_blake3() {
-        let spec = parse(&["--manifest", "m", "a", "b"]).unwrap().spec().unwrap();
+        let spec = parse(&["--manifest", "m", "a", "b"]).unwrap().spec(false).unwrap();
         assert_eq!((spec.checksum, spec.report_digests), (Checksum::Blake3, true));
-        assert!(parse(&["--manifest", "m", "--checksum", "blake3", "a", "b"]).unwrap().spec().is_ok());
-        assert!(parse(&["--manifest", "m", "--checksum", "xxh3", "a", "b"]).unwrap().spec().is_err());
-        let spec = parse(&["--json", "--checksum", "blake3", "a", "b"]).unwrap().spec().unwrap();
+        assert!(parse(&["--manifest", "m", "--checksum", "blake3", "a", "b"]).unwrap().spec(false).is_ok());
+        assert!(parse(&["--manifest", "m", "--checksum", "xxh3", "a", "b"]).unwrap().spec(false).is_err());
+        let spec = parse(&["--json", "--checksum", "blake3", "a", "b"]).unwrap().spec(false).unwrap();
         assert!(spec.report_digests);
     }
 

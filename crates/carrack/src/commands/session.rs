@@ -7,7 +7,9 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 
-use carrack_engine::{Abort, Outcome, serve};
+use carrack_engine::{Abort, Channel, Outcome, OwnHouse, serve};
+use carrack_model::Protection;
+use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
 use crate::exit::{End, Exit};
@@ -17,15 +19,26 @@ use crate::trouble::Trouble;
 /// Far from the numbers that anything expects to be a standard stream.
 const FIRST_FD: i32 = 10;
 
+/// Answer one transfer
+#[derive(Debug, Args)]
+pub struct SessionArgs {
+    /// The least protection of data that is let through
+    #[arg(long, value_name = "LEVEL", default_value_t = Protection::Private)]
+    protection: Protection,
+}
+
 /// Serves one transfer.
-pub fn run() -> Exit {
+pub fn run(args: &SessionArgs) -> Exit {
     if io::stdin().is_terminal() {
         let trouble = Trouble::new("carrack session speaks with another carrack, not with people");
         trouble.hint("use `carrack cp`; it starts the session over ssh").tell();
         return Exit::Usage;
     }
     match prepare() {
-        Ok((input, output, abort)) => end(&serve(input, output, &abort)),
+        Ok((input, output, abort)) => {
+            let house = OwnHouse::over_ssh(args.protection);
+            end(&serve(Channel::Pipes { input, output }, &house, &abort))
+        }
         Err(error) => {
             Trouble::new(format!("the session can't start: {error}")).tell();
             Exit::Nothing

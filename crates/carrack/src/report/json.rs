@@ -18,10 +18,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use carrack_model::{EntryFailure, Event, Notice, Progress, Side, TargetReport};
+use carrack_model::{Cipher, EntryFailure, Event, Notice, Progress, Protection, Side, TargetReport};
 use serde::Serialize;
 
-use super::summary::{Protection, bytes_per_s};
+use super::summary::bytes_per_s;
 use super::{Ending, View};
 use crate::exit::{End, Exit};
 use crate::trouble::Trouble;
@@ -74,6 +74,8 @@ enum Body<'a> {
         streams: u32,
         lanes: u32,
         transport: &'a str,
+        protection: Option<&'static str>,
+        cipher: Option<&'static str>,
     },
     Progress(ProgressLine),
     WouldCopy {
@@ -109,9 +111,13 @@ enum Body<'a> {
 impl<'a> Body<'a> {
     fn of(event: &'a Event) -> Body<'a> {
         match event {
-            Event::Connected { streams, lanes, transport } => {
-                Body::Connected { streams: *streams, lanes: *lanes, transport }
-            }
+            Event::Connected { streams, lanes, transport, protection, cipher } => Body::Connected {
+                streams: *streams,
+                lanes: *lanes,
+                transport,
+                protection: protection.map(Protection::name),
+                cipher: cipher.map(Cipher::name),
+            },
             Event::Progress(progress) => Body::Progress(ProgressLine::of(progress)),
             Event::WouldCopy { path, size } => Body::WouldCopy { path: Path::of(path), size_bytes: *size },
             Event::FileDigest { path, size, digest } => {
@@ -266,10 +272,12 @@ struct SummaryLine<'a> {
     /// What a dry run would copy.
     entries_listed: u64,
     bytes_listed: u64,
-    /// `tcp`, `ssh pipe`, `local`, or null if no session stood.
+    /// `tcp`, `ssh pipe`, `tls`, `local`, or null if no session stood.
     transport: Option<&'static str>,
-    /// `clear`, `ssh` or `local`; null as `transport`.
+    /// `private`, `safe` or `clear`; `local` where the data did not leave the host.
     protection: Option<&'static str>,
+    /// The algorithm of the seals, where there are any.
+    cipher: Option<&'static str>,
     checksum: &'static str,
     /// Lines of the manifest, or null if there is none; and those that `b3sum --check` can't use.
     manifest_lines: Option<u64>,
@@ -296,7 +304,10 @@ impl<'a> SummaryLine<'a> {
             entries_listed: tally.listed,
             bytes_listed: tally.listed_bytes,
             transport: tally.connection.map(|connection| connection.transport),
-            protection: tally.connection.map(|connection| Protection::of(connection).name()),
+            protection: tally
+                .connection
+                .map(|connection| connection.protection.map_or("local", Protection::name)),
+            cipher: tally.connection.and_then(|connection| connection.cipher).map(Cipher::name),
             checksum: ending.checksum.name(),
             manifest_lines: ending.manifest.map(|manifest| manifest.lines),
             manifest_lines_uncheckable: ending.manifest.map(|manifest| manifest.uncheckable),
@@ -336,8 +347,14 @@ mod tests {
         let progress = Progress { bytes_found: 7, limiter: Limiter::SinkStorage, ..Progress::default() };
         for (event, expected) in [
             (
-                Event::Connected { streams: 4, lanes: 2, transport: "tcp" },
-                r#"{"event":"connected","streams":4,"lanes":2,"transport":"tcp","seconds":1.5}"#,
+                Event::Connected {
+                    streams: 4,
+                    lanes: 2,
+                    transport: "tcp",
+                    protection: Some(Protection::Safe),
+                    cipher: Some(Cipher::Aes128Gcm),
+                },
+                r#"{"event":"connected","streams":4,"lanes":2,"transport":"tcp","protection":"safe","cipher":"aes-128-gcm","seconds":1.5}"#,
             ),
             (
                 Event::Progress(progress),

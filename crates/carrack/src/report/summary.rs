@@ -3,43 +3,11 @@
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{Checksum, Summary};
+use carrack_model::{Checksum, Protection, Summary};
 
 use super::Ending;
-use super::tally::Connection;
 use crate::exit::{End, Exit};
 use crate::size;
-
-/// What kept strangers from the data on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// It did not leave the host.
-    Local,
-    /// ssh's encryption.
-    Ssh,
-    /// Nothing.
-    Clear,
-}
-
-impl Protection {
-    /// Of data that travelled so. An unknown transport is not trusted.
-    pub fn of(connection: Connection) -> Protection {
-        match connection.transport {
-            "local" => Protection::Local,
-            "ssh pipe" => Protection::Ssh,
-            _ => Protection::Clear,
-        }
-    }
-
-    /// The name in `--json` reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protection::Local => "local",
-            Protection::Ssh => "ssh",
-            Protection::Clear => "clear",
-        }
-    }
-}
 
 /// The lines that follow a transfer, the most important first.
 pub fn lines(ending: &Ending) -> Vec<String> {
@@ -155,22 +123,24 @@ fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
 /// Only where the data left the host.
 fn protection_line(ending: &Ending) -> Option<String> {
     let connection = ending.tally.connection.filter(|_| ending.summary.entries_done() > 0)?;
-    let streams = count(u64::from(connection.streams), "connection", "connections");
-    let check = check_words(ending.checksum);
-    match Protection::of(connection) {
-        Protection::Local => None,
-        Protection::Ssh => Some(format!("carrack: data travelled through ssh, encrypted by it, {check}")),
-        Protection::Clear => Some(format!(
-            "carrack: data travelled in clear over {streams}, {check}; sealed levels are not there yet"
-        )),
-    }
-}
-
-fn check_words(checksum: Checksum) -> String {
-    match checksum {
-        Checksum::None => "not checked".into(),
-        checksum => format!("checked with {checksum}"),
-    }
+    let level = match connection.protection? {
+        Protection::Private => "private",
+        Protection::Safe => "safe (authenticated, not encrypted)",
+        Protection::Clear => "in clear",
+    };
+    let way = match connection.transport {
+        "ssh pipe" => "through ssh".into(),
+        "tls" => "with the control channel, over TLS".into(),
+        _ => format!("over {}", count(u64::from(connection.streams), "connection", "connections")),
+    };
+    let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
+    let check = match ending.checksum {
+        // A seal, or what ssh and TLS do, is a check.
+        Checksum::None if connection.protection > Some(Protection::Clear) => String::new(),
+        Checksum::None => ", not checked".into(),
+        checksum => format!(", checked with {checksum}"),
+    };
+    Some(format!("carrack: data travelled {level} {way}{seal}{check}"))
 }
 
 fn manifest_line(ending: &Ending) -> Option<String> {
@@ -195,9 +165,15 @@ fn manifest_line(ending: &Ending) -> Option<String> {
 pub(super) mod tests {
     use carrack_model::{EntryFailure, Event, FailureKind};
 
+    use carrack_model::Cipher;
+
     use super::*;
     use crate::manifest::ManifestReport;
-    use crate::report::tally::Tally;
+    use crate::report::tally::{Connection, Tally};
+
+    fn connection(transport: &'static str, protection: Option<Protection>) -> Connection {
+        Connection { streams: 2, transport, protection, cipher: None }
+    }
 
     /// A transfer that reached its end after two seconds, over two connections.
     pub fn ending(summary: Summary) -> Ending {
@@ -206,10 +182,7 @@ pub(super) mod tests {
             end: End::Reached,
             summary,
             troubles: Vec::new(),
-            tally: Tally {
-                connection: Some(Connection { streams: 2, transport: "tcp" }),
-                ..Tally::default()
-            },
+            tally: Tally { connection: Some(connection("tcp", Some(Protection::Clear))), ..Tally::default() },
             elapsed: Duration::from_secs(2),
             dry_run: false,
             checksum: Checksum::Xxh3,
@@ -241,20 +214,37 @@ pub(super) mod tests {
             lines(&ending(tree())),
             [
                 "carrack: copied 85,123 files, 1 directory, 54 links, 3.0 GiB in 2.0 s (1.5 GiB/s)",
-                "carrack: data travelled in clear over 2 connections, checked with xxh3; \
-                 sealed levels are not there yet",
+                "carrack: data travelled in clear over 2 connections, checked with xxh3",
             ]
         );
     }
 
     #[test]
-    fn local_data_needs_no_words_and_ssh_protects() {
+    fn local_data_needs_no_words_and_every_level_has_its_own() {
         let mut ending = ending(tree());
-        ending.tally.connection = Some(Connection { streams: 0, transport: "local" });
+        ending.tally.connection = Some(connection("local", None));
         assert_eq!(lines(&ending).len(), 1);
-        ending.tally.connection = Some(Connection { streams: 0, transport: "ssh pipe" });
         ending.checksum = Checksum::None;
-        assert_eq!(lines(&ending)[1], "carrack: data travelled through ssh, encrypted by it, not checked");
+        for (transport, protection, cipher, words) in [
+            ("ssh pipe", Protection::Private, None, "private through ssh"),
+            ("tls", Protection::Private, None, "private with the control channel, over TLS"),
+            (
+                "tcp",
+                Protection::Private,
+                Some(Cipher::Aes256Gcm),
+                "private over 2 connections, sealed with aes-256-gcm",
+            ),
+            (
+                "tcp",
+                Protection::Safe,
+                Some(Cipher::ChaCha20Poly1305),
+                "safe (authenticated, not encrypted) over 2 connections, sealed with chacha20-poly1305",
+            ),
+            ("tcp", Protection::Clear, None, "in clear over 2 connections, not checked"),
+        ] {
+            ending.tally.connection = Some(Connection { cipher, ..connection(transport, Some(protection)) });
+            assert_eq!(lines(&ending)[1], format!("carrack: data travelled {words}"));
+        }
     }
 
     #[test]

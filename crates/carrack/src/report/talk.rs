@@ -61,7 +61,7 @@ impl<W: Write + Send> TalkView<W> {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
             }
             Event::Notice(Notice::Text(text)) if is_watched => Some(format!("carrack: {}", tame(text))),
-            Event::Connected { streams, lanes, transport } if self.volume >= Volume::Verbose => {
+            Event::Connected { streams, lanes, transport, .. } if self.volume >= Volume::Verbose => {
                 Some(format!("carrack: connected: {transport}, data connections: {streams}, lanes: {lanes}"))
             }
             _ => None,
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn each_volume_tells_its_part() {
         let events = [
-            Event::Connected { streams: 2, lanes: 1, transport: "tcp" },
+            Event::Connected { streams: 2, lanes: 1, transport: "tcp", protection: None, cipher: None },
             Event::Progress(Progress::default()),
             Event::Notice(Notice::Skipped { path: b"s"[..].into(), reason: "a socket".into() }),
             Event::Notice(Notice::Text("text".into())),

@@ -1,14 +1,18 @@
 //! What the events of a transfer add up to, beside the engine's own counts.
 
-use carrack_model::{Event, FailureKind, Side, TargetReport};
+use carrack_model::{Cipher, Event, FailureKind, Protection, Side, TargetReport};
 
 /// How the data travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// Data connections; 0 if there are none of their own.
     pub streams: u32,
-    /// The engine's word: `tcp`, `ssh pipe`, `local`.
+    /// The engine's word: `tcp`, `ssh pipe`, `tls`, `local`.
     pub transport: &'static str,
+    /// What kept strangers from the data; nothing where it did not leave the host.
+    pub protection: Option<Protection>,
+    /// The algorithm, where carrack sealed it.
+    pub cipher: Option<Cipher>,
 }
 
 /// Sums of events; bounded, whatever comes.
@@ -32,8 +36,9 @@ impl Tally {
     /// Counts one event.
     pub fn add(&mut self, event: &Event) {
         match event {
-            Event::Connected { streams, transport, .. } => {
-                self.connection = Some(Connection { streams: *streams, transport });
+            Event::Connected { streams, transport, protection, cipher, .. } => {
+                let (streams, protection, cipher) = (*streams, *protection, *cipher);
+                self.connection = Some(Connection { streams, transport, protection, cipher });
             }
             Event::WouldCopy { size, .. } => {
                 self.listed += 1;

@@ -1,0 +1,116 @@
+//! What an end that was called allows. Over ssh that is all that the user may; a daemon looks at who asks for what.
+
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use carrack_model::Protection;
+use carrack_transport::Door;
+
+use crate::error::SessionError;
+use crate::settings::Settings;
+
+/// What a caller wants to do with paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Read files and directories.
+    Read,
+    /// Create and replace them.
+    Write,
+    /// Look at names, sizes and times.
+    List,
+    /// Make a directory.
+    MakeDirectory,
+    /// Remove files or directories.
+    Remove,
+}
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// What to do.
+    pub deed: Deed,
+    /// With what, as the caller wrote it.
+    pub paths: Vec<&'a [u8]>,
+    /// A bearer token; empty for none.
+    pub token: &'a str,
+    /// How the data would be protected; nothing where none travels but on the control channel.
+    pub protection: Option<Protection>,
+    /// What the caller would like of this end.
+    pub settings: Settings,
+}
+
+/// What the caller gets.
+#[derive(Debug)]
+pub struct Admission {
+    /// The paths, as this end knows them.
+    pub paths: Vec<PathBuf>,
+    /// What this end does of what the caller would like.
+    pub settings: Settings,
+    /// How data connections come in.
+    pub door: Door,
+    /// Where, most promising first, beside this host's addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Where the caller is, if that is known.
+    pub caller: Option<IpAddr>,
+}
+
+/// Decides about callers.
+pub trait House {
+    /// Admits the caller, or says why not.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`], which the caller is told.
+    fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError>;
+}
+
+/// The house of the user who started this process, where everything is allowed that the system allows.
+#[derive(Debug)]
+pub struct OwnHouse {
+    protection_min: Protection,
+    /// The addresses of the ssh connection: the ones that are known to work between the two hosts.
+    caller: Option<IpAddr>,
+    here: Option<IpAddr>,
+}
+
+impl OwnHouse {
+    /// Of a process that ssh started (`SSH_CONNECTION`, see ssh(1)). Data is protected as `protection_min` says, or better;
+    /// less needs the user's word at this end too.
+    pub fn over_ssh(protection_min: Protection) -> OwnHouse {
+        let value = std::env::var("SSH_CONNECTION").unwrap_or_default();
+        let mut words = value.split(' ');
+        let mut address = |skipped| words.nth(skipped).and_then(|word| word.parse().ok());
+        let (caller, here) = (address(0), address(1));
+        OwnHouse { protection_min, caller, here }
+    }
+}
+
+impl House for OwnHouse {
+    fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
+        check_protection(request.protection, self.protection_min)?;
+        Ok(Admission {
+            paths: request.paths.iter().map(|path| own_path(path)).collect(),
+            door: Door::Ports(request.settings.ports.clone()),
+            settings: request.settings,
+            addresses: self.here.into_iter().collect(),
+            caller: self.caller,
+        })
+    }
+}
+
+/// Refuses data that would be less protected than `least`.
+pub fn check_protection(wanted: Option<Protection>, least: Protection) -> Result<(), SessionError> {
+    match wanted {
+        Some(wanted) if wanted < least => Err(SessionError::refused(
+            format!("the other end does not let data travel {wanted}: at least {least}"),
+            "leave --protection out, or have it allowed there too",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Under ssh a path is relative to the home directory, where the session starts; empty means that directory.
+fn own_path(bytes: &[u8]) -> PathBuf {
+    if bytes.is_empty() { PathBuf::from(".") } else { Path::new(OsStr::from_bytes(bytes)).to_path_buf() }
+}

@@ -1,0 +1,256 @@
+//! The end that listens: strangers are heard one message, and those that prove the key get their place.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use carrack_model::limits::STREAMS_MAX;
+use carrack_wire::auth::{ListenerNonce, RESPONSE_BYTES, Response, StreamPlace};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{ANSWER_TIMEOUT, Door, Stream, random};
+use crate::link::to_timespec;
+use crate::seal::SessionKeys;
+use crate::tcp::{begin_near, prepare_stream};
+
+/// Strangers that may owe their response at the same time; beyond it the oldest is closed.
+pub(super) const PENDING_MAX: usize = 128;
+
+/// Where connections come from.
+pub(super) enum Entrance {
+    Port(TcpListener),
+    Handed(OwnedFd),
+}
+
+impl Entrance {
+    /// The next connection; `WouldBlock` if there is none at present.
+    pub(super) fn accept(&self) -> io::Result<TcpStream> {
+        match self {
+            Entrance::Port(listener) => Ok(listener.accept()?.0),
+            Entrance::Handed(socket) => receive_connection(socket.as_fd()),
+        }
+    }
+}
+
+impl AsFd for Entrance {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Entrance::Port(listener) => listener.as_fd(),
+            Entrance::Handed(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// A connection that somebody hands on; `UnexpectedEof` if he is gone.
+fn receive_connection(socket: BorrowedFd<'_>) -> io::Result<TcpStream> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(socket, &mut [io::IoSliceMut::new(&mut byte)], &mut control, flags)?;
+    let handed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    match handed {
+        Some(descriptor) => Ok(TcpStream::from(descriptor)),
+        None if got.bytes == 0 => Err(ErrorKind::UnexpectedEof.into()),
+        None => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+/// An entrance that is open until the session's streams stand.
+pub struct Listener {
+    pub(super) entrance: Entrance,
+    port: u16,
+    nonce: ListenerNonce,
+    pending: Vec<Pending>,
+    /// By their number. A place is taken once: nothing else tells a response from a copy of it.
+    streams: Vec<Option<Stream>>,
+    /// How many streams the dialer makes; it tells with the first.
+    count: Option<u16>,
+}
+
+/// A connection that owes its response.
+struct Pending {
+    stream: TcpStream,
+    since: Instant,
+    heard: [u8; RESPONSE_BYTES],
+    got: usize,
+}
+
+enum Heard {
+    Owed,
+    Proven(Response),
+    Wrong,
+}
+
+impl Listener {
+    /// Opens it. A port is opened over IPv6 and IPv4 alike where the system has both. As many streams may come as the dialer
+    /// chooses.
+    pub fn open(door: Door) -> io::Result<Listener> {
+        let (entrance, port, nonce) = match door {
+            Door::Ports(ports) => {
+                let listener = ports.map_or_else(|| bind(0), bind_within)?;
+                listener.set_nonblocking(true)?;
+                let port = listener.local_addr()?.port();
+                (Entrance::Port(listener), port, ListenerNonce::new(random()?))
+            }
+            Door::Handed { socket, port, nonce } => (Entrance::Handed(socket), port, nonce),
+        };
+        let streams = (0..STREAMS_MAX).map(|_| None).collect();
+        Ok(Listener { entrance, port, nonce, pending: Vec::new(), streams, count: None })
+    }
+
+    /// The port that it can be reached by.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the dialer has to know beside the port.
+    pub fn nonce(&self) -> ListenerNonce {
+        self.nonce
+    }
+
+    /// Whether every stream stands that the dialer makes.
+    pub fn is_complete(&self) -> bool {
+        let standing = self.streams.iter().flatten().count();
+        self.count.is_some_and(|count| standing == usize::from(count))
+    }
+
+    /// Serves whoever connects until every stream stands, `also` is readable, or `deadline` is reached, and while
+    /// `go_on`, which is asked about once a second, says so. Once every stream stands, `also` is not looked at.
+    pub fn serve(
+        &mut self,
+        keys: &SessionKeys,
+        also: BorrowedFd<'_>,
+        deadline: Instant,
+        go_on: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        while !self.is_complete() && Instant::now() < deadline && go_on() {
+            if self.wait(also, deadline)? {
+                return Ok(());
+            }
+            self.accept()?;
+            self.hear_pending(keys);
+        }
+        Ok(())
+    }
+
+    /// The streams that stand, in the dialer's order. The entrance is closed.
+    pub fn into_streams(self) -> Vec<Stream> {
+        self.streams.into_iter().flatten().collect()
+    }
+
+    /// Sleeps until something happens; true if `also` became readable.
+    fn wait(&self, also: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(also, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.entrance.as_fd(), PollFlags::IN),
+        ];
+        fds.extend(self.pending.iter().map(|p| PollFd::from_borrowed_fd(p.stream.as_fd(), PollFlags::IN)));
+        let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
+        match poll(&mut fds, Some(&to_timespec(left))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        loop {
+            match self.entrance.accept() {
+                Ok(stream) => self.await_response(stream)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // A connection that broke before it was accepted is its dialer's affair.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn await_response(&mut self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        if self.pending.len() == PENDING_MAX {
+            self.pending.remove(0);
+        }
+        self.pending.push(Pending { stream, since: Instant::now(), heard: [0; RESPONSE_BYTES], got: 0 });
+        Ok(())
+    }
+
+    fn hear_pending(&mut self, keys: &SessionKeys) {
+        for mut pending in std::mem::take(&mut self.pending) {
+            match pending.hear(keys, &self.nonce) {
+                Heard::Owed => self.pending.push(pending),
+                Heard::Proven(response) => self.admit(pending.stream, &response, keys),
+                Heard::Wrong => {}
+            }
+        }
+    }
+
+    /// Gives a proven stream its place. Without a proof in return it is closed: where the place is taken, this may be a
+    /// response that somebody has captured.
+    fn admit(&mut self, mut stream: TcpStream, response: &Response, keys: &SessionKeys) {
+        let StreamPlace { number, count } = response.place();
+        // The first stream's word on their number holds for all.
+        if number >= count || *self.count.get_or_insert(count) != count {
+            return;
+        }
+        let Some(free @ None) = self.streams.get_mut(usize::from(number)) else { return };
+        let proof = response.listener_proof(keys.auth());
+        // The proof last: who has it may rely on the stream. 32 bytes always fit into a fresh socket's buffer.
+        if prepare_stream(&stream, response.rtt()).is_ok() && stream.write_all(&proof).is_ok() {
+            *free = Some(Stream { socket: stream, secret: keys.stream(response) });
+        }
+    }
+}
+
+impl Pending {
+    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> Heard {
+        while self.got < RESPONSE_BYTES {
+            match self.stream.read(&mut self.heard[self.got..]) {
+                Ok(0) => return Heard::Wrong,
+                Ok(count) => self.got += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return if self.since.elapsed() < ANSWER_TIMEOUT { Heard::Owed } else { Heard::Wrong };
+                }
+                Err(_) => return Heard::Wrong,
+            }
+        }
+        Response::verify(&self.heard, keys.auth(), nonce).map_or(Heard::Wrong, Heard::Proven)
+    }
+}
+
+pub(super) fn bind(port: u16) -> io::Result<TcpListener> {
+    bind_to(Domain::IPV6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+        .or_else(|_| bind_to(Domain::IPV4, SocketAddr::from(([0, 0, 0, 0], port))))
+}
+
+fn bind_to(domain: Domain, address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    begin_near(&(&socket).into());
+    socket.listen(PENDING_MAX as i32)?;
+    Ok(socket.into())
+}
+
+fn bind_within(range: RangeInclusive<u16>) -> io::Result<TcpListener> {
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for port in range {
+        match bind(port) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

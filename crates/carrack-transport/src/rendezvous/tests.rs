@@ -1,0 +1,310 @@
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_wire::auth::{
+    AuthError, ListenerNonce, PROOF_BYTES, RESPONSE_BYTES, Response, SessionKey, StreamPlace,
+};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
+    socketpair,
+};
+
+use super::listener::{PENDING_MAX, bind};
+use super::{DialError, Door, Listener, Stream, StreamCount, dial};
+use crate::seal::{Seal, SessionKeys};
+
+/// With a test that hangs; a busy machine gets its time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn keys() -> SessionKeys {
+    SessionKeys::derive(&SessionKey::new([3; 32]), None, b"agreed")
+}
+
+/// A listener, where it is, and its nonce.
+fn listen() -> (Listener, SocketAddr, ListenerNonce) {
+    let listener = Listener::open(Door::Ports(None)).unwrap();
+    let (address, nonce) = (loopback(listener.port()), listener.nonce());
+    (listener, address, nonce)
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn serve(mut listener: Listener) -> thread::JoinHandle<Vec<Stream>> {
+    thread::spawn(move || {
+        let (never, _keep) = rustix::pipe::pipe().unwrap();
+        listener.serve(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true).unwrap();
+        listener.into_streams()
+    })
+}
+
+/// Says `message` to the listener; its answer, which is empty where it closes the connection instead.
+fn ask(address: SocketAddr, message: &[u8]) -> (Vec<u8>, TcpStream) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(message).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = [0; 100];
+    let count = match stream.read(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+        read => read.unwrap(),
+    };
+    (answer[..count].to_vec(), stream)
+}
+
+fn response(nonce: &ListenerNonce, number: u16, count: u16) -> Response {
+    Response::new(keys().auth(), nonce, [2; 32], StreamPlace { number, count }, Duration::ZERO)
+}
+
+#[test]
+fn streams_stand_although_strangers_knock() {
+    let (listener, address, nonce) = listen();
+    let serving = serve(listener);
+    let silent: Vec<_> = (0..PENDING_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for i in 0..100 {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        let _ = stranger.write_all(&[i; 500]);
+    }
+    let other_keys = SessionKeys::derive(&SessionKey::new([4; 32]), None, b"agreed");
+    let disagreeing = SessionKeys::derive(&SessionKey::new([3; 32]), None, b"something else");
+    let other_nonce = ListenerNonce::new([5; 32]);
+    for (key, nonce) in [(&other_keys, &nonce), (&disagreeing, &nonce), (&keys(), &other_nonce)] {
+        assert!(matches!(
+            dial(&[address], key, nonce, StreamCount::new(1, 1), &|| true),
+            Err(DialError::Closed(_))
+        ));
+    }
+    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(3, 1), &|| true).unwrap();
+    assert_eq!((dialled.len(), serving.join().unwrap().len()), (3, 3));
+    drop(silent);
+    assert!(TcpStream::connect(address).is_err(), "the port is closed once the streams stand");
+}
+
+#[test]
+fn a_captured_response_gets_no_proof() {
+    let (listener, address, nonce) = listen();
+    let serving = serve(listener);
+    let captured = response(&nonce, 0, 2);
+    let (proof, _first) = ask(address, captured.as_bytes());
+    assert_eq!(proof, captured.listener_proof(keys().auth()));
+    for _ in 0..3 {
+        assert_eq!(ask(address, captured.as_bytes()).0, b"");
+    }
+    // Neither does another true one for that place, nor one that counts otherwise.
+    let rival = Response::new(keys().auth(), &nonce, [3; 32], captured.place(), Duration::ZERO);
+    for refused in [rival, response(&nonce, 1, 3), response(&nonce, 1, 1), response(&nonce, 2, 2)] {
+        assert_eq!(ask(address, refused.as_bytes()).0, b"");
+    }
+    let last = response(&nonce, 1, 2);
+    let (proof, _second) = ask(address, last.as_bytes());
+    assert_eq!(proof, last.listener_proof(keys().auth()));
+    assert_eq!(serving.join().unwrap().len(), 2);
+}
+
+#[test]
+fn strangers_are_told_nothing() {
+    let (listener, address, nonce) = listen();
+    let serving = serve(listener);
+    let ours = response(&nonce, 0, 1);
+    for at in [0, 8, 10, 12, 14, 16, 20, 52, 84, RESPONSE_BYTES - 1] {
+        let mut changed = *ours.as_bytes();
+        changed[at] ^= 1;
+        assert_eq!(ask(address, &changed).0, b"", "{at}");
+    }
+    let none = response(&nonce, 0, 0);
+    assert_eq!(ask(address, none.as_bytes()).0, b"");
+    // In pieces, and with a byte too many, which is the stream's.
+    let mut slow = TcpStream::connect(address).unwrap();
+    for byte in ours.as_bytes() {
+        slow.write_all(&[*byte]).unwrap();
+    }
+    slow.write_all(b"!").unwrap();
+    let mut proof = [0; PROOF_BYTES];
+    slow.read_exact(&mut proof).unwrap();
+    assert_eq!(proof, ours.listener_proof(keys().auth()));
+    let mut streams = serving.join().unwrap();
+    let mut rest = [0; 2];
+    assert_eq!((streams[0].socket.read(&mut rest).unwrap(), rest[0]), (1, b'!'));
+}
+
+/// Answers each connection with what `answer` makes of the response, and closes it if that is nothing.
+fn answer_with(
+    count: usize,
+    answer: impl Fn(&[u8; RESPONSE_BYTES]) -> Vec<u8> + Send + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut heard = [0; RESPONSE_BYTES];
+            stream.read_exact(&mut heard).unwrap();
+            let said = answer(&heard);
+            stream.write_all(&said).unwrap();
+            kept.push((!said.is_empty()).then_some(stream));
+        }
+        thread::sleep(Duration::from_millis(100));
+    });
+    address
+}
+
+#[test]
+fn a_dialer_does_not_trust_a_listener_without_the_key() {
+    let nonce = ListenerNonce::new([1; 32]);
+    let dial = |address| dial(&[address], &keys(), &nonce, StreamCount::new(1, 1), &|| true);
+    let impostor = answer_with(1, |_| vec![0; PROOF_BYTES]);
+    assert!(matches!(dial(impostor), Err(DialError::Stranger(_, AuthError::WrongProof))));
+    let mirror = answer_with(1, |heard| heard.to_vec());
+    assert!(matches!(dial(mirror), Err(DialError::Stranger(_, AuthError::WrongProof))));
+    let closing = answer_with(1, |_| vec![]);
+    assert!(matches!(dial(closing), Err(DialError::Closed(_))));
+}
+
+#[test]
+fn where_one_stream_stood_no_other_address_is_dialled() {
+    let nonce = ListenerNonce::new([1; 32]);
+    let halfway = answer_with(2, move |heard| match Response::verify(heard, keys().auth(), &nonce) {
+        Ok(response) if response.place().number == 0 => response.listener_proof(keys().auth()).to_vec(),
+        _ => vec![],
+    });
+    let (listener, address, other) = listen();
+    let dialled = dial(&[halfway, address], &keys(), &nonce, StreamCount::new(2, 1), &|| true);
+    assert!(matches!(dialled, Err(DialError::Closed(refusing)) if refusing == halfway));
+    assert!(listener.entrance.accept().is_err());
+    // Where none did, the next one is.
+    let serving = serve(listener);
+    let closing = answer_with(2, |_| vec![]);
+    assert_eq!(
+        dial(&[closing, address], &keys(), &other, StreamCount::new(2, 1), &|| true).unwrap().len(),
+        2
+    );
+    assert_eq!(serving.join().unwrap().len(), 2);
+}
+
+#[test]
+fn what_else_is_readable_ends_the_waiting_only_while_streams_are_missing() {
+    let (readable, said) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(said, b"!").unwrap();
+    let soon = || Instant::now() + PATIENCE;
+    let (mut listener, address, nonce) = listen();
+    listener.serve(&keys(), readable.as_fd(), soon(), &|| true).unwrap();
+    assert!(!listener.is_complete());
+
+    let (silent, _keep) = rustix::pipe::pipe().unwrap();
+    let (last, _stream) = thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(address, response(&nonce, 0, 1).as_bytes()));
+        listener.serve(&keys(), silent.as_fd(), soon(), &|| true).unwrap();
+        asking.join().unwrap()
+    });
+    assert_eq!(last.len(), PROOF_BYTES);
+    listener.serve(&keys(), readable.as_fd(), soon(), &|| true).unwrap();
+    assert!(listener.is_complete());
+}
+
+#[test]
+fn a_near_path_gets_few_streams() {
+    // Those that are one too many may find the port closed. And a busy machine may be far from itself, once.
+    let stream_counts = (0..20).map(|_| {
+        let (listener, address, nonce) = listen();
+        let serving = serve(listener);
+        let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(0, 1), &|| true).unwrap();
+        assert_eq!(dialled.len(), serving.join().unwrap().len());
+        dialled.len()
+    });
+    assert_eq!(stream_counts.min(), Some(2));
+}
+
+#[test]
+fn every_lane_gets_as_many_streams() {
+    let counts = |wanted, lanes| {
+        let streams = StreamCount::new(wanted, lanes);
+        (streams.near, streams.far)
+    };
+    assert_eq!((counts(0, 1), counts(0, 2), counts(0, 3), counts(0, 8)), ((2, 8), (4, 8), (6, 9), (16, 16)));
+    assert_eq!((counts(1, 1), counts(1, 4), counts(5, 2), counts(64, 6)), ((1, 1), (4, 4), (6, 6), (60, 60)));
+}
+
+#[test]
+fn the_port_comes_from_the_range() {
+    let taken = bind(0).unwrap();
+    let first = taken.local_addr().unwrap().port();
+    let Some(last) = first.checked_add(20) else { return };
+    let within = |ports| Listener::open(Door::Ports(Some(ports)));
+    let listener = within(first..=last).unwrap();
+    assert!((first + 1..=last).contains(&listener.port()));
+    assert!(within(first..=first).is_err());
+}
+
+#[test]
+fn ipv6_works_where_the_system_has_it() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: no IPv6 on this machine");
+        return;
+    }
+    let (listener, address, nonce) = listen();
+    let serving = serve(listener);
+    let address = SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
+    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(2, 1), &|| true).unwrap().len(), 2);
+    assert_eq!(serving.join().unwrap().len(), 2);
+}
+
+/// What a daemon does: it accepts on its own port, looks at the first bytes, and hands the connection on.
+#[test]
+fn connections_may_be_handed_on() {
+    let (near, far) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let nonce = ListenerNonce::new([6; 32]);
+    let daemon = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = daemon.local_addr().unwrap();
+    let listener = Listener::open(Door::Handed { socket: near, port: address.port(), nonce }).unwrap();
+    assert_eq!((listener.port(), listener.nonce()), (address.port(), nonce));
+    let serving = serve(listener);
+    let handing = thread::spawn(move || {
+        for _ in 0..3 {
+            let (stream, _) = daemon.accept().unwrap();
+            let descriptors = [stream.as_fd()];
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+            sendmsg(&far, &[IoSlice::new(b"!")], &mut control, SendFlags::empty()).unwrap();
+        }
+        far
+    });
+    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(3, 1), &|| true).unwrap().len(), 3);
+    assert_eq!(serving.join().unwrap().len(), 3);
+    drop(handing.join().unwrap());
+}
+
+#[test]
+fn a_daemon_that_is_gone_is_noticed() {
+    let (near, far) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let door = Door::Handed { socket: near, port: 1, nonce: ListenerNonce::new([6; 32]) };
+    let mut listener = Listener::open(door).unwrap();
+    drop(far);
+    let (never, _keep) = rustix::pipe::pipe().unwrap();
+    let served = listener.serve(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true);
+    assert_eq!(served.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+/// What one end seals with a connection's secret, the other end of the same connection opens, and no other.
+#[test]
+fn both_ends_of_a_stream_have_one_secret() {
+    let (listener, address, nonce) = listen();
+    let serving = serve(listener);
+    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1), &|| true).unwrap();
+    let served = serving.join().unwrap();
+    let seal = |stream: &Stream| {
+        let cipher = carrack_model::Cipher::Aes256Gcm;
+        let mut seal = Seal::new(stream.secret.clone(), carrack_model::Protection::Private, cipher).unwrap();
+        seal.seal(&[0; carrack_wire::HEADER_BYTES], &mut [0; 8])
+    };
+    let (here, there): (Vec<_>, Vec<_>) =
+        (dialled.iter().map(seal).collect(), served.iter().map(seal).collect());
+    assert_eq!(here, there);
+    assert_ne!(here[0], here[1]);
+}

@@ -1,0 +1,196 @@
+//! The control channel over TLS 1.3 (RFC 8446): a socket and a rustls connection, never waiting once it stands.
+//!
+//! Who the other end may be is the matter of the configuration that the caller brings.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+
+use crate::link::to_timespec;
+use crate::seal::{EXPORTER_LABEL, SECRET_BYTES};
+
+/// Plaintext that may wait to be encrypted: a few control messages.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Why no channel came to stand.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The connection broke, or closed, or took too long (`ErrorKind::TimedOut`).
+    #[error("the TLS handshake was cut short: {0}")]
+    Io(#[from] io::Error),
+    /// The two ends don't trust each other, or don't speak TLS 1.3.
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// One end of a control channel over TLS.
+pub struct TlsChannel {
+    socket: TcpStream,
+    connection: Connection,
+    /// Decrypted bytes that nobody has read.
+    unread: usize,
+}
+
+impl std::fmt::Debug for TlsChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TlsChannel({:?})", self.socket)
+    }
+}
+
+impl TlsChannel {
+    /// The end that connected. The handshake is done by `deadline`, or fails.
+    pub fn client(
+        socket: TcpStream,
+        config: Arc<ClientConfig>,
+        server: ServerName<'static>,
+        deadline: Instant,
+    ) -> Result<TlsChannel, TlsError> {
+        TlsChannel::new(socket, ClientConnection::new(config, server)?.into(), deadline)
+    }
+
+    /// The end that was connected to.
+    pub fn server(
+        socket: TcpStream,
+        config: Arc<ServerConfig>,
+        deadline: Instant,
+    ) -> Result<TlsChannel, TlsError> {
+        TlsChannel::new(socket, ServerConnection::new(config)?.into(), deadline)
+    }
+
+    fn new(socket: TcpStream, connection: Connection, deadline: Instant) -> Result<TlsChannel, TlsError> {
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        let mut channel = TlsChannel { socket, connection, unread: 0 };
+        channel.connection.set_buffer_limit(Some(BUFFER_BYTES));
+        // What the server says last has to leave too, though the handshake is over for it.
+        while channel.connection.is_handshaking() || channel.connection.wants_write() {
+            let shaken = channel.shake(deadline);
+            if let Err(error) = shaken {
+                // An alert tells the other end why.
+                let _ = channel.push();
+                return Err(error);
+            }
+        }
+        Ok(channel)
+    }
+
+    /// One step of the handshake.
+    fn shake(&mut self, deadline: Instant) -> Result<(), TlsError> {
+        if !self.push()? {
+            return Ok(self.wait_for(PollFlags::OUT, deadline)?);
+        }
+        if !self.connection.is_handshaking() {
+            return Ok(());
+        }
+        match self.connection.read_tls(&mut self.socket) {
+            Ok(0) => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(_) => Ok(self.decrypt()?),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Ok(self.wait_for(PollFlags::IN, deadline)?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wait_for(&self, events: PollFlags, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left == Duration::ZERO {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), events)];
+        match poll(&mut fds, Some(&to_timespec(left))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the other end showed, its own certificate first; nothing if it showed none.
+    pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        self.connection.peer_certificates()
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// The secret that only the two ends of this channel have (RFC 8446 §7.5).
+    pub fn exporter(&self) -> Result<[u8; SECRET_BYTES], rustls::Error> {
+        self.connection.export_keying_material([0; SECRET_BYTES], EXPORTER_LABEL, None)
+    }
+
+    fn decrypt(&mut self) -> Result<(), rustls::Error> {
+        self.unread = self.connection.process_new_packets()?.plaintext_bytes_to_read();
+        Ok(())
+    }
+
+    /// Whether decrypted bytes wait to be read, of which `poll` knows nothing.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.unread > 0
+    }
+
+    pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Reads without waiting. An end that is gone without a word of parting reads as one that closed: the session knows
+    /// by its own messages whether it was over.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.connection.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    self.unread = self.unread.saturating_sub(count);
+                    return Ok(count);
+                }
+            }
+            self.connection.read_tls(&mut self.socket)?;
+            let decrypted = self.decrypt();
+            // Answers to key updates, and alerts.
+            let _ = self.push();
+            decrypted.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        }
+    }
+
+    /// Takes what it can for sending, and sends what the socket takes, without waiting.
+    pub(crate) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let taken = self.connection.writer().write_vectored(parts)?;
+        self.push()?;
+        if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    /// Sends what waits, without waiting itself; true when nothing is left.
+    pub(crate) fn push(&mut self) -> io::Result<bool> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for TlsChannel {
+    fn drop(&mut self) {
+        self.connection.send_close_notify();
+        // The other end may be gone, or not listen.
+        let _ = self.push();
+    }
+}

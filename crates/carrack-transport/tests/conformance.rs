@@ -1,0 +1,55 @@
+//! Every transport passes the one suite, sealed and not.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use carrack_model::{Cipher, Protection};
+use carrack_transport::conformance::{Pair, run};
+use carrack_transport::seal::{Seal, TrafficSecret};
+use carrack_transport::{TcpReceiver, TcpSender, loopback_pair, prepare_stream};
+
+const SLOT_BYTES: u32 = 64 << 10;
+
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    for stream in [&near, &far] {
+        prepare_stream(stream, Duration::ZERO).unwrap();
+    }
+    (near, far)
+}
+
+fn tcp(protection: Protection, cipher: Cipher) -> Pair {
+    let (near, far) = connected();
+    let seal = || Seal::new(TrafficSecret::new([1; 32]), protection, cipher);
+    let receiver = TcpReceiver::sealed(far, SLOT_BYTES, seal());
+    (Box::new(TcpSender::sealed(near, seal())), Box::new(receiver))
+}
+
+#[test]
+fn loopback() {
+    run(&|| {
+        let (sender, receiver) = loopback_pair().unwrap();
+        (Box::new(sender), Box::new(receiver))
+    });
+}
+
+#[test]
+fn tcp_clear() {
+    run(&|| tcp(Protection::Clear, Cipher::Aes256Gcm));
+}
+
+#[test]
+fn tcp_safe() {
+    run(&|| tcp(Protection::Safe, Cipher::Aes256Gcm));
+}
+
+#[test]
+fn tcp_private() {
+    for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+        run(&|| tcp(Protection::Private, cipher));
+    }
+}
