@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
+use carrack_storage::Base;
 use carrack_transport::{Link, Listener, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Welcome};
@@ -88,7 +89,7 @@ impl Answerer {
         let lane_count;
         let part = match &self.hello.destination {
             Some(path) => {
-                let destination = Destination::look(&remote_path(path), &self.settings)?;
+                let destination = Destination::look(&Base::Anywhere, &remote_path(path), &self.settings)?;
                 lane_count = self.lane_count(&ground, destination.storage().depth());
                 welcome.lanes = lane_count as u32;
                 welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
@@ -101,8 +102,15 @@ impl Answerer {
             }
             None => {
                 let sources: Vec<PathBuf> = self.hello.sources.iter().map(|path| remote_path(path)).collect();
-                let file_systems = self.settings.file_systems()?;
-                let part = Part::source(&sources, &self.spec, file_systems, self.hello.sink.clone(), None)?;
+                let file_systems = self.settings.file_systems(&Base::Anywhere)?;
+                let part = Part::source(
+                    &Base::Anywhere,
+                    &sources,
+                    &self.spec,
+                    file_systems,
+                    self.hello.sink.clone(),
+                    None,
+                )?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
