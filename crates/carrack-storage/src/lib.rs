@@ -6,6 +6,7 @@
 
 mod base;
 mod beneath;
+mod browse;
 mod directory_spool;
 mod growing_file;
 pub mod layout;
@@ -22,6 +23,7 @@ pub mod typed;
 mod writeback;
 
 pub use base::{Base, Looked, Named, Purpose};
+pub use browse::{Browsed, BrowsedKind, Listing, Removal, Removing};
 pub use directory_spool::DirectorySpool;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{
