@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use carrack_model::Protection;
+use carrack_storage::Base;
 use carrack_transport::Door;
 
 use crate::error::SessionError;
@@ -44,6 +45,8 @@ pub struct Request<'a> {
 /// What the caller gets.
 #[derive(Debug)]
 pub struct Admission {
+    /// Where paths begin.
+    pub base: Base,
     /// The paths, as this end knows them.
     pub paths: Vec<PathBuf>,
     /// What this end does of what the caller would like.
@@ -90,6 +93,7 @@ impl House for OwnHouse {
     fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
         check_protection(request.protection, self.protection_min)?;
         Ok(Admission {
+            base: Base::Anywhere,
             paths: request.paths.iter().map(|path| own_path(path)).collect(),
             door: Door::Ports(request.settings.ports.clone()),
             settings: request.settings,
