@@ -215,7 +215,10 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("place", Control::Place(Place { root: 1 })),
         ("dial", Control::Dial(listening())),
         ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
-        ("open_file", Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30), stripes: None })),
+        (
+            "open_file",
+            Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30), stripes: None }),
+        ),
         ("commit_file", Control::CommitFile(file)),
         ("abandon_file", Control::AbandonFile(file)),
         ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
@@ -230,7 +233,10 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("finished", Control::Finished(counters())),
         ("abort", Control::Abort(refuse)),
         ("heartbeat", Control::Heartbeat(Heartbeat {})),
-        ("file_placed", Control::FilePlaced(FilePlaced { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] })),
+        (
+            "file_placed",
+            Control::FilePlaced(FilePlaced { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] }),
+        ),
     ]
 }
 
@@ -369,7 +375,11 @@ fn sessions() {
     write("first_words", "object_beyond_the_slot", &[preamble, &object(1, 1, 0, &[0; 5000], [0; 32])]);
 
     // A source that keeps to the rules, once with each checksum.
-    let open = control(Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", body.len() as u64), stripes: None }));
+    let open = control(Control::OpenFile(OpenFile {
+        id: 1,
+        table: open_table(b"large", body.len() as u64),
+        stripes: None,
+    }));
     let start = [
         &b"Welcome!\n"[..],
         preamble,
