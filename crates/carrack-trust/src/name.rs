@@ -1,0 +1,63 @@
+//! What a name of somebody may look like: names stand in configurations, logs and on terminals.
+
+use thiserror::Error;
+
+/// The longest name, in bytes: as long as a DNS name.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// A name that can't be an identity's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// There is nothing in it.
+    #[error("the name is empty")]
+    Empty,
+    /// It is longer than [`MAX_NAME_BYTES`].
+    #[error("the name is longer than {MAX_NAME_BYTES} bytes")]
+    TooLong,
+    /// Something in it can't be shown, or begins or ends it unseen.
+    #[error("the name has control or invisible characters, or blanks at its ends")]
+    Unseen,
+}
+
+/// Whether a name can be shown as it is: letters, digits, the signs of ASCII, blanks within.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_identity_name(name: &str) -> Result<(), NameError> {
+    let is_seen = |c: char| c.is_ascii_graphic() || c == ' ' || (!c.is_ascii() && c.is_alphanumeric());
+    match name {
+        "" => Err(NameError::Empty),
+        _ if name.len() > MAX_NAME_BYTES => Err(NameError::TooLong),
+        _ if !name.chars().all(is_seen) || name.trim() != name => Err(NameError::Unseen),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_people_use_are_names() {
+        for name in ["alice", "alice@dtn1.example.org", "spiffe://site/mover", "Ada Lovelace", "Jörg"] {
+            assert_eq!(check_identity_name(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_seen_is_no_name() {
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
+        for (name, error) in [
+            ("", NameError::Empty),
+            (long.as_str(), NameError::TooLong),
+            ("alice\n", NameError::Unseen),
+            ("alice\0", NameError::Unseen),
+            (" alice", NameError::Unseen),
+            ("al\u{202e}ice", NameError::Unseen),
+            ("al\u{200b}ice", NameError::Unseen),
+            ("\u{1b}[2J", NameError::Unseen),
+        ] {
+            assert_eq!(check_identity_name(name), Err(error), "{name:?}");
+        }
+    }
+}

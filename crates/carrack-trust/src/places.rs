@@ -1,0 +1,239 @@
+//! Where a client's material is, if nobody says. Reads files; the only part of a client's side that does.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::tls::{ClientIdentity, ClientTrust};
+
+/// The largest file that is read: all roots of a system take half a MiB.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Where to look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// The CAs that the user names (`CARRACK_CA`). What is named has to be there.
+    pub ca: Option<PathBuf>,
+    /// The user's directory, `~/.config/carrack`: `ca.pem`, `revoked.pem`, `identity.pem`, `identity-key.pem`.
+    pub user: Option<PathBuf>,
+    /// The host's directory: `ca.pem`, `revoked.pem`.
+    pub host: PathBuf,
+}
+
+/// Why the material can't be had.
+#[derive(Debug, Error)]
+pub enum PlacesError {
+    /// A file can't be read.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file is larger than any of its kind.
+    #[error("{} is too large", .0.display())]
+    TooLarge(PathBuf),
+    /// A private key that is not private.
+    #[error("{} can be read by others", .0.display())]
+    Exposed(PathBuf),
+    /// One file of a pair.
+    #[error("{} is there, but not {}", there.display(), missing.display())]
+    Half {
+        /// The one that is there.
+        there: PathBuf,
+        /// The one that isn't.
+        missing: PathBuf,
+    },
+}
+
+impl PlacesError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            PlacesError::Exposed(path) => Some(format!("chmod 600 {}", path.display())),
+            PlacesError::Half { .. } => Some("put both there, or none".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl Places {
+    /// Those of this process, by its environment (`CARRACK_CA`, `HOME`).
+    pub fn of_process() -> Places {
+        let path = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        Places {
+            ca: path("CARRACK_CA").map(PathBuf::from),
+            user: path("HOME").map(|home| PathBuf::from(home).join(".config/carrack")),
+            host: "/etc/carrack".into(),
+        }
+    }
+
+    /// What is there: the first CAs of the three places, or none, which means the system's; and the user's identity.
+    ///
+    /// # Errors
+    /// If something is there and can't be used.
+    pub fn client_trust(&self) -> Result<ClientTrust, PlacesError> {
+        let (cas, crls) = self.authorities()?;
+        Ok(ClientTrust { cas, crls, identity: self.identity()? })
+    }
+
+    /// The list of what is revoked stands beside the CAs.
+    fn authorities(&self) -> Result<(Option<Vec<u8>>, Vec<u8>), PlacesError> {
+        if let Some(path) = &self.ca {
+            return Ok((Some(read(path)?), list_beside(path)?));
+        }
+        for directory in self.user.iter().chain([&self.host]) {
+            let path = directory.join("ca.pem");
+            if let Some(cas) = read_if_there(&path)? {
+                return Ok((Some(cas), list_beside(&path)?));
+            }
+        }
+        Ok((None, Vec::new()))
+    }
+
+    fn identity(&self) -> Result<Option<ClientIdentity>, PlacesError> {
+        let Some(directory) = &self.user else { return Ok(None) };
+        let (chain_path, key_path) = (directory.join("identity.pem"), directory.join("identity-key.pem"));
+        match (read_if_there(&chain_path)?, read_secret_if_there(&key_path)?) {
+            (Some(chain), Some(key)) => Ok(Some(ClientIdentity::Certificate { chain, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(PlacesError::Half { there: chain_path, missing: key_path }),
+            (None, Some(_)) => Err(PlacesError::Half { there: key_path, missing: chain_path }),
+        }
+    }
+}
+
+/// Reads a private key's file, which nobody but its owner (and root) may read.
+///
+/// # Errors
+/// If others may read it, or it can't be read.
+pub fn read_secret(path: &Path) -> Result<Vec<u8>, PlacesError> {
+    let file = File::open(path).map_err(|error| io_error(path, error))?;
+    // Of the open file: the one that is looked at is the one that is read.
+    let mode = file.metadata().map_err(|error| io_error(path, error))?.mode();
+    if mode & 0o077 != 0 {
+        return Err(PlacesError::Exposed(path.into()));
+    }
+    read_all(&file, path)
+}
+
+fn list_beside(cas: &Path) -> Result<Vec<u8>, PlacesError> {
+    Ok(read_if_there(&cas.with_file_name("revoked.pem"))?.unwrap_or_default())
+}
+
+fn read_secret_if_there(path: &Path) -> Result<Option<Vec<u8>>, PlacesError> {
+    if_there(read_secret(path))
+}
+
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, PlacesError> {
+    if_there(read(path))
+}
+
+fn if_there(result: Result<Vec<u8>, PlacesError>) -> Result<Option<Vec<u8>>, PlacesError> {
+    match result {
+        Err(PlacesError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, PlacesError> {
+    read_all(&File::open(path).map_err(|error| io_error(path, error))?, path)
+}
+
+fn read_all(file: &File, path: &Path) -> Result<Vec<u8>, PlacesError> {
+    let mut content = Vec::new();
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content);
+    match read.map_err(|error| io_error(path, error))? as u64 {
+        bytes if bytes > MAX_FILE_BYTES => Err(PlacesError::TooLarge(path.into())),
+        _ => Ok(content),
+    }
+}
+
+fn io_error(path: &Path, error: io::Error) -> PlacesError {
+    PlacesError::Io { path: path.into(), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    struct World {
+        root: tempfile::TempDir,
+        places: Places,
+    }
+
+    impl World {
+        fn new() -> World {
+            let root = tempfile::tempdir().unwrap();
+            let places =
+                Places { ca: None, user: Some(root.path().join("user")), host: root.path().join("host") };
+            fs::create_dir(root.path().join("user")).unwrap();
+            fs::create_dir(root.path().join("host")).unwrap();
+            World { root, places }
+        }
+
+        fn put(&self, path: &str, content: &str, mode: u32) -> PathBuf {
+            let path = self.root.path().join(path);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    #[test]
+    fn the_users_word_counts_before_the_users_file_before_the_hosts() {
+        let mut world = World::new();
+        let cas = |world: &World| world.places.client_trust().unwrap().cas;
+        assert_eq!(cas(&world), None);
+        world.put("host/ca.pem", "host", 0o644);
+        assert_eq!(cas(&world), Some(b"host".to_vec()));
+        world.put("user/ca.pem", "user", 0o644);
+        assert_eq!(cas(&world), Some(b"user".to_vec()));
+        world.places.ca = Some(world.put("named", "named", 0o644));
+        assert_eq!(cas(&world), Some(b"named".to_vec()));
+        world.places.ca = Some(world.root.path().join("nothing"));
+        assert!(matches!(world.places.client_trust(), Err(PlacesError::Io { .. })));
+    }
+
+    #[test]
+    fn the_list_is_the_one_beside_the_cas() {
+        let world = World::new();
+        world.put("host/revoked.pem", "host's", 0o644);
+        world.put("user/ca.pem", "user", 0o644);
+        assert_eq!(world.places.client_trust().unwrap().crls, b"");
+        world.put("user/revoked.pem", "user's", 0o644);
+        assert_eq!(world.places.client_trust().unwrap().crls, b"user's");
+    }
+
+    #[test]
+    fn an_identity_is_a_pair_of_files() {
+        let world = World::new();
+        assert!(world.places.client_trust().unwrap().identity.is_none());
+        world.put("user/identity.pem", "chain", 0o644);
+        assert!(matches!(world.places.client_trust(), Err(PlacesError::Half { .. })));
+        world.put("user/identity-key.pem", "key", 0o600);
+        let identity = world.places.client_trust().unwrap().identity;
+        assert!(matches!(identity, Some(ClientIdentity::Certificate { chain, key })
+            if chain == b"chain" && key == b"key"));
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let world = World::new();
+        world.put("user/identity.pem", "chain", 0o644);
+        for mode in [0o640, 0o604, 0o620] {
+            let path = world.put("user/identity-key.pem", "key", mode);
+            let error = world.places.client_trust().unwrap_err();
+            assert!(matches!(&error, PlacesError::Exposed(exposed) if *exposed == path), "{error}");
+            assert!(error.hint().unwrap().starts_with("chmod 600 "));
+        }
+    }
+}

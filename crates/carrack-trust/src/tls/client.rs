@@ -1,0 +1,168 @@
+//! A client's side: which servers it believes, and who it is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use aws_lc_rs::signature::Ed25519KeyPair;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use rustls::{ClientConfig, RootCertStore};
+use ssh_key::private::KeypairData;
+
+use super::{ALPN, TlsError, check_lists, provider, roots};
+use crate::certificate::Certificate;
+use crate::pem;
+
+/// What a client believes and who it is: the contents of files.
+#[derive(Clone, Debug, Default)]
+pub struct ClientTrust {
+    /// The CAs whose servers are believed, PEM; none are the system's.
+    pub cas: Option<Vec<u8>>,
+    /// What those CAs have revoked, PEM; may be empty, and is with the system's.
+    pub crls: Vec<u8>,
+    /// Who the client is; nobody, if it comes with a token.
+    pub identity: Option<ClientIdentity>,
+}
+
+/// What proves who a client is.
+#[derive(Clone)]
+pub enum ClientIdentity {
+    /// A certificate of a CA, or a self-signed one.
+    Certificate {
+        /// It and those between it and its CA, PEM.
+        chain: Vec<u8>,
+        /// Its private key, PEM.
+        key: Vec<u8>,
+    },
+    /// An ssh key that the server knows: an OpenSSH private key file, not encrypted, of the type ed25519.
+    SshKey(Vec<u8>),
+}
+
+impl fmt::Debug for ClientIdentity {
+    /// Without the keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ClientIdentity::Certificate { .. } => "Certificate",
+            ClientIdentity::SshKey(_) => "SshKey",
+        })
+    }
+}
+
+/// The configuration of a client.
+///
+/// # Errors
+/// What is missing or wrong, with a hint.
+pub fn client_config(trust: &ClientTrust) -> Result<Arc<ClientConfig>, TlsError> {
+    client_config_at(trust, Arc::new(DefaultTimeProvider))
+}
+
+/// The same by another clock.
+///
+/// # Errors
+/// As [`client_config`].
+pub fn client_config_at(
+    trust: &ClientTrust,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = provider();
+    let verifier = verifier(trust, &provider)?;
+    let builder = ClientConfig::builder_with_details(provider, clock)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(TlsError::Refused)?
+        .with_webpki_verifier(verifier);
+    let mut config = match &trust.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let (chain, key) = material(identity)?;
+            builder.with_client_auth_cert(chain, key).map_err(TlsError::Refused)?
+        }
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    Ok(Arc::new(config))
+}
+
+fn verifier(
+    trust: &ClientTrust,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let lists = pem::revocation_lists(&trust.crls)
+        .map_err(|error| TlsError::Pem { what: "the list of revoked certificates", error })?;
+    let roots = match &trust.cas {
+        None => {
+            check_lists(&lists, &[])?;
+            system_roots()?
+        }
+        Some(cas) => {
+            let cas = pem::certificates(cas).map_err(|error| TlsError::Pem { what: "the CAs", error })?;
+            check_lists(&lists, &cas)?;
+            roots(&cas)?
+        }
+    };
+    WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+        .with_crls(lists)
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|_| TlsError::List)
+}
+
+/// Those of the system that can be used; some systems have one or two that can't.
+fn system_roots() -> Result<Arc<RootCertStore>, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map_or("none was found".to_owned(), ToString::to_string);
+        return Err(TlsError::NoRoots(why));
+    }
+    Ok(Arc::new(roots))
+}
+
+type Material = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn material(identity: &ClientIdentity) -> Result<Material, TlsError> {
+    match identity {
+        ClientIdentity::Certificate { chain, key } => with_certificate(chain, key),
+        ClientIdentity::SshKey(file) => with_ssh_key(file),
+    }
+}
+
+fn with_certificate(chain: &[u8], key: &[u8]) -> Result<Material, TlsError> {
+    let chain =
+        pem::certificates(chain).map_err(|error| TlsError::Pem { what: "your certificate", error })?;
+    let key = pem::private_key(key).map_err(|error| TlsError::Pem { what: "your key", error })?;
+    let own = Certificate::parse(&chain[0]).map_err(TlsError::Certificate)?;
+    if own.uses.client { Ok((chain, key)) } else { Err(TlsError::NotForClients { subject: own.subject }) }
+}
+
+/// The key in a certificate that it signs itself. The server looks at nothing but the key in it.
+fn with_ssh_key(file: &[u8]) -> Result<Material, TlsError> {
+    let pkcs8 = pkcs8_of_ssh(file)?;
+    let pair = KeyPair::try_from(&PrivatePkcs8KeyDer::from(&pkcs8[..]))?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "carrack ssh key");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.self_signed(&pair)?;
+    Ok((vec![certificate.der().clone()], PrivatePkcs8KeyDer::from(pkcs8).into()))
+}
+
+fn pkcs8_of_ssh(file: &[u8]) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |why: &dyn fmt::Display| TlsError::SshKey(why.to_string());
+    let key = ssh_key::PrivateKey::from_openssh(file).map_err(|error| unreadable(&error))?;
+    if key.is_encrypted() {
+        return Err(TlsError::EncryptedKey);
+    }
+    let KeypairData::Ed25519(pair) = key.key_data() else {
+        return Err(TlsError::KeyType(key.algorithm().to_string()));
+    };
+    let pair = Ed25519KeyPair::from_seed_and_public_key(&pair.private.to_bytes(), &pair.public.0)
+        .map_err(|error| unreadable(&error))?;
+    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|error| unreadable(&error))?;
+    Ok(der.as_ref().to_vec())
+}

@@ -1,0 +1,610 @@
+//! Handshakes in memory: whom each end accepts, and whom not.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::{ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{
+    AlertDescription, CertificateError as Refusal, ClientConnection, Error, HandshakeKind, ProtocolVersion,
+    ServerConnection,
+};
+
+use super::*;
+use crate::authority::{Authority, CLIENT_LIFETIME, Issued, SERVER_LIFETIME, Use, Which};
+use crate::identity::{How, Identity};
+use crate::public_key::KeyKind;
+use crate::public_keys::PublicKeys;
+
+const NOW_S: u64 = 1_800_000_000;
+const HOST: &str = "dtn1.example.org";
+
+/// As `ssh-keygen -t ed25519` made it, for these tests alone, and the same with a passphrase.
+const SSH_KEY: &str = include_str!("testdata/ssh_ed25519");
+const SSH_KEY_PUBLIC: &str = include_str!("testdata/ssh_ed25519.pub");
+const SSH_KEY_ENCRYPTED: &str = include_str!("testdata/ssh_encrypted");
+const SSH_KEY_P256: &str = include_str!("testdata/ssh_ecdsa");
+
+#[derive(Debug)]
+struct Clock(u64);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0)))
+    }
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S)
+}
+
+/// An authority with a server.
+struct Site {
+    root: tempfile::TempDir,
+    authority: Authority,
+    server: Issued,
+}
+
+impl Site {
+    fn new() -> Site {
+        Site::with(KeyKind::Ed25519)
+    }
+
+    fn with(kind: KeyKind) -> Site {
+        let root = tempfile::tempdir().unwrap();
+        let authority = Authority::init(root.path(), "a site", kind, now()).unwrap();
+        let purpose = Use::Server { names: vec![HOST.into(), "10.0.0.7".into()] };
+        let server = authority.issue("dtn1", &purpose, SERVER_LIFETIME, root.path(), now()).unwrap();
+        Site { root, authority, server }
+    }
+
+    fn read(&self, file: &str) -> Vec<u8> {
+        fs::read(self.root.path().join(file)).unwrap()
+    }
+
+    fn client(&self, name: &str) -> ClientIdentity {
+        let purpose = Use::Client { subject: name.into() };
+        identity(&self.authority.issue(name, &purpose, CLIENT_LIFETIME, self.root.path(), now()).unwrap())
+    }
+
+    /// A server that accepts the site's certificates.
+    fn server(&self) -> ServerTrust {
+        ServerTrust {
+            chain: fs::read(&self.server.chain).unwrap(),
+            key: fs::read(&self.server.key).unwrap(),
+            client_cas: self.read("ca.pem"),
+            crls: self.read("revoked.pem"),
+            ..ServerTrust::default()
+        }
+    }
+
+    /// A client that believes the site's servers.
+    fn believer(&self, identity: Option<ClientIdentity>) -> ClientTrust {
+        ClientTrust { cas: Some(self.read("ca.pem")), crls: self.read("revoked.pem"), identity }
+    }
+}
+
+fn identity(issued: &Issued) -> ClientIdentity {
+    let read = |path: &PathBuf| fs::read(path).unwrap();
+    ClientIdentity::Certificate { chain: read(&issued.chain), key: read(&issued.key) }
+}
+
+fn keys(content: &str) -> Arc<PublicKeys> {
+    let (keys, errors) = PublicKeys::parse(content.as_bytes());
+    assert_eq!(errors, []);
+    Arc::new(keys)
+}
+
+/// What became of a handshake: what each end found wrong, and who came.
+struct Meeting {
+    client: ClientConnection,
+    server: ServerConnection,
+    client_error: Option<Error>,
+    server_error: Option<Error>,
+}
+
+impl Meeting {
+    fn of(server: &ServerTrust, client: &ClientTrust) -> Meeting {
+        Meeting::at(NOW_S, server, client, HOST)
+    }
+
+    fn at(now_s: u64, server: &ServerTrust, client: &ClientTrust, host: &str) -> Meeting {
+        let server = server_config_at(server, Arc::new(Clock(now_s))).unwrap();
+        let client = client_config_at(client, Arc::new(Clock(now_s))).unwrap();
+        Meeting::between(server, client, host)
+    }
+
+    fn between(server: Arc<rustls::ServerConfig>, client: Arc<rustls::ClientConfig>, host: &str) -> Meeting {
+        let host = ServerName::try_from(host.to_owned()).unwrap();
+        let client = ClientConnection::new(client, host).unwrap();
+        let server = ServerConnection::new(server).unwrap();
+        let mut meeting = Meeting { client, server, client_error: None, server_error: None };
+        meeting.talk();
+        meeting
+    }
+
+    /// Until nobody has anything to say.
+    fn talk(&mut self) {
+        while self.client.wants_write() || self.server.wants_write() {
+            let error = pass(&mut self.client, &mut self.server);
+            self.server_error = self.server_error.take().or(error);
+            let error = pass(&mut self.server, &mut self.client);
+            self.client_error = self.client_error.take().or(error);
+        }
+    }
+
+    /// Who came, if both ends are content.
+    #[track_caller]
+    fn identity(&self, keys: &PublicKeys) -> Identity {
+        self.assert_accepted();
+        Identity::of_peer(self.server.peer_certificates().unwrap(), keys).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_accepted(&self) {
+        assert_eq!((&self.server_error, &self.client_error), (&None, &None));
+        assert!(!self.server.is_handshaking() && !self.client.is_handshaking());
+    }
+
+    /// The server refused the client, for this reason, and the client was told.
+    #[track_caller]
+    fn assert_refused(&self, is_reason: impl Fn(&Error) -> bool, alert: AlertDescription) {
+        let reason = self.server_error.as_ref().expect("the server refuses");
+        assert!(is_reason(reason), "{reason:?}");
+        assert_eq!(self.client_error, Some(Error::AlertReceived(alert)));
+        assert!(self.server.is_handshaking());
+    }
+}
+
+fn pass<A, B>(from: &mut rustls::ConnectionCommon<A>, to: &mut rustls::ConnectionCommon<B>) -> Option<Error>
+where
+    A: rustls::SideData,
+    B: rustls::SideData,
+{
+    let mut bytes = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut bytes).unwrap();
+    }
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        to.read_tls(&mut rest as &mut dyn io::Read).unwrap();
+        if let Err(error) = to.process_new_packets() {
+            return Some(error);
+        }
+    }
+    None
+}
+
+fn certificate(refusal: &Refusal) -> impl Fn(&Error) -> bool {
+    move |error| *error == Error::InvalidCertificate(refusal.clone())
+}
+
+fn is_expired(error: &Error) -> bool {
+    matches!(error, Error::InvalidCertificate(Refusal::Expired | Refusal::ExpiredContext { .. }))
+}
+
+fn is_wrong_purpose(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidCertificate(Refusal::InvalidPurpose | Refusal::InvalidPurposeContext { .. })
+    )
+}
+
+#[test]
+fn a_certificate_of_the_ca_is_accepted() {
+    for kind in [KeyKind::Ed25519, KeyKind::P256] {
+        let site = Site::with(kind);
+        let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+        let identity = meeting.identity(&PublicKeys::default());
+        assert_eq!(identity.name, "alice");
+        assert!(matches!(identity.how, How::Certificate { .. }));
+    }
+}
+
+#[test]
+fn what_is_agreed_is_the_best_there_is() {
+    let site = Site::new();
+    let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    assert_eq!(meeting.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+    assert!(speaks_carrack(meeting.server.alpn_protocol()) && speaks_carrack(meeting.client.alpn_protocol()));
+    let group = meeting.server.negotiated_key_exchange_group().unwrap().name();
+    assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+}
+
+#[test]
+fn both_ends_derive_the_same_secret() {
+    let site = Site::new();
+    let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let [ours, theirs] = [
+        meeting.client.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
+        meeting.server.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
+    ];
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn no_session_is_resumed() {
+    let site = Site::new();
+    let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
+    // A client that would, if it could.
+    let mut client = Arc::unwrap_or_clone(
+        client_config_at(&site.believer(Some(site.client("alice"))), Arc::new(Clock(NOW_S))).unwrap(),
+    );
+    client.resumption = rustls::client::Resumption::in_memory_sessions(8);
+    client.enable_early_data = true;
+    let client = Arc::new(client);
+    for _ in 0..2 {
+        let mut meeting = Meeting::between(server.clone(), client.clone(), HOST);
+        meeting.assert_accepted();
+        assert_eq!(meeting.server.handshake_kind(), Some(HandshakeKind::Full));
+        assert_eq!(meeting.client.tls13_tickets_received(), 0);
+        assert!(meeting.server.early_data().is_none());
+    }
+}
+
+#[test]
+fn certificates_end() {
+    let site = Site::new();
+    let (server, client) = (site.server(), site.believer(Some(site.client("alice"))));
+    let end_s = NOW_S + CLIENT_LIFETIME.as_secs();
+    Meeting::at(end_s - 1, &server, &client, HOST).assert_accepted();
+    Meeting::at(end_s + 1, &server, &client, HOST)
+        .assert_refused(is_expired, AlertDescription::CertificateExpired);
+    let early = Meeting::at(NOW_S - 301, &server, &client, HOST);
+    assert!(matches!(
+        early.client_error,
+        Some(Error::InvalidCertificate(Refusal::NotValidYet | Refusal::NotValidYetContext { .. }))
+    ));
+}
+
+#[test]
+fn a_server_that_has_expired_is_not_believed() {
+    let site = Site::new();
+    let end_s = NOW_S + SERVER_LIFETIME.as_secs();
+    let meeting = Meeting::at(end_s + 1, &site.server(), &site.believer(None), HOST);
+    assert!(is_expired(meeting.client_error.as_ref().unwrap()));
+}
+
+#[test]
+fn what_is_revoked_is_refused_and_nothing_else() {
+    let site = Site::new();
+    let [alice, bob] = ["alice", "bob"].map(|name| site.believer(Some(site.client(name))));
+    site.authority.revoke(&Which::Name("alice".into()), now()).unwrap();
+    let server = site.server();
+    Meeting::of(&server, &alice)
+        .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
+    Meeting::of(&server, &bob).assert_accepted();
+    // Without the list nobody knows; long after it was made it still counts.
+    Meeting::of(&ServerTrust { crls: Vec::new(), ..server.clone() }, &alice).assert_accepted();
+    Meeting::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
+        .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
+}
+
+#[test]
+fn a_revoked_server_is_not_believed() {
+    let site = Site::new();
+    site.authority.revoke(&Which::Name("dtn1".into()), now()).unwrap();
+    let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::Revoked)));
+}
+
+#[test]
+fn a_list_of_one_ca_does_not_shut_out_another() {
+    let (site, other) = (Site::new(), Site::new());
+    let mallory = site.believer(Some(other.client("mallory")));
+    let server =
+        ServerTrust { client_cas: [site.read("ca.pem"), other.read("ca.pem")].concat(), ..site.server() };
+    Meeting::of(&server, &mallory).assert_accepted();
+    other.authority.revoke(&Which::Name("mallory".into()), now()).unwrap();
+    let crls = [site.read("revoked.pem"), other.read("revoked.pem")].concat();
+    Meeting::of(&ServerTrust { crls, ..server }, &mallory)
+        .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
+}
+
+#[test]
+fn another_ca_is_not_trusted_whatever_its_name() {
+    // Both are called "a site"; a part of their names is random.
+    let (site, other) = (Site::new(), Site::new());
+    let meeting = Meeting::of(&site.server(), &site.believer(Some(other.client("alice"))));
+    meeting.assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
+    let meeting = Meeting::of(&site.server(), &other.believer(Some(site.client("bob"))));
+    assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::UnknownIssuer)));
+    // One that takes the very name, byte by byte.
+    let meeting = Meeting::of(&site.server(), &site.believer(Some(impostor(&site))));
+    assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
+}
+
+/// A client's certificate that says it is of the site's CA, signed with another key.
+fn impostor(site: &Site) -> ClientIdentity {
+    let issuer = rcgen::Issuer::from_ca_cert_der(
+        &crate::pem::certificates(&site.read("ca.pem")).unwrap()[0],
+        KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
+    )
+    .unwrap();
+    let pair = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "alice");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let chain = params.signed_by(&pair, &issuer).unwrap().pem().into_bytes();
+    ClientIdentity::Certificate { chain, key: pair.serialize_pem().into() }
+}
+
+#[test]
+fn a_client_that_shows_a_servers_certificate_is_refused() {
+    let site = Site::new();
+    let made = client_config(&site.believer(Some(identity(&site.server))));
+    assert!(matches!(made, Err(TlsError::NotForClients { .. })));
+    // One that does not ask itself.
+    let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
+    let client = reckless_client(&site, &identity(&site.server));
+    let meeting = Meeting::between(server, client, HOST);
+    assert!(is_wrong_purpose(meeting.server_error.as_ref().unwrap()), "{:?}", meeting.server_error);
+}
+
+#[test]
+fn a_server_that_shows_a_clients_certificate_is_refused() {
+    let site = Site::new();
+    let ClientIdentity::Certificate { chain, key } = site.client("alice") else { unreachable!() };
+    let made = server_config(&ServerTrust { chain: chain.clone(), key: key.clone(), ..site.server() });
+    assert!(matches!(made, Err(TlsError::NotForServers { .. })));
+    let server = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(crate::pem::certificates(&chain).unwrap(), crate::pem::private_key(&key).unwrap())
+        .unwrap();
+    let client = client_config_at(&site.believer(None), Arc::new(Clock(NOW_S))).unwrap();
+    let meeting = Meeting::between(Arc::new(server), client, "alice");
+    let error = meeting.client_error.unwrap();
+    assert!(
+        is_wrong_purpose(&error)
+            || matches!(error, Error::InvalidCertificate(Refusal::NotValidForNameContext { .. })),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_server_of_another_name_is_not_believed() {
+    let site = Site::new();
+    let client = site.believer(Some(site.client("alice")));
+    for host in ["dtn2.example.org", "example.org", "x.dtn1.example.org", "10.0.0.8"] {
+        let error = Meeting::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
+        let is_reason = matches!(
+            error,
+            Error::InvalidCertificate(Refusal::NotValidForName | Refusal::NotValidForNameContext { .. })
+        );
+        assert!(is_reason && handshake_hint(&error).is_some(), "{host}: {error:?}");
+    }
+    Meeting::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
+}
+
+#[test]
+fn a_key_in_the_file_is_accepted() {
+    let site = Site::new();
+    let public_keys = keys(SSH_KEY_PUBLIC);
+    let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
+    let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
+    let identity = Meeting::of(&server, &client).identity(&public_keys);
+    assert_eq!(identity.name, "bob@example.org");
+    // As `ssh-keygen -l` prints it.
+    let fingerprint = include_str!("testdata/ssh_ed25519.fingerprint").trim().to_owned();
+    assert_eq!(identity.how, How::Key { fingerprint });
+    // Also where there is no CA at all.
+    let server = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..server };
+    Meeting::of(&server, &client).assert_accepted();
+    // And beside it, certificates of the CA.
+    let server = ServerTrust { public_keys, ..site.server() };
+    Meeting::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
+}
+
+#[test]
+fn a_key_that_is_not_in_the_file_is_refused() {
+    let site = Site::new();
+    let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
+    let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti bob";
+    for public_keys in [keys(""), keys(other)] {
+        let server = ServerTrust { public_keys, ..site.server() };
+        Meeting::of(&server, &client)
+            .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
+    }
+}
+
+/// A self-signed certificate for a P-256 key, valid until `end_s`, and the key's line of a file.
+fn self_signed(end_s: u64, uses: &[ExtendedKeyUsagePurpose]) -> (ClientIdentity, String) {
+    let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "root");
+    params.not_after = (SystemTime::UNIX_EPOCH + Duration::from_secs(end_s)).into();
+    params.extended_key_usages = uses.to_vec();
+    let chain = params.self_signed(&pair).unwrap().pem().into_bytes();
+    let point = ssh_key::public::EcdsaPublicKey::from_sec1_bytes(pair.public_key_raw()).unwrap();
+    let line = ssh_key::PublicKey::new(point.into(), "carol").to_openssh().unwrap();
+    (ClientIdentity::Certificate { chain, key: pair.serialize_pem().into() }, line)
+}
+
+#[test]
+fn a_self_signed_certificate_of_a_known_key_counts_until_its_end() {
+    let site = Site::new();
+    let (identity, line) = self_signed(NOW_S + 60, &[ExtendedKeyUsagePurpose::ClientAuth]);
+    let public_keys = keys(&line);
+    let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
+    let client = site.believer(Some(identity));
+    // The name is the file's, not the one that the certificate gives itself.
+    assert_eq!(Meeting::of(&server, &client).identity(&public_keys).name, "carol");
+    Meeting::at(NOW_S + 61, &server, &client, HOST)
+        .assert_refused(is_expired, AlertDescription::CertificateExpired);
+}
+
+#[test]
+fn who_shows_a_certificate_without_its_key_is_refused() {
+    let site = Site::new();
+    let (ClientIdentity::Certificate { chain, .. }, line) = self_signed(NOW_S + 60, &[]) else {
+        unreachable!()
+    };
+    let ClientIdentity::Certificate { key, .. } = self_signed(NOW_S + 60, &[]).0 else { unreachable!() };
+    let stolen = ClientIdentity::Certificate { chain: chain.clone(), key };
+    assert!(matches!(client_config(&site.believer(Some(stolen.clone()))), Err(TlsError::Refused(_))));
+    let server = ServerTrust { public_keys: keys(&line), ..site.server() };
+    let server = server_config_at(&server, Arc::new(Clock(NOW_S))).unwrap();
+    let meeting = Meeting::between(server, reckless_client(&site, &stolen), HOST);
+    assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
+}
+
+/// A client that shows whatever it is given.
+fn reckless_client(site: &Site, identity: &ClientIdentity) -> Arc<rustls::ClientConfig> {
+    #[derive(Debug)]
+    struct Always(Arc<rustls::sign::CertifiedKey>);
+    impl rustls::client::ResolvesClientCert for Always {
+        fn resolve(
+            &self,
+            _: &[&[u8]],
+            _: &[rustls::SignatureScheme],
+        ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+            Some(self.0.clone())
+        }
+        fn has_certs(&self) -> bool {
+            true
+        }
+    }
+    let ClientIdentity::Certificate { chain, key } = identity else { unreachable!() };
+    let key = provider().key_provider.load_private_key(crate::pem::private_key(key).unwrap()).unwrap();
+    let shown = rustls::sign::CertifiedKey::new(crate::pem::certificates(chain).unwrap(), key);
+    let mut config =
+        Arc::unwrap_or_clone(client_config_at(&site.believer(None), Arc::new(Clock(NOW_S))).unwrap());
+    config.client_auth_cert_resolver = Arc::new(Always(Arc::new(shown)));
+    Arc::new(config)
+}
+
+#[test]
+fn without_a_certificate_only_where_tokens_count() {
+    let site = Site::new();
+    let nobody = site.believer(None);
+    Meeting::of(&site.server(), &nobody).assert_refused(
+        |error| *error == Error::NoCertificatesPresented,
+        AlertDescription::CertificateRequired,
+    );
+    let tokens = ServerTrust { tokens: true, ..site.server() };
+    let meeting = Meeting::of(&tokens, &nobody);
+    meeting.assert_accepted();
+    assert!(meeting.server.peer_certificates().is_none());
+    // Nor do tokens let a bad certificate pass.
+    let other = Site::new();
+    let meeting = Meeting::of(&tokens, &site.believer(Some(other.client("alice"))));
+    assert!(meeting.server_error.is_some());
+    // They may be all that counts.
+    let only = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..tokens };
+    Meeting::of(&only, &nobody).assert_accepted();
+    Meeting::of(&only, &site.believer(Some(site.client("bob"))))
+        .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
+}
+
+#[test]
+fn another_application_protocol_is_refused() {
+    let site = Site::new();
+    let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
+    let trust = site.believer(Some(site.client("alice")));
+    let mut client = Arc::unwrap_or_clone(client_config_at(&trust, Arc::new(Clock(NOW_S))).unwrap());
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let meeting = Meeting::between(server.clone(), Arc::new(client.clone()), HOST);
+    assert_eq!(meeting.server_error, Some(Error::NoApplicationProtocol));
+    // One that offers none gets through TLS; whoever asks is told.
+    client.alpn_protocols.clear();
+    let meeting = Meeting::between(server, Arc::new(client), HOST);
+    meeting.assert_accepted();
+    assert!(!speaks_carrack(meeting.server.alpn_protocol()));
+}
+
+/// A ClientHello of TLS 1.2 (RFC 5246, 7.4.1.2) in a record: no `supported_versions`.
+fn hello_of_tls12() -> Vec<u8> {
+    let suites = [0xc0, 0x2b, 0xc0, 0x2c, 0x00, 0x9c];
+    let extensions = [
+        0x00, 0x0a, 0x00, 0x04, 0x00, 0x02, 0x00, 0x1d, // supported_groups: x25519
+        0x00, 0x0d, 0x00, 0x06, 0x00, 0x04, 0x04, 0x03, 0x08, 0x07, // signature_algorithms
+        0x00, 0x0b, 0x00, 0x02, 0x01, 0x00, // ec_point_formats
+    ];
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, suites.len() as u8]);
+    body.extend(suites);
+    body.extend([1, 0, 0, extensions.len() as u8]);
+    body.extend(extensions);
+    let message = [&[1, 0, 0, body.len() as u8][..], &body].concat();
+    [&[22, 3, 1, 0, message.len() as u8][..], &message].concat()
+}
+
+#[test]
+fn tls_before_1_3_is_refused() {
+    let site = Site::new();
+    let mut server = ServerConnection::new(server_config(&site.server()).unwrap()).unwrap();
+    server.read_tls(&mut &hello_of_tls12()[..]).unwrap();
+    let error = server.process_new_packets().unwrap_err();
+    let reason = rustls::PeerIncompatible::SupportedVersionsExtensionRequired;
+    assert_eq!(error, Error::PeerIncompatible(reason));
+    let mut answer = Vec::new();
+    server.write_tls(&mut answer).unwrap();
+    // An alert record: fatal, protocol_version.
+    assert_eq!((answer[0], &answer[5..7]), (21, &[2, 70][..]));
+}
+
+#[test]
+fn material_that_would_weaken_a_server_makes_none() {
+    let site = Site::new();
+    let good = site.server();
+    let made = |trust: ServerTrust| server_config(&trust).map(drop).unwrap_err();
+    let leaf = ServerTrust { client_cas: good.chain.clone(), crls: Vec::new(), ..good.clone() };
+    assert!(matches!(made(leaf), TlsError::NoAuthority { .. }));
+    let nobody = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..good.clone() };
+    assert!(matches!(made(nobody), TlsError::NobodyAdmitted));
+    let nonsense = ServerTrust { crls: b"nonsense".to_vec(), ..good.clone() };
+    assert!(matches!(made(nonsense), TlsError::Pem { .. }));
+    let no_key = ServerTrust { key: good.chain.clone(), ..good.clone() };
+    assert!(matches!(made(no_key), TlsError::Pem { .. }));
+    let other_key = ServerTrust { key: Site::new().server().key, ..good.clone() };
+    assert!(matches!(made(other_key), TlsError::Refused(Error::InconsistentKeys(_))));
+    let foreign = Site::new().read("revoked.pem");
+    assert!(matches!(made(ServerTrust { crls: foreign, ..good }), TlsError::ForeignList { .. }));
+}
+
+#[test]
+fn ssh_keys_that_can_not_be_used_say_why() {
+    let site = Site::new();
+    let made = |key: &str| {
+        client_config(&site.believer(Some(ClientIdentity::SshKey(key.into())))).map(drop).unwrap_err()
+    };
+    let encrypted = made(SSH_KEY_ENCRYPTED);
+    assert!(matches!(encrypted, TlsError::EncryptedKey), "{encrypted}");
+    assert!(encrypted.hint().unwrap().contains("ssh-keygen -t ed25519 -N ''"));
+    assert!(matches!(made(SSH_KEY_P256), TlsError::KeyType(_)));
+    assert!(matches!(made("nonsense"), TlsError::SshKey(_)));
+    assert!(matches!(made(SSH_KEY_PUBLIC), TlsError::SshKey(_)));
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let site = Site::new();
+    let shown = format!("{:?} {:?}", site.server(), site.believer(Some(site.client("alice"))));
+    assert!(
+        !shown.contains("PRIVATE")
+            && !shown.contains("45, 45, 45, 45, 45, 66, 69, 71, 73, 78, 32, 80, 82, 73")
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn material_of_any_bytes_makes_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let pem = [b"-----BEGIN CERTIFICATE-----\n", &bytes[..], b"\n-----END CERTIFICATE-----\n"].concat();
+        for bytes in [bytes, pem] {
+            let trust = ServerTrust { chain: bytes.clone(), key: bytes.clone(), ..ServerTrust::default() };
+            prop_assert!(server_config(&trust).is_err());
+            let identity = Some(ClientIdentity::SshKey(bytes.clone()));
+            let trust = ClientTrust { cas: Some(bytes), crls: Vec::new(), identity };
+            prop_assert!(client_config(&trust).is_err());
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Bearer tokens: JSON web tokens (RFC 7519) with a public-key signature, short-lived, for operations beneath paths.
+//!
+//! Whoever holds a token is whom it names: it goes over TLS only and into no log.
+
+mod claims;
+mod keys;
+mod mint;
+mod scope;
+#[cfg(test)]
+mod tests;
+
+pub use keys::{MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, Token, TokenError, TokenKeys, TokenKeysError};
+pub use mint::{Grant, MintError, TokenSigner};
+pub use scope::{MAX_PERMISSIONS, Operation, Scope, ScopeError};
+
+use std::time::{Duration, SystemTime};
+
+/// How long a token may live: a day. Whoever needs longer asks for another.
+pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// How far clocks may be apart: half a minute, as hosts that exchange tokens have NTP.
+pub const LEEWAY: Duration = Duration::from_secs(30);
+
+/// The longest issuer, subject, audience or id in a token, in bytes.
+const MAX_WORD_BYTES: usize = 512;
+
+/// Seconds since 1970, as claims have it (RFC 7519, NumericDate).
+fn numeric_date(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,305 @@
+//! What a token allows: operations beneath paths, in the words of the WLCG token profile ("storage.read:/EXPORT/path").
+//!
+//! `storage.read` covers looking at what may be read (`storage.stat`), as a tree can't be read without being listed;
+//! `storage.modify` covers `storage.create`, as in the profile. Nothing else covers anything else.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The most permissions of one token.
+pub const MAX_PERMISSIONS: usize = 64;
+
+/// What somebody wants to do at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// List a directory, look at names, sizes, times.
+    Stat,
+    /// Read files.
+    Read,
+    /// Make new files and directories; what is there stays as it is.
+    Create,
+    /// Change, replace and remove what is there.
+    Modify,
+}
+
+/// Why a scope is none.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ScopeError {
+    /// It names a storage operation that there isn't.
+    #[error("{0:?} is no storage permission: they are storage.stat, .read, .create and .modify")]
+    Operation(String),
+    /// A storage permission without an absolute path.
+    #[error("{0:?} has no absolute path: write storage.read:/EXPORT/path")]
+    Path(String),
+    /// A path with `.`, `..`, or what can't be a name.
+    #[error("{0:?} has a path with '.', '..' or a name that can't be one")]
+    Component(String),
+    /// It allows nothing.
+    #[error("it has no storage permission")]
+    Empty,
+    /// More than [`MAX_PERMISSIONS`].
+    #[error("it has more than {MAX_PERMISSIONS} permissions")]
+    TooMany,
+}
+
+/// The names of a path from the root on; none is the root.
+type Components = Vec<Vec<u8>>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Permission {
+    operation: Operation,
+    beneath: Components,
+}
+
+/// The permissions of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    permissions: Vec<Permission>,
+}
+
+impl Scope {
+    /// Reads permissions that are separated by blanks. Words that don't begin with `storage.` are other services'.
+    ///
+    /// # Errors
+    /// What is wrong with a storage permission: one that isn't understood makes the whole scope void.
+    pub fn parse(text: &str) -> Result<Scope, ScopeError> {
+        let mut permissions = Vec::new();
+        for word in text.split_ascii_whitespace().filter(|word| word.starts_with("storage.")) {
+            if permissions.len() == MAX_PERMISSIONS {
+                return Err(ScopeError::TooMany);
+            }
+            permissions.push(permission(word)?);
+        }
+        if permissions.is_empty() { Err(ScopeError::Empty) } else { Ok(Scope { permissions }) }
+    }
+
+    /// Whether `operation` is allowed at `path`, which is absolute and taken as it is (`/EXPORT/sub/path`). A path with
+    /// `.` or `..` is never allowed.
+    pub fn allows(&self, operation: Operation, path: &[u8]) -> bool {
+        let Some(path) = components(path) else { return false };
+        self.permissions
+            .iter()
+            .any(|permission| permission.operation.covers(operation) && path.starts_with(&permission.beneath))
+    }
+}
+
+impl fmt::Display for Scope {
+    /// As it is written in a token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, permission) in self.permissions.iter().enumerate() {
+            let blank = if index > 0 { " " } else { "" };
+            write!(f, "{blank}storage.{}:", permission.operation.word())?;
+            if permission.beneath.is_empty() {
+                f.write_str("/")?;
+            }
+            for component in &permission.beneath {
+                write!(f, "/{}", percent_encoded(component))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Operation {
+    fn word(self) -> &'static str {
+        match self {
+            Operation::Stat => "stat",
+            Operation::Read => "read",
+            Operation::Create => "create",
+            Operation::Modify => "modify",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Operation> {
+        [Operation::Stat, Operation::Read, Operation::Create, Operation::Modify]
+            .into_iter()
+            .find(|operation| operation.word() == word)
+    }
+
+    fn covers(self, wanted: Operation) -> bool {
+        self == wanted
+            || matches!(
+                (self, wanted),
+                (Operation::Read, Operation::Stat) | (Operation::Modify, Operation::Create)
+            )
+    }
+}
+
+fn permission(word: &str) -> Result<Permission, ScopeError> {
+    let (operation, path) = word.split_once(':').unwrap_or((word, ""));
+    let operation = operation
+        .strip_prefix("storage.")
+        .and_then(Operation::from_word)
+        .ok_or_else(|| ScopeError::Operation(word.to_owned()))?;
+    if !path.starts_with('/') {
+        return Err(ScopeError::Path(word.to_owned()));
+    }
+    let beneath = encoded_components(path).ok_or_else(|| ScopeError::Component(word.to_owned()))?;
+    Ok(Permission { operation, beneath })
+}
+
+/// The names of an absolute path; nothing if one of them can't be a name. Slashes that repeat count once.
+fn components(path: &[u8]) -> Option<Components> {
+    let names = path.strip_prefix(b"/")?.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    names.map(|name| is_name(name).then(|| name.to_vec())).collect()
+}
+
+/// The same of a path as a scope has it, with percent-encoding (RFC 3986, 2.1).
+fn encoded_components(path: &str) -> Option<Components> {
+    let names = path.strip_prefix('/')?.split('/').filter(|name| !name.is_empty());
+    names.map(|name| percent_decoded(name).filter(|name| is_name(name))).collect()
+}
+
+fn is_name(name: &[u8]) -> bool {
+    name != b"." && name != b".." && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' { digit(bytes.next()?)? << 4 | digit(bytes.next()?)? } else { byte });
+    }
+    Some(decoded)
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    (byte as char).to_digit(16).map(|value| value as u8)
+}
+
+/// Everything but RFC 3986's unreserved characters.
+fn percent_encoded(name: &[u8]) -> String {
+    let encoded = |&byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    name.iter().map(encoded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scope(text: &str) -> Scope {
+        Scope::parse(text).unwrap()
+    }
+
+    #[test]
+    fn allows_beneath_its_path_and_nowhere_else() {
+        let scope = scope("storage.read:/data/run7");
+        for (path, is_allowed) in [
+            ("/data/run7", true),
+            ("/data/run7/", true),
+            ("/data//run7/a/b", true),
+            ("/data/run77", false),
+            ("/data/run", false),
+            ("/data", false),
+            ("/", false),
+            ("/data/run7/../run8", false),
+            ("/data/run7/..", false),
+            ("/data/./run7", false),
+            ("data/run7", false),
+            ("", false),
+            ("/data/run7/a\0b", false),
+        ] {
+            assert_eq!(scope.allows(Operation::Read, path.as_bytes()), is_allowed, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn each_operation_covers_what_it_says() {
+        use Operation::{Create, Modify, Read, Stat};
+        for (word, allowed) in [
+            ("stat", &[Stat][..]),
+            ("read", &[Stat, Read]),
+            ("create", &[Create]),
+            ("modify", &[Create, Modify]),
+        ] {
+            let scope = scope(&format!("storage.{word}:/e"));
+            for operation in [Stat, Read, Create, Modify] {
+                assert_eq!(
+                    scope.allows(operation, b"/e/x"),
+                    allowed.contains(&operation),
+                    "{word} {operation:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn several_permissions_add_up_and_do_not_mix() {
+        let scope = scope("openid storage.read:/in  storage.create:/out");
+        assert!(scope.allows(Operation::Read, b"/in/a") && scope.allows(Operation::Create, b"/out/a"));
+        assert!(!scope.allows(Operation::Read, b"/out/a") && !scope.allows(Operation::Create, b"/in/a"));
+    }
+
+    #[test]
+    fn the_root_covers_all() {
+        assert!(scope("storage.read:/").allows(Operation::Read, b"/any/thing"));
+    }
+
+    #[test]
+    fn names_may_be_encoded() {
+        let scope = scope("storage.read:/data/my%20run%25");
+        assert!(scope.allows(Operation::Read, b"/data/my run%/x"));
+        assert!(!scope.allows(Operation::Read, b"/data/my%20run%25/x"));
+    }
+
+    #[test]
+    fn what_is_not_understood_makes_the_scope_void() {
+        for (text, error) in [
+            ("", ScopeError::Empty),
+            ("openid profile", ScopeError::Empty),
+            ("STORAGE.read:/a", ScopeError::Empty),
+            ("storage.read", ScopeError::Path("storage.read".into())),
+            ("storage.read:", ScopeError::Path("storage.read:".into())),
+            ("storage.read:a", ScopeError::Path("storage.read:a".into())),
+            ("storage.write:/a", ScopeError::Operation("storage.write:/a".into())),
+            ("storage.Read:/a", ScopeError::Operation("storage.Read:/a".into())),
+        ] {
+            assert_eq!(Scope::parse(text), Err(error), "{text:?}");
+        }
+        for path in ["/a/../b", "/..", "/a/.", "/%2e%2E/b", "/a%2Fb", "/a%00", "/a%2", "/a%zz", "/a%+1"] {
+            let word = format!("storage.read:{path}");
+            let text = format!("storage.read:/good {word}");
+            assert_eq!(Scope::parse(&text), Err(ScopeError::Component(word)), "{path}");
+        }
+        assert_eq!(Scope::parse(&"storage.read:/a ".repeat(MAX_PERMISSIONS + 1)), Err(ScopeError::TooMany));
+    }
+
+    fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let name = proptest::collection::vec(1u8..=255, 1..6);
+        proptest::collection::vec(name.prop_filter("a name", |name| is_name(name)), 0..5)
+    }
+
+    fn path_of(names: &[Vec<u8>]) -> Vec<u8> {
+        let mut path = vec![b'/'];
+        path.extend(names.join(&b'/'));
+        path
+    }
+
+    proptest! {
+        #[test]
+        fn writing_and_reading_it_give_the_same(beneath in names()) {
+            let scope = Scope { permissions: vec![Permission { operation: Operation::Modify, beneath }] };
+            prop_assert_eq!(Scope::parse(&scope.to_string()), Ok(scope));
+        }
+
+        #[test]
+        fn is_a_prefix_of_names(beneath in names(), path in names(), below in names()) {
+            let scope = Scope { permissions: vec![Permission { operation: Operation::Read, beneath: beneath.clone() }] };
+            prop_assert_eq!(scope.allows(Operation::Read, &path_of(&path)), path.starts_with(&beneath));
+            prop_assert!(scope.allows(Operation::Read, &path_of(&[beneath, below].concat())));
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "(storage\\.(read|stat):)?[/.%a-f0-9 ]{0,30}") {
+            if let Ok(scope) = Scope::parse(&text) {
+                prop_assert!(!scope.allows(Operation::Read, b"/a/../b"));
+            }
+        }
+    }
+}
