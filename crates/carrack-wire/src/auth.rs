@@ -96,6 +96,12 @@ pub enum AuthError {
     WrongProof,
 }
 
+/// Whether a connection that began so, with fewer bytes than [`NAMING_BYTES`] maybe, can still be one for data.
+pub fn may_begin(start: &[u8]) -> bool {
+    let known = start.len().min(MAGIC.len());
+    start[..known] == MAGIC[..known]
+}
+
 /// The listener that a response is meant for: where several sessions share a port, whoever accepts a connection there has to
 /// know whose it is. Nothing is proven by it.
 pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthError> {
