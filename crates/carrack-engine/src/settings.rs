@@ -10,7 +10,7 @@ use std::time::Duration;
 use carrack_machine::{Scheme, ZoneKind};
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
-use carrack_storage::{FileSystem, FileSystems, Medium, StorageTarget};
+use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
 use carrack_transport::Channel;
 use carrack_wire::message::{self, MessageError};
 
@@ -147,9 +147,11 @@ impl Settings {
     }
 
     /// What this end knows of file systems before it looks at any. Mounts of a set that are not here are the other end's.
-    pub(crate) fn file_systems(&self) -> Result<FileSystems, SessionError> {
-        let here: Vec<PathBuf> = self.target_sets.iter().filter(|path| path.is_dir()).cloned().collect();
-        FileSystems::new(&here).map_err(|error| {
+    pub(crate) fn file_systems(&self, base: &Base) -> Result<FileSystems, SessionError> {
+        let is_here =
+            |path: &&PathBuf| base.look(path, Purpose::Write).is_ok_and(|looked| looked.is_directory);
+        let here: Vec<PathBuf> = self.target_sets.iter().filter(is_here).cloned().collect();
+        FileSystems::on(base, &here).map_err(|error| {
             let hint = "name each mount once, by its mount point";
             SessionError::refused(format!("--targets: {error}"), hint)
         })

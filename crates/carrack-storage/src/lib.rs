@@ -4,7 +4,9 @@
 //! Plain system calls through `rustix`, Linux 4.18 or newer; newer calls have fallbacks. Nothing here chooses what to
 //! read next, knows a network, or starts a thread (the scan excepted, which ends its threads before it returns).
 
+mod base;
 mod beneath;
+mod browse;
 mod directory_spool;
 mod growing_file;
 pub mod layout;
@@ -17,8 +19,11 @@ mod source_error;
 mod source_file;
 mod status;
 mod target;
+pub mod typed;
 mod writeback;
 
+pub use base::{Base, Looked, Named, Purpose};
+pub use browse::{Browsed, BrowsedKind, Listing, Removal, Removing};
 pub use directory_spool::DirectorySpool;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{

@@ -27,6 +27,8 @@ pub struct Root {
     handle: OwnedFd,
     path: PathBuf,
     identity: Identity,
+    /// The base that it was opened beneath.
+    top: Option<Identity>,
 }
 
 impl Root {
@@ -35,9 +37,21 @@ impl Root {
     /// # Errors
     /// What `open` says; `ENOTDIR` if it is no directory.
     pub fn open(path: &Path) -> io::Result<Root> {
-        let handle = openat(CWD, path, PASSAGE, Mode::empty())?;
+        Root::open_anywhere(path, true)
+    }
+
+    /// As [`Root::open`], where a link that the last name is can be refused.
+    pub(crate) fn open_anywhere(path: &Path, follow: bool) -> io::Result<Root> {
+        let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let handle = openat(CWD, path, PASSAGE | no_follow, Mode::empty())?;
         let identity = Identity::of_open(&handle)?;
-        Ok(Root { handle, path: path.to_path_buf(), identity })
+        Ok(Root { handle, path: path.to_path_buf(), identity, top: None })
+    }
+
+    /// Holds a directory that was resolved beneath the base `top`; people know it as `path`.
+    pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: Identity) -> io::Result<Root> {
+        let identity = Identity::of_open(&handle)?;
+        Ok(Root { handle, path, identity, top: Some(top) })
     }
 
     /// Which directory it is.
@@ -45,27 +59,33 @@ impl Root {
         self.identity
     }
 
-    /// The path as it was given to [`Root::open`].
+    /// The path as it was given to [`Root::open`], or to [`crate::Base::open`].
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Itself and every directory above it, up to `/`: whoever is among them contains this one.
+    /// Itself and every directory above it, up to `/`: whoever is among them contains this one. What was opened
+    /// beneath a base tells of nothing above that.
     ///
     /// # Errors
-    /// What `open` and `stat` say of a parent.
+    /// What `open` and `stat` say of a parent; that it is no longer beneath its base.
     pub fn ancestors(&self) -> io::Result<Vec<Identity>> {
         let mut found = vec![self.identity];
-        let mut held = openat(&self.handle, c"..", PASSAGE, Mode::empty())?;
-        while found.len() < ANCESTORS_MAX {
-            let identity = Identity::of_open(&held)?;
+        let mut held: Option<OwnedFd> = None;
+        while found.len() < ANCESTORS_MAX && found.last() != self.top.as_ref() {
+            let from = held.as_ref().map_or(self.as_fd(), AsFd::as_fd);
+            let above = openat(from, c"..", PASSAGE, Mode::empty())?;
+            let identity = Identity::of_open(&above)?;
             if found.last() == Some(&identity) {
                 break;
             }
             found.push(identity);
-            held = openat(&held, c"..", PASSAGE, Mode::empty())?;
+            held = Some(above);
         }
-        Ok(found)
+        match self.top {
+            Some(top) if found.last() != Some(&top) => Err(io::Error::other("it was moved out of its base")),
+            _ => Ok(found),
+        }
     }
 
     /// Opens the directory `path` beneath this one for reading; the empty path is this one.
@@ -83,30 +103,35 @@ impl Root {
     /// # Errors
     /// As [`Root::open_directory`]; what `mkdir` says.
     pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        match open_beneath(self.as_fd(), path, DIRECTORY) {
-            Err(Errno::NOENT) => Ok(self.make_missing(path)?),
-            answer => Ok(answer?),
+        Ok(self.make_with(path, WORKING_MODE, DIRECTORY)?)
+    }
+
+    /// As [`Root::make_directory`], with `mode` less the umask, and opened with `flags`.
+    pub(crate) fn make_with(&self, path: &RelPath, mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match open_beneath(self.as_fd(), path, flags) {
+            Err(Errno::NOENT) => self.make_missing(path, mode, flags),
+            answer => answer,
         }
     }
 
     /// Usually only the last component is missing; else the walk starts at the root.
-    fn make_missing(&self, path: &RelPath) -> Result<OwnedFd, Errno> {
+    fn make_missing(&self, path: &RelPath, mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
         let Some((parent, name)) = path.split_last() else { return Err(Errno::NOENT) };
         match open_beneath(self.as_fd(), &parent, PASSAGE) {
-            Ok(parent) => make_child(parent.as_fd(), name, DIRECTORY),
-            Err(Errno::NOENT) => self.make_all(path),
+            Ok(parent) => make_child(parent.as_fd(), name, mode, flags),
+            Err(Errno::NOENT) => self.make_all(path, mode, flags),
             Err(errno) => Err(errno),
         }
     }
 
-    fn make_all(&self, path: &RelPath) -> Result<OwnedFd, Errno> {
+    fn make_all(&self, path: &RelPath, mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
         let mut components = path.components().peekable();
         let mut held: Option<OwnedFd> = None;
         while let Some(name) = components.next() {
             let from = held.as_ref().map_or(self.as_fd(), AsFd::as_fd);
-            let flags = if components.peek().is_some() { PASSAGE } else { DIRECTORY };
+            let flags = if components.peek().is_some() { PASSAGE } else { flags };
             held = Some(match open_child(from, name, flags) {
-                Err(Errno::NOENT) => make_child(from, name, flags)?,
+                Err(Errno::NOENT) => make_child(from, name, mode, flags)?,
                 answer => answer?,
             });
         }
@@ -135,8 +160,8 @@ impl AsFd for Root {
     }
 }
 
-fn make_child(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    match mkdirat(parent, name, WORKING_MODE) {
+fn make_child(parent: BorrowedFd<'_>, name: &[u8], mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
+    match mkdirat(parent, name, mode) {
         Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),
         Err(errno) => Err(errno),
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
+use carrack_storage::Base;
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Welcome};
@@ -52,7 +53,8 @@ struct Answerer {
     role: Role,
     spec: TransferSpec,
     settings: Settings,
-    /// What it was admitted to.
+    /// What it was admitted to: paths, and where they begin.
+    base: Base,
     paths: Vec<PathBuf>,
     /// Nothing once it is open.
     door: Option<Door>,
@@ -79,12 +81,13 @@ impl Answerer {
             None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),
         };
         let protection = (!spec.dry_run).then_some(spec.protection);
-        let admission = house.admit(Request { deed, paths, token: &hello.token, protection, settings })?;
+        let request = Request { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
+        let admission = house.admit(request)?;
         admission.settings.check_pool()?;
-        let Admission { paths, settings, door, addresses, caller } = admission;
+        let Admission { base, paths, settings, door, addresses, caller } = admission;
         let caller = caller.filter(|_| !hello.third_party);
         let (door, key) = (Some(door), SessionKey::new(key));
-        Ok(Answerer { role, spec, settings, paths, door, addresses, caller, key, slots, hello })
+        Ok(Answerer { role, spec, settings, base, paths, door, addresses, caller, key, slots, hello })
     }
 
     /// Which end dials first.
@@ -105,7 +108,7 @@ impl Answerer {
         let part = match self.role {
             Role::Sink => {
                 let path = self.paths.first().ok_or(SessionError::Internal)?;
-                let destination = Destination::look(path, &self.settings)?;
+                let destination = Destination::look(&self.base, path, &self.settings)?;
                 lane_count = self.lane_count(&ground, destination.storage().depth());
                 welcome.lanes = lane_count as u32;
                 welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
@@ -117,9 +120,9 @@ impl Answerer {
                 Part::sink(&destination, Some(place), &self.spec, None)?
             }
             Role::Source => {
-                let file_systems = self.settings.file_systems()?;
-                let part =
-                    Part::source(&self.paths, &self.spec, file_systems, self.hello.sink.clone(), None)?;
+                let file_systems = self.settings.file_systems(&self.base)?;
+                let sink = self.hello.sink.clone();
+                let part = Part::source(&self.base, &self.paths, &self.spec, file_systems, sink, None)?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
 use carrack_model::{DialFrom, Event, Notice, Protection, TransferSpec};
-use carrack_storage::FileSystems;
+use carrack_storage::{Base, FileSystems};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
@@ -85,12 +85,16 @@ impl Caller<'_> {
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other && !spec.dry_run;
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let storage = match self.role {
-            Role::Sink => Storage::Sink(Destination::look(&self.transfer.destination, settings)?),
-            Role::Source => Storage::Source(settings.file_systems()?),
+            Role::Sink => {
+                Storage::Sink(Destination::look(&Base::Anywhere, &self.transfer.destination, settings)?)
+            }
+            Role::Source => Storage::Source(settings.file_systems(&Base::Anywhere)?),
         };
         let (destination, depth) = match &storage {
             Storage::Sink(destination) => (Some(destination), destination.storage().depth()),
-            Storage::Source(systems) => (None, RootStorage::of_paths(systems, &self.transfer.sources).depth),
+            Storage::Source(systems) => {
+                (None, RootStorage::of_paths(&Base::Anywhere, systems, &self.transfer.sources).depth)
+            }
         };
         let ground = Ground::look(settings);
         let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
@@ -112,6 +116,7 @@ impl Caller<'_> {
             }
             Storage::Source(file_systems) => {
                 let part = Part::source(
+                    &Base::Anywhere,
                     &self.transfer.sources,
                     spec,
                     file_systems,

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use carrack_model::{Metadata, RelPath};
+use carrack_storage::typed::{ends_with_slash, last_name};
 
 use super::place::{DestinationFacts, PlaceRoot, Standing};
-use super::typed::{ends_with_slash, last_name};
 
 /// What may appear at the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]

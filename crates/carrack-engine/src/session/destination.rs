@@ -7,17 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_storage::{Identity, Root};
+use carrack_storage::typed::{ends_with_slash, last_name, parent};
+use carrack_storage::{Base, Identity, Purpose, Root};
 use carrack_wire::message::SinkState;
 
 use super::place::{DestinationFacts, PlaceRoot, Standing};
-use super::typed::{ends_with_slash, last_name, parent};
 use crate::error::SessionError;
 use crate::settings::Settings;
 use crate::sink::SinkStorage;
 
 /// Where the user wants the data.
 pub(crate) struct Destination {
+    base: Base,
     path: PathBuf,
     facts: DestinationFacts,
     ancestors: Vec<Identity>,
@@ -26,24 +27,25 @@ pub(crate) struct Destination {
 
 impl Destination {
     /// Looks at `path` without touching it.
-    pub(crate) fn look(path: &Path, settings: &Settings) -> Result<Destination, SessionError> {
-        let standing = match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => Standing::Directory,
+    pub(crate) fn look(base: &Base, path: &Path, settings: &Settings) -> Result<Destination, SessionError> {
+        let standing = match base.look(path, Purpose::Write) {
+            Ok(looked) if looked.is_directory => Standing::Directory,
             Ok(_) => Standing::Other,
             Err(error) if error.kind() == ErrorKind::NotFound => Standing::Nothing,
             Err(error) if error.kind() == ErrorKind::NotADirectory => Standing::Other,
             Err(error) => return Err(unusable(path, &error)),
         };
         let nearest = if standing == Standing::Directory { path } else { parent(path) };
-        let root = Root::open(nearest).map_err(|error| unusable(nearest, &error))?;
+        let root = base.open(nearest, Purpose::Write).map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
-        let storage = SinkStorage::look(root.as_fd(), path, settings)?;
+        let storage = SinkStorage::look(base, root.as_fd(), standing == Standing::Directory, settings)?;
         let facts = DestinationFacts {
             standing,
             wants_directory: ends_with_slash(path),
             name: last_name(path).unwrap_or_default().to_vec(),
         };
-        Ok(Destination { path: path.to_path_buf(), facts, ancestors, storage: Arc::new(storage) })
+        let (base, storage) = (base.clone(), Arc::new(storage));
+        Ok(Destination { base, path: path.to_path_buf(), facts, ancestors, storage })
     }
 
     pub(super) fn facts(&self) -> &DestinationFacts {
@@ -89,16 +91,11 @@ impl Destination {
             PlaceRoot::Destination => self.path.as_path(),
             PlaceRoot::Parent => parent(&self.path),
             PlaceRoot::NewDestination => {
-                match fs::create_dir(&self.path) {
-                    Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                        return Err(unusable(&self.path, &error));
-                    }
-                    _ => {}
-                }
+                self.base.make_destination(&self.path).map_err(|error| unusable(&self.path, &error))?;
                 self.path.as_path()
             }
         };
-        Root::open(path).map_err(|error| unusable(path, &error))
+        self.base.open(path, Purpose::Write).map_err(|error| unusable(path, &error))
     }
 }
 
@@ -148,4 +145,68 @@ fn unusable(path: &Path, error: &io::Error) -> SessionError {
     };
     let shown = carrack_model::escape(path.as_os_str().as_bytes());
     SessionError::refused(format!("the destination {shown} can't be used: {error}"), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn fixture() -> (tempfile::TempDir, Base) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("export/d")).unwrap();
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("export/f"), "").unwrap();
+        symlink("d", dir.path().join("export/link")).unwrap();
+        symlink("../outside", dir.path().join("export/out")).unwrap();
+        let base = Base::beneath(Root::open(&dir.path().join("export")).unwrap());
+        (dir, base)
+    }
+
+    #[test]
+    fn a_destination_beneath_a_base_is_named_from_there() {
+        let (dir, base) = fixture();
+        for (path, standing, above) in [
+            ("/", Standing::Directory, 1),
+            ("", Standing::Directory, 1),
+            ("/d", Standing::Directory, 2),
+            ("d/new", Standing::Nothing, 2),
+            ("f", Standing::Other, 1),
+            ("link", Standing::Other, 1),
+            ("out", Standing::Other, 1),
+        ] {
+            let destination = Destination::look(&base, Path::new(path), &Settings::default()).unwrap();
+            assert_eq!(destination.facts.standing, standing, "{path}");
+            assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
+        }
+        let destination = Destination::look(&base, Path::new("/d/new"), &Settings::default()).unwrap();
+        destination.open(PlaceRoot::NewDestination).unwrap();
+        assert!(dir.path().join("export/d/new").is_dir());
+    }
+
+    #[test]
+    fn a_destination_is_not_outside_of_its_base() {
+        let (dir, base) = fixture();
+        let look = |path: &str| Destination::look(&base, Path::new(path), &Settings::default());
+        for refused in ["..", "../outside/new", "d/../../outside", "out/new", "link/new", "f/new"] {
+            assert!(matches!(look(refused), Err(SessionError::Refused { .. })), "{refused}");
+        }
+        let outside = dir.path().join("outside");
+        assert!(look(outside.to_str().unwrap()).is_err(), "an absolute path begins at the base");
+        let swapped = look("new").unwrap();
+        symlink("../outside", dir.path().join("export/new")).unwrap();
+        assert!(swapped.open(PlaceRoot::NewDestination).is_err());
+        assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn mounts_of_a_set_are_looked_for_beneath_the_base_only() {
+        let (dir, base) = fixture();
+        let sets = ["..", "/tmp", "out", "link"].map(PathBuf::from);
+        let sets = [&sets[..], &[dir.path().join("outside")]].concat();
+        let settings = Settings { target_sets: sets, ..Settings::default() };
+        assert!(settings.file_systems(&base).is_ok(), "none of them is there");
+        let settings = Settings { target_sets: ["/d", "/"].map(PathBuf::from).to_vec(), ..settings };
+        assert!(settings.file_systems(&base).is_err(), "two of one file system");
+    }
 }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::Protection;
+use carrack_model::{Protection, TransferSpec};
+use carrack_storage::Base;
 use carrack_transport::Door;
 
 use crate::error::SessionError;
@@ -37,6 +38,8 @@ pub struct Request<'a> {
     pub token: &'a str,
     /// How the data would be protected; nothing where none travels but on the control channel.
     pub protection: Option<Protection>,
+    /// What both ends are to agree on, if data is to be moved.
+    pub spec: Option<&'a TransferSpec>,
     /// What the caller would like of this end.
     pub settings: Settings,
 }
@@ -44,6 +47,8 @@ pub struct Request<'a> {
 /// What the caller gets.
 #[derive(Debug)]
 pub struct Admission {
+    /// Where the paths begin.
+    pub base: Base,
     /// The paths, as this end knows them.
     pub paths: Vec<PathBuf>,
     /// What this end does of what the caller would like.
@@ -90,6 +95,7 @@ impl House for OwnHouse {
     fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
         check_protection(request.protection, self.protection_min)?;
         Ok(Admission {
+            base: Base::Anywhere,
             paths: request.paths.iter().map(|path| own_path(path)).collect(),
             door: Door::Ports(request.settings.ports.clone()),
             settings: request.settings,

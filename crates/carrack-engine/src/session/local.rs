@@ -4,6 +4,7 @@ use std::thread;
 
 use carrack_model::limits::STREAMS_NEAR;
 use carrack_model::{Event, Side, TransferSpec};
+use carrack_storage::Base;
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
 use super::confine::Confinement;
@@ -26,14 +27,14 @@ pub(super) fn run(
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
     settings.check_pool()?;
-    let destination = Destination::look(&transfer.destination, settings)?;
+    let destination = Destination::look(&Base::Anywhere, &transfer.destination, settings)?;
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
-    let sources = resolve(&transfer.sources, spec.recursive, &sink_facts)?;
+    let sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, &sink_facts)?;
     let root = open_root(&destination, sources.place, spec)?;
     let confinement = Confinement::of(destination.facts(), sources.place, Some(&transfer.sources));
     let sink = SinkPart { root, confinement, storage: destination.storage() };
-    let source = SourcePart::new(sources, sink_facts, settings.file_systems()?)?;
+    let source = SourcePart::new(sources, sink_facts, settings.file_systems(&Base::Anywhere)?)?;
 
     let ground = Ground::look(settings);
     let (reads, writes) = (source.storage.depth, sink.storage.depth());

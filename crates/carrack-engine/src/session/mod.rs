@@ -15,7 +15,6 @@ mod lanes;
 mod local;
 mod place;
 mod sources;
-mod typed;
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -23,7 +22,7 @@ use std::sync::Arc;
 
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Side, Summary, TransferSpec};
-use carrack_storage::{FileSystems, Root, ScanRoot, clear_umask};
+use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Place, Refuse, SinkState};
@@ -111,6 +110,7 @@ struct SourcePart {
 
 impl Part {
     fn source(
+        base: &Base,
         paths: &[PathBuf],
         spec: &TransferSpec,
         file_systems: FileSystems,
@@ -119,7 +119,7 @@ impl Part {
     ) -> Result<Part, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(&sink)?;
-        let sources = resolve(paths, spec.recursive, &sink)?;
+        let sources = resolve(base, paths, spec.recursive, &sink)?;
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }

@@ -1,19 +1,17 @@
 //! The sources as the user typed them become roots for the scan; what can't be copied is set aside as failures.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_model::{EntryFailure, FailureKind, Notice, RelPath, escape};
-use carrack_storage::{Identity, Root, RootKind, ScanRoot};
+use carrack_storage::typed::{ends_with_slash, last_name};
+use carrack_storage::{Base, Identity, Named, Purpose, RootKind, ScanRoot};
 
 use super::destination::SinkFacts;
 use super::place::{PlaceRoot, Placement, SourceFacts, place};
-use super::typed::{ends_with_slash, last_name, parent};
 use crate::error::SessionError;
 
 /// Sources that are named when none of them can be copied.
@@ -39,13 +37,18 @@ struct Found {
 }
 
 /// Looks at every source and decides where it goes.
-pub(crate) fn resolve(typed: &[PathBuf], recursive: bool, sink: &SinkFacts) -> Result<Sources, SessionError> {
+pub(crate) fn resolve(
+    base: &Base,
+    typed: &[PathBuf],
+    recursive: bool,
+    sink: &SinkFacts,
+) -> Result<Sources, SessionError> {
     let mut failures = Vec::new();
     let mut notices = Vec::new();
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for path in typed {
-        match look(path, recursive) {
+        match look(base, path, recursive) {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
                 notices.push(Notice::Text(format!("{shown} was given twice; it is copied once")));
@@ -60,7 +63,7 @@ pub(crate) fn resolve(typed: &[PathBuf], recursive: bool, sink: &SinkFacts) -> R
         .map_err(|error| SessionError::refused(error.to_string(), error.hint()))?;
     let mut roots = Vec::new();
     for (source, placement) in found.iter().zip(placements) {
-        match source.scan_root(placement, root, sink) {
+        match source.scan_root(base, placement, root, sink) {
             Ok(scan_root) => roots.push(scan_root),
             Err(failure) => failures.push(failure),
         }
@@ -83,22 +86,22 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
     SessionError::refused(message, hint.unwrap_or(""))
 }
 
-fn look(path: &Path, recursive: bool) -> Result<Found, EntryFailure> {
+fn look(base: &Base, path: &Path, recursive: bool) -> Result<Found, EntryFailure> {
+    let look = |purpose| base.look(path, purpose).map_err(|error| failure(path, &error));
     let means_directory = ends_with_slash(path);
-    let lstat = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
-    let follow = lstat.is_symlink() && (means_directory || !recursive);
-    let stat = if follow { fs::metadata(path).map_err(|error| failure(path, &error))? } else { lstat };
-    if stat.is_dir() && !recursive {
+    let itself = look(Purpose::Read)?;
+    let follow = itself.is_symlink && (means_directory || !recursive);
+    let looked = if follow { look(Purpose::ReadThrough)? } else { itself };
+    if looked.is_directory && !recursive {
         return Err(refusal(path, FailureKind::IsDirectory, "it is a directory"));
     }
     let name = last_name(path);
     let facts = SourceFacts {
-        is_directory: stat.is_dir(),
+        is_directory: looked.is_directory,
         contents_only: means_directory || name.is_none(),
         name: name.unwrap_or_default().to_vec(),
     };
-    let identity = Identity { dev: stat.dev(), ino: stat.ino() };
-    Ok(Found { path: path.to_path_buf(), facts, follow, identity })
+    Ok(Found { path: path.to_path_buf(), facts, follow, identity: looked.identity })
 }
 
 impl SourceFacts {
@@ -110,6 +113,7 @@ impl SourceFacts {
 impl Found {
     fn scan_root(
         &self,
+        base: &Base,
         placement: Placement,
         place: PlaceRoot,
         sink: &SinkFacts,
@@ -117,29 +121,35 @@ impl Found {
         let into_itself = |detail| Err(refusal(&self.path, FailureKind::IntoItself, detail));
         match placement {
             Placement::Tree(path) => {
-                let root = Root::open(&self.path).map_err(|error| failure(&self.path, &error))?;
+                let root = base
+                    .open(&self.path, Purpose::ReadThrough)
+                    .map_err(|error| failure(&self.path, &error))?;
                 if sink.ancestors_here.contains(&root.identity()) {
                     return into_itself("the destination is this directory, or lies within it");
                 }
-                if place == PlaceRoot::Destination && self.is_placed_on_itself(&path, sink)? {
+                if place == PlaceRoot::Destination && self.is_placed_on_itself(base, &path, sink)? {
                     return into_itself("source and destination are the same directory");
                 }
                 Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: path } })
             }
             Placement::Name(sink_name) => {
-                let root = Root::open(parent(&self.path)).map_err(|error| failure(&self.path, &error))?;
+                let Named { root, name, follow } =
+                    base.hold(&self.path, self.follow).map_err(|error| failure(&self.path, &error))?;
                 let is_same_place = sink.ancestors_here.first() == Some(&root.identity());
-                if is_same_place && sink_name == self.facts.name && place != PlaceRoot::NewDestination {
+                if is_same_place && *sink_name == *name && place != PlaceRoot::NewDestination {
                     return into_itself("source and destination are the same file");
                 }
-                if !self.follow && place != PlaceRoot::NewDestination && self.points_to(&sink_name, sink) {
+                if !self.follow
+                    && place != PlaceRoot::NewDestination
+                    && self.points_to(base, &sink_name, sink)
+                {
                     return into_itself("the destination is the file that the link points to");
                 }
                 let what = RootKind::Name {
-                    name: self.facts.name.clone().into(),
+                    name,
                     sink_directory: RelPath::root(),
                     sink_name: sink_name.into(),
-                    follow: self.follow,
+                    follow,
                 };
                 Ok(ScanRoot { root: Arc::new(root), what })
             }
@@ -148,18 +158,22 @@ impl Found {
 
     /// Whether this is a link to what has `sink_name` at the destination: copied as a link it would take its place,
     /// and point to itself.
-    fn points_to(&self, sink_name: &[u8], sink: &SinkFacts) -> bool {
-        let Ok(target) = fs::canonicalize(&self.path) else { return false };
-        let Ok(holder) = Root::open(parent(&target)) else { return false };
-        last_name(&target) == Some(sink_name) && sink.ancestors_here.first() == Some(&holder.identity())
+    fn points_to(&self, base: &Base, sink_name: &[u8], sink: &SinkFacts) -> bool {
+        let Ok((holder, name)) = base.leads_to(&self.path) else { return false };
+        *name == *sink_name && sink.ancestors_here.first() == Some(&holder)
     }
 
     /// Whether the tree would be written over itself: `cp -r /data/a /data`.
-    fn is_placed_on_itself(&self, path: &RelPath, sink: &SinkFacts) -> Result<bool, EntryFailure> {
+    fn is_placed_on_itself(
+        &self,
+        base: &Base,
+        path: &RelPath,
+        sink: &SinkFacts,
+    ) -> Result<bool, EntryFailure> {
         if path.is_root() || sink.ancestors_here.is_empty() {
             return Ok(false);
         }
-        let holder = Root::open(parent(&self.path)).map_err(|error| failure(&self.path, &error))?;
+        let holder = base.hold(&self.path, false).map_err(|error| failure(&self.path, &error))?.root;
         Ok(sink.ancestors_here.first() == Some(&holder.identity()) && path.as_bytes() == self.facts.name)
     }
 }
@@ -175,4 +189,89 @@ fn failure(path: &Path, error: &io::Error) -> EntryFailure {
 
 fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {
     EntryFailure { path: path.as_os_str().as_bytes().into(), kind, detail: detail.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::place::{DestinationFacts, Standing};
+    use carrack_storage::Root;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn sink() -> SinkFacts {
+        let facts =
+            DestinationFacts { standing: Standing::Directory, wants_directory: true, name: b"to".to_vec() };
+        SinkFacts { facts, ancestors_here: Vec::new(), credits: 1, has_targets: false }
+    }
+
+    fn fixture() -> (tempfile::TempDir, Base) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("export/d/sub")).unwrap();
+        fs::write(dir.path().join("export/d/f"), "inside").unwrap();
+        fs::write(dir.path().join("secret"), "secret").unwrap();
+        for (text, link) in
+            [("d/f", "file"), ("d", "dir"), ("../secret", "out"), ("..", "up"), ("/etc", "etc")]
+        {
+            symlink(text, dir.path().join("export").join(link)).unwrap();
+        }
+        let base = Base::beneath(Root::open(&dir.path().join("export")).unwrap());
+        (dir, base)
+    }
+
+    #[test]
+    fn a_named_link_that_stays_beneath_its_base_is_followed_once_and_for_all() {
+        let (dir, base) = fixture();
+        let sources = resolve(&base, &["/file".into(), "dir/f".into()], false, &sink()).unwrap();
+        let names: Vec<_> = sources.roots.iter().map(|root| (root.root.path(), &root.what)).collect();
+        // Both are the file `d/f`, which goes by two names.
+        let [(first_path, RootKind::Name { name, sink_name, follow, .. }), (_, RootKind::Name { .. })] =
+            &names[..]
+        else {
+            panic!("{names:?}")
+        };
+        assert_eq!((&**name, &**sink_name, *follow), (&b"f"[..], &b"file"[..], false));
+        assert_eq!(*first_path, Path::new("/d"));
+        // What is swapped in afterwards is not followed.
+        fs::remove_file(dir.path().join("export/d/f")).unwrap();
+        symlink("../../secret", dir.path().join("export/d/f")).unwrap();
+        let scan = carrack_storage::Scan { roots: sources.roots, threads: 1, destination: None };
+        scan.run(&|found| {
+            let carrack_storage::Found::Section(section, _) = &found else { panic!("{found:?}") };
+            let is_link =
+                |entry: &carrack_model::Entry| matches!(entry.kind, carrack_model::EntryKind::Symlink { .. });
+            assert!(section.entries.iter().all(is_link));
+            std::ops::ControlFlow::Continue(())
+        });
+    }
+
+    #[test]
+    fn a_tree_may_be_named_through_a_link() {
+        let (_dir, base) = fixture();
+        for (typed, sink_path) in [("dir/", ""), ("dir/sub", "sub"), ("/", ""), ("", "")] {
+            let sources = resolve(&base, &[typed.into()], true, &sink()).unwrap();
+            let RootKind::Tree { sink } = &sources.roots[0].what else { panic!("{typed}") };
+            assert_eq!(sink.as_bytes(), sink_path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn no_source_lies_outside_of_its_base() {
+        let (dir, base) = fixture();
+        let secret = dir.path().join("secret");
+        for typed in [
+            Path::new("out"),
+            Path::new("up/secret"),
+            Path::new("../secret"),
+            &secret,
+            Path::new("etc/passwd"),
+        ] {
+            assert!(resolve(&base, &[typed.into()], false, &sink()).is_err(), "{typed:?}");
+        }
+        for typed in ["up/", "etc/", "..", "d/../..", "up/export/d"] {
+            assert!(resolve(&base, &[typed.into()], true, &sink()).is_err(), "{typed:?}");
+        }
+        // A link by itself is copied as it is.
+        assert!(resolve(&base, &["out".into()], true, &sink()).is_ok());
+    }
 }

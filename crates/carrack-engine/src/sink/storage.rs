@@ -1,13 +1,12 @@
 //! The sink's storage: whether there is something to choose, and how files are written (L8).
 
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::{SinkIo, StripeChoice};
 use carrack_storage::{
-    ComponentGeometry, FileSystem, FileSystems, Geometry, GrowingSpec, Medium, Pattern, Stripe, WriteIo,
+    Base, ComponentGeometry, FileSystem, FileSystems, Geometry, GrowingSpec, Medium, Pattern, Stripe, WriteIo,
 };
 use carrack_wire::message::Stripes;
 
@@ -29,16 +28,17 @@ pub(crate) struct SinkStorage {
 }
 
 impl SinkStorage {
-    /// Looks at the directory that is or holds the destination.
+    /// Looks at the directory that holds the destination or, if `is_destination`, is it.
     pub(crate) fn look(
-        fd: BorrowedFd<'_>,
-        path: &Path,
+        base: &Base,
+        directory: BorrowedFd<'_>,
+        is_destination: bool,
         settings: &Settings,
     ) -> Result<SinkStorage, SessionError> {
-        let file_systems = settings.file_systems()?;
+        let file_systems = settings.file_systems(base)?;
         let looking = SessionError::local("looking at the destination's storage");
-        let own = file_systems.of(fd).map_err(looking)?;
-        let mounts = file_systems.mounts_beneath(path);
+        let own = file_systems.of(directory).map_err(looking)?;
+        let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
         let has_targets = own.has_layouts() || mounts > 0 || settings.scheduling.holds_back();
         let (io_told, refusal_told) = Default::default();
         Ok(SinkStorage {

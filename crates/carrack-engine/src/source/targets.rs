@@ -1,14 +1,13 @@
 //! The storage targets that the scan has come across.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_model::{Directory, Entry, EntryFailure, FailureKind, TargetId};
 use carrack_plan::Layout;
-use carrack_storage::{FileSystem, FileSystems, Medium, RootKind, ScanRoot, SourceError};
+use carrack_storage::{Base, FileSystem, FileSystems, Medium, RootKind, ScanRoot, SourceError};
 
 use super::Source;
 use super::lane::Lane;
@@ -97,25 +96,25 @@ impl RootStorage {
     pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for root in roots {
-            storage.add(file_systems, root.root.as_ref().as_fd(), root.root.path())?;
+            storage.add(file_systems, root.root.as_ref().as_fd())?;
         }
         Ok(storage)
     }
 
     /// Of what the user named, before any of it is resolved. What can't be looked at is left out.
-    pub(crate) fn of_paths(file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
+    pub(crate) fn of_paths(base: &Base, file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for path in paths {
-            if let Ok(file) = File::open(path) {
-                let _ = storage.add(file_systems, file.as_fd(), path);
+            if let Ok(file) = base.open_to_ask(path) {
+                let _ = storage.add(file_systems, file.as_fd());
             }
         }
         storage
     }
 
-    fn add(&mut self, file_systems: &FileSystems, fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    fn add(&mut self, file_systems: &FileSystems, fd: BorrowedFd<'_>) -> io::Result<()> {
         let file_system = file_systems.of(fd)?;
-        let mounts = file_systems.mounts_beneath(path);
+        let mounts = file_systems.mounts_beneath(fd);
         self.depth = self.depth.max(depth_of(&file_system, mounts));
         self.is_memory &= file_system.own_target().medium == Medium::Memory && mounts == 0;
         Ok(())

@@ -4,20 +4,20 @@
 //! meets a device first looks at it, others meanwhile may do the same in vain.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use carrack_model::TargetId;
-use rustix::fs::{CWD, Mode, fstat, fstatfs, openat};
-use rustix::io::Errno;
+use rustix::fs::{fstat, fstatfs};
 use thiserror::Error;
 
 use super::beegfs::BeeGfs;
 use super::ceph::CephFs;
 use super::disk::Disks;
-use super::file_ref::FileRef;
+use super::file_ref::{FileRef, descriptor_path};
 use super::gluster::Gluster;
 use super::gpfs::Gpfs;
 use super::lustre::Lustre;
@@ -25,8 +25,7 @@ use super::mount_table::{Mount, mount_of, mounts_beneath};
 use super::provider::Provider;
 use super::registry::{Pieces, Registry, TargetKey};
 use super::{FileSystem, FileSystemKind};
-use crate::beneath::PASSAGE;
-use crate::{Identity, Medium, StorageTarget};
+use crate::{Base, Identity, Medium, Purpose, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 const CEPH_MAGIC: u32 = 0x00C3_6400;
@@ -78,14 +77,24 @@ impl FileSystems {
     /// # Errors
     /// [`SetError`]; a directory that is named twice counts once.
     pub fn new(sets: &[PathBuf]) -> Result<FileSystems, SetError> {
-        FileSystems::with_sysfs(sets, Path::new("/sys"))
+        FileSystems::on(&Base::Anywhere, sets)
     }
 
-    fn with_sysfs(sets: &[PathBuf], sysfs: &Path) -> Result<FileSystems, SetError> {
+    /// The same, where the mounts are named beneath a base.
+    ///
+    /// # Errors
+    /// As [`FileSystems::new`].
+    pub fn on(base: &Base, sets: &[PathBuf]) -> Result<FileSystems, SetError> {
+        FileSystems::with_sysfs(base, sets, Path::new("/sys"))
+    }
+
+    fn with_sysfs(base: &Base, sets: &[PathBuf], sysfs: &Path) -> Result<FileSystems, SetError> {
         let mut set: HashMap<u64, Member> = HashMap::new();
         for path in sets {
-            let identity = directory_identity(path)
-                .map_err(|errno| SetError::Unusable { path: path.clone(), error: errno.into() })?;
+            let root = base
+                .open(path, Purpose::Write)
+                .map_err(|error| SetError::Unusable { path: path.clone(), error })?;
+            let identity = root.identity();
             let other = set.insert(identity.dev, Member { identity, path: path.clone() });
             if let Some(other) = other.filter(|other| other.identity != identity) {
                 return Err(SetError::SameFileSystem { first: other.path, second: path.clone() });
@@ -126,9 +135,9 @@ impl FileSystems {
         self.registry.all()
     }
 
-    /// How many disks and servers are mounted beneath a directory; none if it does not exist.
-    pub fn mounts_beneath(&self, path: &Path) -> usize {
-        path.canonicalize().map_or(0, |path| mounts_beneath(&path))
+    /// How many disks and servers are mounted beneath an open directory (`O_PATH` will do); none if it is a file.
+    pub fn mounts_beneath(&self, directory: BorrowedFd<'_>) -> usize {
+        fs::read_link(descriptor_path(directory)).map_or(0, |path| mounts_beneath(&path))
     }
 
     fn look_at(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> FileSystem {
@@ -176,10 +185,6 @@ fn label_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn directory_identity(path: &Path) -> Result<Identity, Errno> {
-    Ok(Identity::of(&fstat(openat(CWD, path, PASSAGE, Mode::empty())?)?))
-}
-
 /// By the magic number first; what runs in a process (FUSE) is known by the mount's type, and else by trying.
 fn choose_provider(
     fd: BorrowedFd<'_>,
@@ -204,8 +209,10 @@ fn choose_provider(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::beneath::PASSAGE;
     use crate::layout::{Stripe, StripeOutcome};
-    use rustix::fs::OFlags;
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use rustix::io::Errno;
     use std::fs::{self, File};
     use std::os::fd::AsFd;
 

@@ -1,0 +1,244 @@
+//! Where the paths of one end begin: anywhere, as the user's own view of the file system has it, or beneath one held
+//! directory, as a daemon's export.
+//!
+//! Owns the meaning of a path that somebody typed. Beneath a base nothing is ever resolved by way of `/`, the current
+//! directory or a `..` that was typed; links are refused, but for those in the path of a source, which are followed
+//! where they stay beneath ([`follow`](self::follow)). Mounts beneath a base belong to it. Used by any number of threads.
+
+mod follow;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use carrack_model::RelPath;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
+use rustix::io::Errno;
+
+use crate::beneath::{PASSAGE, open_beneath, open_child};
+use crate::typed::{beneath, ends_with_slash, last_name, parent};
+use crate::{Identity, Root};
+use follow::{Reached, follow};
+
+/// Of a destination that is created beneath a base: whoever creates one may have cleared the umask.
+const DESTINATION_MODE: Mode =
+    Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
+
+/// Where paths begin. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum Base {
+    /// Where the process's own do; links are followed as the kernel does.
+    Anywhere,
+    /// In this directory, leading slash or not; nothing above it can be named.
+    Beneath(Arc<Root>),
+}
+
+/// What a path is for, which decides what becomes of the links in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A source. Links on the way are followed, beneath a base as far as they stay there; the last name is itself.
+    Read,
+    /// A source, and the last name is followed as the others are.
+    ReadThrough,
+    /// A destination. Beneath a base no link is followed; anywhere all are.
+    Write,
+    /// It is looked at, made or removed. The last name is itself; beneath a base no link is followed.
+    Browse,
+}
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// Which file or directory it is.
+    pub identity: Identity,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Whether it is a symbolic link.
+    pub is_symlink: bool,
+}
+
+/// A name, and the directory that holds it.
+#[derive(Debug)]
+pub struct Named {
+    /// The directory, with a path for people.
+    pub root: Root,
+    /// Of the file or link.
+    pub name: Box<[u8]>,
+    /// Whether the name is a link that is still to be followed: never beneath a base, where that was done already.
+    pub follow: bool,
+}
+
+/// A directory and a name in it; without a name the directory itself is meant.
+#[derive(Debug)]
+pub(crate) struct Spot {
+    pub(crate) holder: OwnedFd,
+    pub(crate) name: Option<Box<[u8]>>,
+}
+
+impl Purpose {
+    /// In the user's own view.
+    fn follows_last(self) -> bool {
+        matches!(self, Purpose::ReadThrough | Purpose::Write)
+    }
+}
+
+impl Base {
+    /// Beneath `root`.
+    pub fn beneath(root: Root) -> Base {
+        Base::Beneath(Arc::new(root))
+    }
+
+    /// Holds the directory `path`, which is shown as it was typed.
+    ///
+    /// # Errors
+    /// What `open` says, `ENOTDIR` or `ELOOP` for a link that is not followed, `EXDEV` for one that leads out,
+    /// `InvalidInput` for a path with `..` beneath a base.
+    pub fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Root> {
+        let Base::Beneath(root) = self else { return Root::open_anywhere(path, purpose.follows_last()) };
+        let spot = self.spot(path, purpose)?;
+        let handle = match &spot.name {
+            Some(name) => open_child(spot.holder.as_fd(), name, PASSAGE)?,
+            None => spot.holder,
+        };
+        Root::beneath(handle, path.to_path_buf(), root.identity())
+    }
+
+    /// Looks at what stands at `path`; a name with a trailing slash is that of a directory, or of a link.
+    ///
+    /// # Errors
+    /// As [`Base::open`].
+    pub fn look(&self, path: &Path, purpose: Purpose) -> io::Result<Looked> {
+        let stat = match self {
+            Base::Anywhere if purpose.follows_last() => statat(CWD, path, AtFlags::empty())?,
+            Base::Anywhere => statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?,
+            Base::Beneath(_) => self.spot(path, purpose)?.status(path)?,
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        Ok(Looked {
+            identity: Identity::of(&stat),
+            is_directory: kind == FileType::Directory,
+            is_symlink: kind == FileType::Symlink,
+        })
+    }
+
+    /// The directory that holds the source `path`, and its name there. With `follow` a link is what it leads to.
+    ///
+    /// # Errors
+    /// As [`Base::open`]; `EISDIR` for what has no name.
+    pub fn hold(&self, path: &Path, follow: bool) -> io::Result<Named> {
+        let Base::Beneath(root) = self else {
+            let name = last_name(path).ok_or(Errno::ISDIR)?;
+            return Ok(Named { root: Root::open(parent(path))?, name: name.into(), follow });
+        };
+        let reached = follow_beneath(root, path, follow)?;
+        let name = reached.name.ok_or(Errno::ISDIR)?;
+        let shown = if follow { shown(path, &reached.directory) } else { parent(path).to_path_buf() };
+        Ok(Named { root: Root::beneath(reached.holder, shown, root.identity())?, name, follow: false })
+    }
+
+    /// Which directory holds what `path` leads to in the end, and the name there.
+    ///
+    /// # Errors
+    /// As [`Base::hold`].
+    pub fn leads_to(&self, path: &Path) -> io::Result<(Identity, Box<[u8]>)> {
+        let Base::Beneath(_) = self else {
+            let target = fs::canonicalize(path)?;
+            let name = last_name(&target).ok_or(Errno::ISDIR)?;
+            return Ok((Root::open(parent(&target))?.identity(), name.into()));
+        };
+        let Named { root, name, .. } = self.hold(path, true)?;
+        Ok((root.identity(), name))
+    }
+
+    /// Opens the source `path`, a file or directory, to ask which storage it lies on. Beneath a base it can't be read.
+    ///
+    /// # Errors
+    /// As [`Base::open`].
+    pub fn open_to_ask(&self, path: &Path) -> io::Result<OwnedFd> {
+        if let Base::Anywhere = self {
+            return Ok(fs::File::open(path)?.into());
+        }
+        let Spot { holder, name } = self.spot(path, Purpose::ReadThrough)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match name {
+            Some(name) => Ok(open_child(holder.as_fd(), &name, flags)?),
+            None => Ok(holder),
+        }
+    }
+
+    /// Creates the directory `path` for a transfer's files; one that is there already will do.
+    ///
+    /// # Errors
+    /// What `mkdir` says; as [`Base::open`].
+    pub fn make_destination(&self, path: &Path) -> io::Result<()> {
+        let made = match self {
+            Base::Anywhere => fs::create_dir(path),
+            Base::Beneath(_) => self.make_child(path, DESTINATION_MODE),
+        };
+        made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+    }
+
+    /// Creates the last name of `path`.
+    pub(crate) fn make_child(&self, path: &Path, mode: Mode) -> io::Result<()> {
+        let spot = self.spot(path, Purpose::Browse)?;
+        Ok(mkdirat(&spot.holder, &*spot.name.ok_or(Errno::EXIST)?, mode)?)
+    }
+
+    /// The directory that holds the last name of `path`; it can't be read.
+    pub(crate) fn spot(&self, path: &Path, purpose: Purpose) -> io::Result<Spot> {
+        match (self, purpose) {
+            (Base::Anywhere, _) => spot_anywhere(path),
+            (Base::Beneath(root), Purpose::Read | Purpose::ReadThrough) => {
+                let Reached { holder, name, .. } =
+                    follow_beneath(root, path, purpose == Purpose::ReadThrough)?;
+                Ok(Spot { holder, name })
+            }
+            (Base::Beneath(root), Purpose::Write | Purpose::Browse) => {
+                let path = beneath(path)?;
+                let (directory, name) = path.split_last().unzip();
+                let directory = directory.unwrap_or_else(RelPath::root);
+                let holder = open_beneath(root.as_fd(), &directory, PASSAGE)?;
+                Ok(Spot { holder, name: name.map(Into::into) })
+            }
+        }
+    }
+}
+
+impl Spot {
+    /// What has the name; a link is itself.
+    pub(crate) fn status(&self, typed: &Path) -> Result<Stat, Errno> {
+        let Some(name) = &self.name else { return fstat(&self.holder) };
+        let stat = statat(&self.holder, &**name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let may_end_so =
+            matches!(FileType::from_raw_mode(stat.st_mode), FileType::Directory | FileType::Symlink);
+        if may_end_so || !ends_with_slash(typed) { Ok(stat) } else { Err(Errno::NOTDIR) }
+    }
+}
+
+fn spot_anywhere(path: &Path) -> io::Result<Spot> {
+    let name = last_name(path);
+    let directory = if name.is_some() { parent(path) } else { path };
+    let holder = openat(CWD, directory, PASSAGE, Mode::empty())?;
+    Ok(Spot { holder, name: name.map(Into::into) })
+}
+
+fn follow_beneath(root: &Root, path: &Path, last: bool) -> io::Result<Reached> {
+    Ok(follow(root.as_fd(), &beneath(path)?, last)?)
+}
+
+/// A directory that a link led to, in the way in which `typed` was written.
+fn shown(typed: &Path, directory: &RelPath) -> PathBuf {
+    let found = Path::new(OsStr::from_bytes(directory.as_bytes()));
+    match (typed.is_absolute(), directory.is_root()) {
+        (true, _) => Path::new("/").join(found),
+        (false, true) => PathBuf::from("."),
+        (false, false) => found.to_path_buf(),
+    }
+}

@@ -1,0 +1,168 @@
+//! What a base lets through, and what not.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use Purpose::{Browse, Read, ReadThrough, Write};
+
+const PURPOSES: [Purpose; 4] = [Read, ReadThrough, Write, Browse];
+
+/// `top/export` with some of everything, and `top/secret` beside it.
+fn fixture() -> (tempfile::TempDir, Base) {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir_all(at("export/a/b")).unwrap();
+    fs::create_dir(at("secret")).unwrap();
+    fs::write(at("secret/f"), "secret").unwrap();
+    fs::write(at("export/a/f"), "inside").unwrap();
+    for (text, link) in [
+        ("b", "export/a/near"),
+        ("../a/b", "export/a/round"),
+        ("f", "export/a/file"),
+        ("near", "export/a/twice"),
+        (".", "export/a/itself"),
+        ("..", "export/a/up"),
+        ("nothing", "export/a/dangling"),
+        ("loop", "export/a/loop"),
+        ("../../secret", "export/a/out"),
+        ("../..", "export/a/above"),
+        ("../../export/a", "export/a/out-and-in"),
+        ("../../secret/f", "export/a/out-file"),
+        ("/proc/self/root", "export/a/magic"),
+    ] {
+        symlink(text, at(link)).unwrap();
+    }
+    symlink(at("export/a/b"), at("export/a/absolute")).unwrap();
+    let base = Base::beneath(Root::open(&at("export")).unwrap());
+    (dir, base)
+}
+
+fn ino(dir: &tempfile::TempDir, path: &str) -> u64 {
+    fs::metadata(dir.path().join("export").join(path)).unwrap().ino()
+}
+
+#[test]
+fn paths_begin_at_the_base_with_or_without_a_slash() {
+    let (dir, base) = fixture();
+    for purpose in PURPOSES {
+        for (typed, path) in
+            [("a/b", "a/b"), ("/a/b", "a/b"), ("//a/./b//", "a/b"), ("", ""), ("/", ""), (".", "")]
+        {
+            let root = base.open(Path::new(typed), purpose).unwrap();
+            assert_eq!((root.identity().ino, root.path()), (ino(&dir, path), Path::new(typed)));
+            assert_eq!(base.look(Path::new(typed), purpose).unwrap().identity, root.identity());
+        }
+    }
+}
+
+#[test]
+fn a_source_may_lead_through_links_that_stay_beneath() {
+    let (dir, base) = fixture();
+    for (typed, path) in [
+        ("a/near", "a/b"),
+        ("a/round", "a/b"),
+        ("a/twice", "a/b"),
+        ("a/itself/itself/near", "a/b"),
+        ("a/up/a/near/", "a/b"),
+        ("a/up", ""),
+        ("a/itself", "a"),
+    ] {
+        let root = base.open(Path::new(typed), ReadThrough).unwrap();
+        assert_eq!(root.identity().ino, ino(&dir, path), "{typed}");
+        for refused in [Write, Browse] {
+            let errno = base.open(Path::new(typed), refused).unwrap_err().raw_os_error();
+            assert!(matches!(errno, Some(libc::ENOTDIR | libc::ELOOP)), "{typed}: {errno:?}");
+        }
+    }
+    let link = base.look(Path::new("a/up/a/near"), Read).unwrap();
+    assert!(link.is_symlink && !link.is_directory);
+}
+
+#[test]
+fn no_link_leads_out() {
+    let (_dir, base) = fixture();
+    for typed in ["a/out", "a/above", "a/out-and-in", "a/out-file", "a/magic", "a/absolute", "a/loop"] {
+        for path in [typed.to_owned(), format!("{typed}/f"), format!("a/near/../{typed}")] {
+            assert!(base.open(Path::new(&path), ReadThrough).is_err(), "{path}");
+            assert!(base.look(Path::new(&path), ReadThrough).is_err(), "{path}");
+            assert!(base.hold(Path::new(&path), true).is_err(), "{path}");
+            assert!(base.open_to_ask(Path::new(&path)).is_err(), "{path}");
+            assert!(base.make_destination(Path::new(&format!("{path}/new"))).is_err(), "{path}");
+        }
+        let errno = base.open(Path::new(typed), ReadThrough).unwrap_err().raw_os_error();
+        let expected = if typed == "a/loop" { libc::ELOOP } else { libc::EXDEV };
+        assert_eq!(errno, Some(expected), "{typed}");
+    }
+}
+
+#[test]
+fn what_holds_a_file_is_found_behind_links() {
+    let (dir, base) = fixture();
+    let named = base.hold(Path::new("/a/up/a/file"), true).unwrap();
+    assert_eq!((named.root.identity().ino, &*named.name, named.follow), (ino(&dir, "a"), &b"f"[..], false));
+    assert_eq!(named.root.path(), Path::new("/a"));
+    assert_eq!(base.leads_to(Path::new("a/file")).unwrap(), (named.root.identity(), b"f"[..].into()));
+    let named = base.hold(Path::new("a/file"), false).unwrap();
+    assert_eq!((&*named.name, named.follow, named.root.path()), (&b"file"[..], false, Path::new("a")));
+    assert!(base.hold(Path::new("/"), true).is_err() && base.hold(Path::new("a/up"), true).is_err());
+    let named = Base::Anywhere.hold(&dir.path().join("export/a/file"), true).unwrap();
+    assert_eq!((&*named.name, named.follow), (&b"file"[..], true));
+    let found = Base::Anywhere.leads_to(&dir.path().join("export/a/file")).unwrap();
+    assert_eq!((found.0.ino, &*found.1), (ino(&dir, "a"), &b"f"[..]));
+}
+
+#[test]
+fn what_is_looked_at_is_what_stands_there() {
+    let (_dir, base) = fixture();
+    let kind = |path: &str, purpose| {
+        base.look(Path::new(path), purpose).map(|l| (l.is_directory, l.is_symlink)).map_err(|e| e.kind())
+    };
+    assert_eq!(kind("a/near", Write), Ok((false, true)), "a link is no destination");
+    assert_eq!(kind("a/near", ReadThrough), Ok((true, false)));
+    assert_eq!(kind("a/f", Read), Ok((false, false)));
+    for purpose in PURPOSES {
+        assert_eq!(kind("a/f/", purpose), Err(io::ErrorKind::NotADirectory));
+        assert_eq!(kind("a/nothing", purpose), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind("a/../a", purpose), Err(io::ErrorKind::InvalidInput));
+    }
+    assert_eq!(kind("a/dangling", ReadThrough), Err(io::ErrorKind::NotFound));
+}
+
+#[test]
+fn ancestors_end_at_the_base_and_are_not_told_from_outside() {
+    let (dir, base) = fixture();
+    let root = base.open(Path::new("a/b"), Write).unwrap();
+    let inos: Vec<u64> = root.ancestors().unwrap().iter().map(|identity| identity.ino).collect();
+    assert_eq!(inos, [ino(&dir, "a/b"), ino(&dir, "a"), ino(&dir, "")]);
+    assert_eq!(base.open(Path::new("/"), Write).unwrap().ancestors().unwrap().len(), 1);
+    fs::rename(dir.path().join("export/a/b"), dir.path().join("moved")).unwrap();
+    assert!(root.ancestors().unwrap_err().to_string().contains("moved out"));
+}
+
+#[test]
+fn a_destination_is_made_once_and_never_through_a_link() {
+    let (dir, base) = fixture();
+    base.make_destination(Path::new("/a/new")).unwrap();
+    base.make_destination(Path::new("/a/new/")).unwrap();
+    base.make_destination(Path::new("/")).unwrap();
+    let mode = fs::metadata(dir.path().join("export/a/new")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7022, 0, "nobody else may write");
+    for refused in ["a/near/new", "a/out/new", "nothing/new", "../new"] {
+        assert!(base.make_destination(Path::new(refused)).is_err(), "{refused}");
+    }
+    assert_eq!(fs::read_dir(dir.path().join("secret")).unwrap().count(), 1);
+}
+
+#[test]
+fn anywhere_is_the_users_own_view() {
+    let (dir, _) = fixture();
+    let at = |path: &str| dir.path().join("export").join(path);
+    let base = Base::Anywhere;
+    assert!(base.look(&at("a/out"), Write).unwrap().is_directory);
+    assert!(base.look(&at("a/out"), Read).unwrap().is_symlink);
+    assert!(base.open(&at("a/out/../secret"), Write).is_ok());
+    assert!(base.open_to_ask(&at("a/out-file")).is_ok());
+    assert!(base.open(&at("a/out"), Browse).is_err(), "the last name is itself");
+    assert!(base.open(&at("a/b"), Write).unwrap().ancestors().unwrap().len() > 3);
+}

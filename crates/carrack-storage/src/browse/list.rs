@@ -1,0 +1,102 @@
+//! Listing one directory, batch by batch as the kernel gives it: nobody holds the list of a directory.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, statat};
+use rustix::io::Errno;
+
+use super::Browsed;
+use crate::beneath::{DIRECTORY, open_beneath, open_child};
+use crate::{Base, Purpose};
+
+/// One `getdents` call's worth of names, as glibc has it.
+const LISTING_BYTES: usize = 32 << 10;
+
+/// What a listing hands on.
+#[derive(Debug)]
+pub enum Listing {
+    /// Some of the entries, at most [`SCAN_BATCH_ENTRIES_MAX`], in the order of the file system.
+    Entries(Vec<Browsed>),
+    /// An entry that can't be looked at.
+    Failed {
+        /// Its name.
+        name: Box<[u8]>,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl Base {
+    /// Lists the directory `path`, but for `.` and `..`. What vanishes meanwhile is left out.
+    ///
+    /// Ends early where `found` answers `Break`. A link is no directory, unless [`Base::Anywhere`] and with a trailing slash.
+    ///
+    /// # Errors
+    /// As [`Base::open`], and what `getdents` says; entries may have been handed on before.
+    pub fn list(&self, path: &Path, found: &mut dyn FnMut(Listing) -> ControlFlow<()>) -> io::Result<()> {
+        let directory = self.open_to_list(path)?;
+        let mut buffer = vec![MaybeUninit::uninit(); LISTING_BYTES];
+        let mut listing = RawDir::new(&directory, &mut buffer);
+        let mut batch = Batch { entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX), found };
+        while let Some(entry) = listing.next() {
+            let flow = match entry {
+                Ok(entry) => batch.meet(&directory, entry.file_name()),
+                Err(Errno::INTR) => ControlFlow::Continue(()),
+                Err(errno) => return Err(errno.into()),
+            };
+            if flow.is_break() {
+                return Ok(());
+            }
+        }
+        // The listing is over, whether more is wanted or not.
+        let _ = batch.give();
+        Ok(())
+    }
+
+    fn open_to_list(&self, path: &Path) -> io::Result<OwnedFd> {
+        let Base::Beneath(_) = self else {
+            return Ok(openat(CWD, path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?);
+        };
+        let spot = self.spot(path, Purpose::Browse)?;
+        let holder = spot.holder.as_fd();
+        Ok(match &spot.name {
+            Some(name) => open_child(holder, name, DIRECTORY)?,
+            None => open_beneath(holder, &carrack_model::RelPath::root(), DIRECTORY)?,
+        })
+    }
+}
+
+struct Batch<'a> {
+    entries: Vec<Browsed>,
+    found: &'a mut dyn FnMut(Listing) -> ControlFlow<()>,
+}
+
+impl Batch<'_> {
+    fn meet(&mut self, directory: &OwnedFd, name: &CStr) -> ControlFlow<()> {
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return ControlFlow::Continue(());
+        }
+        match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.entries.push(Browsed::of(name.to_bytes(), &stat)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => {
+                (self.found)(Listing::Failed { name: name.to_bytes().into(), error: errno.into() })?;
+            }
+        }
+        if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ControlFlow::Continue(()) } else { self.give() }
+    }
+
+    fn give(&mut self) -> ControlFlow<()> {
+        if self.entries.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let entries = mem::replace(&mut self.entries, Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX));
+        (self.found)(Listing::Entries(entries))
+    }
+}

@@ -1,0 +1,53 @@
+//! What a user does with a far file system beside copying: look, list, make directories, remove.
+//!
+//! Paths begin at a [`Base`]; the last name of one is never followed. Memory and descriptors are bounded whatever a directory
+//! holds and however deep a tree is: what is found is handed on at once. Everything runs on the caller's thread.
+
+mod entry;
+mod list;
+mod remove;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::Mode;
+
+use crate::beneath::PASSAGE;
+use crate::typed::{beneath, last_name};
+use crate::{Base, Purpose};
+pub use entry::{Browsed, BrowsedKind};
+pub use list::Listing;
+pub use remove::{Removal, Removing};
+
+/// Of a directory that is asked for, less the umask (mkdir(1)).
+const DIRECTORY_MODE: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
+
+impl Base {
+    /// What stands at `path`; a link is itself. The base itself, `/` and `.` have no name.
+    ///
+    /// # Errors
+    /// As [`Base::open`].
+    pub fn stat(&self, path: &Path) -> io::Result<Browsed> {
+        let status = self.spot(path, Purpose::Browse)?.status(path)?;
+        Ok(Browsed::of(last_name(path).unwrap_or_default(), &status))
+    }
+
+    /// Creates the directory `path`. With `parents` also what is missing on the way, and it may be there already.
+    ///
+    /// # Errors
+    /// What `mkdir` says, `EEXIST` for the base itself; as [`Base::open`].
+    pub fn make_directory(&self, path: &Path, parents: bool) -> io::Result<()> {
+        match self {
+            _ if !parents => self.make_child(path, DIRECTORY_MODE),
+            Base::Anywhere => DirBuilder::new().recursive(true).create(path),
+            Base::Beneath(root) => {
+                root.make_with(&beneath(path)?, DIRECTORY_MODE, PASSAGE)?;
+                Ok(())
+            }
+        }
+    }
+}
