@@ -85,7 +85,9 @@ impl Audit {
     pub fn reopen(&mut self, path: Option<&Path>) {
         match path.map(open).transpose() {
             Ok(file) => (self.path, self.file) = (path.map(Path::to_path_buf), file),
-            Err(error) => self.log.warn(format!("the audit log can't be opened anew, it goes on where it was: {error}")),
+            Err(error) => {
+                self.log.warn(format!("the audit log can't be opened anew, it goes on where it was: {error}"))
+            }
         }
     }
 
@@ -93,7 +95,9 @@ impl Audit {
     pub fn write(&mut self, entry: &Entry<'_>) {
         let line = match serde_json::to_string(entry) {
             Ok(line) => line + "\n",
-            Err(error) => return self.log.warn(format!("a line of the audit log could not be made: {error}")),
+            Err(error) => {
+                return self.log.warn(format!("a line of the audit log could not be made: {error}"));
+            }
         };
         let written = match &mut self.file {
             Some(file) => file.write_all(line.as_bytes()),
@@ -104,7 +108,10 @@ impl Audit {
             Err(error) if self.works => {
                 self.works = false;
                 let path = self.path.as_deref().unwrap_or(Path::new("stderr")).display();
-                self.log.warn(format!("the audit log {path} can't be written, sessions go on: {error}; lost: {}", line.trim()));
+                self.log.warn(format!(
+                    "the audit log {path} can't be written, sessions go on: {error}; lost: {}",
+                    line.trim()
+                ));
             }
             Err(_) => self.log.warn(format!("not in the audit log: {}", line.trim())),
         }

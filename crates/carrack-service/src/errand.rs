@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use carrack_trust::Identity;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -344,7 +344,10 @@ mod tests {
 
     #[test]
     fn a_session_that_talks_too_much_is_not_listened_to() {
-        for (said, kind) in [(u32::MAX.to_be_bytes().to_vec(), ErrorKind::InvalidData), (b"\0\0\0\x04nope".to_vec(), ErrorKind::InvalidData)] {
+        for (said, kind) in [
+            (u32::MAX.to_be_bytes().to_vec(), ErrorKind::InvalidData),
+            (b"\0\0\0\x04nope".to_vec(), ErrorKind::InvalidData),
+        ] {
             let (parent, mut session) = pair();
             session.write_all(&said).unwrap();
             let mut inbox = Inbox::default();

@@ -13,6 +13,7 @@ mod errand;
 mod log;
 mod material;
 mod parent;
+mod path;
 
 pub use child::serve_session;
 pub use config::{Config, ConfigError, DEFAULT_PORT, Export, Limits, MAX_CONFIG_BYTES, Rule};

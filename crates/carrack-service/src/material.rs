@@ -85,7 +85,8 @@ impl MaterialError {
     pub fn hint(&self) -> String {
         match self {
             MaterialError::Missing(absent) => {
-                let commands: Vec<_> = absent.iter().map(|file| file.command).filter(|c| !c.is_empty()).collect();
+                let commands: Vec<_> =
+                    absent.iter().map(|file| file.command).filter(|c| !c.is_empty()).collect();
                 let mut steps: Vec<String> = [OF_AUTHORITY, OF_SERVER]
                     .into_iter()
                     .filter(|step| commands.contains(step))
@@ -126,7 +127,8 @@ impl Material {
         let issuer_keys = issuers
             .map(|issuer| reader.text("an issuer's key", &issuer.key, OF_AUTHORITY))
             .collect::<Result<_, _>>()?;
-        let revoked_tokens = reader.optional("the list of revoked tokens", config.tokens.revoked.as_deref())?;
+        let revoked_tokens =
+            reader.optional("the list of revoked tokens", config.tokens.revoked.as_deref())?;
         if !reader.absent.is_empty() {
             return Err(MaterialError::Missing(reader.absent));
         }
@@ -184,7 +186,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn text(&mut self, what: &'static str, path: &Path, command: &'static str) -> Result<String, MaterialError> {
+    fn text(
+        &mut self,
+        what: &'static str,
+        path: &Path,
+        command: &'static str,
+    ) -> Result<String, MaterialError> {
         match read_text(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(self.lacks(what, path, command)),
             Err(error) => Err(MaterialError::Unreadable { what, path: path.to_path_buf(), error }),
@@ -192,7 +199,12 @@ impl Reader {
         }
     }
 
-    fn secret(&mut self, what: &'static str, path: &Path, command: &'static str) -> Result<String, MaterialError> {
+    fn secret(
+        &mut self,
+        what: &'static str,
+        path: &Path,
+        command: &'static str,
+    ) -> Result<String, MaterialError> {
         match read_secret(path) {
             Err(PlacesError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 Ok(self.lacks(what, path, command))
@@ -202,7 +214,12 @@ impl Reader {
         }
     }
 
-    fn all(&mut self, what: &'static str, paths: &[PathBuf], command: &'static str) -> Result<String, MaterialError> {
+    fn all(
+        &mut self,
+        what: &'static str,
+        paths: &[PathBuf],
+        command: &'static str,
+    ) -> Result<String, MaterialError> {
         let texts: Result<Vec<_>, _> = paths.iter().map(|path| self.text(what, path, command)).collect();
         Ok(texts?.join("\n"))
     }

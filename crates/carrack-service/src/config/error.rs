@@ -52,10 +52,16 @@ fn split(said: &str) -> (String, String) {
         return (message.to_owned(), hint.to_owned());
     }
     let hint = match said {
-        _ if said.starts_with("unknown field") => "a key that isn't known would do nothing: take it out or correct it",
-        _ if said.starts_with("missing field") => "add it; packaging/carrack.toml shows every key with its meaning",
+        _ if said.starts_with("unknown field") => {
+            "a key that isn't known would do nothing: take it out or correct it"
+        }
+        _ if said.starts_with("missing field") => {
+            "add it; packaging/carrack.toml shows every key with its meaning"
+        }
         _ if said.starts_with("invalid type") => "packaging/carrack.toml shows what the key wants",
-        _ if said.contains("socket address") => "write ADDRESS:PORT, such as \"0.0.0.0:7512\" or \"[::]:7512\"",
+        _ if said.contains("socket address") => {
+            "write ADDRESS:PORT, such as \"0.0.0.0:7512\" or \"[::]:7512\""
+        }
         _ => "packaging/carrack.toml shows every key with its meaning",
     };
     (said.trim().replace('\n', ", "), hint.to_owned())

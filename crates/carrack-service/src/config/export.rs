@@ -76,12 +76,17 @@ impl TryFrom<Written> for Rule {
 
     fn try_from(written: Written) -> Result<Rule, String> {
         let Written { identity, read, write, list, user, sessions, rate } = written;
-        let problem = |what: &str, hint: &str| Err(format!("the rule for {identity:?} {what}{}{hint}", super::error::HINT));
+        let problem = |what: &str, hint: &str| {
+            Err(format!("the rule for {identity:?} {what}{}{hint}", super::error::HINT))
+        };
         if !(read || write || list) {
             return problem("allows nothing", "give it read, write or list, or take it out");
         }
         if rate.is_some() && sessions.is_none() {
-            return problem("has a rate and no number of sessions", "add sessions: each one gets rate / sessions");
+            return problem(
+                "has a rate and no number of sessions",
+                "add sessions: each one gets rate / sessions",
+            );
         }
         Ok(Rule { identity, read, write, list, user, sessions, rate })
     }
@@ -147,14 +152,18 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with('.') {
         return Ok(name);
     }
-    let hint = format!("take letters, digits, '-', '_' and '.', {MAX_NAME_BYTES} at most, no '.' at the start");
+    let hint =
+        format!("take letters, digits, '-', '_' and '.', {MAX_NAME_BYTES} at most, no '.' at the start");
     Err(wrong(format!("{name:?} can't be an export's name"), hint))
 }
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
     let rules = Vec::<Rule>::deserialize(deserializer)?;
     if rules.is_empty() {
-        return Err(wrong("the export is open to nobody", "add a rule such as { identity = \"alice\", read = true }"));
+        return Err(wrong(
+            "the export is open to nobody",
+            "add a rule such as { identity = \"alice\", read = true }",
+        ));
     }
     Ok(rules)
 }

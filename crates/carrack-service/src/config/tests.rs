@@ -24,14 +24,19 @@ fn a_short_one_means_what_it_says() {
     use carrack_engine::Deed::{List, MakeDirectory, Read, Remove, Write};
     assert!([Read, Write, List, MakeDirectory, Remove].iter().all(|&deed| rule.allows(deed)));
     let (_, anybody) = config.rule("data", "bob").unwrap();
-    assert_eq!([Read, Write, List, MakeDirectory, Remove].map(|deed| anybody.allows(deed)), [false, false, true, false, false]);
+    assert_eq!(
+        [Read, Write, List, MakeDirectory, Remove].map(|deed| anybody.allows(deed)),
+        [false, false, true, false, false]
+    );
     assert!(config.rule("other", "alice").is_none());
     assert_eq!(config.open_to("bob").collect::<Vec<_>>(), ["data"]);
 }
 
 #[test]
 fn the_first_rule_counts_and_no_other() {
-    let text = SAMPLE.replace("identity = \"*\", list", "identity = \"alice\", list").replace("\"alice\", read = true", "\"al*\", read = true");
+    let text = SAMPLE
+        .replace("identity = \"*\", list", "identity = \"alice\", list")
+        .replace("\"alice\", read = true", "\"al*\", read = true");
     let config = Config::parse(&text).unwrap();
     assert!(config.rule("data", "alice").unwrap().1.write);
     assert!(config.rule("data", "bob").is_none());

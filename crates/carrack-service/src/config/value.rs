@@ -20,7 +20,10 @@ fn checked_absolute<E: Error>(path: PathBuf) -> Result<PathBuf, E> {
     if path.is_absolute() {
         return Ok(path);
     }
-    Err(wrong(format!("the path {path:?} is not absolute"), "begin it with a slash: a daemon has no place of its own"))
+    Err(wrong(
+        format!("the path {path:?} is not absolute"),
+        "begin it with a slash: a daemon has no place of its own",
+    ))
 }
 
 pub(super) fn absolute<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
@@ -101,7 +104,8 @@ pub(super) fn optional_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 pub(super) fn protection<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protection, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| {
-        let hint = "write \"private\" (sealed), \"safe\" (readable, but no change goes unnoticed) or \"clear\"";
+        let hint =
+            "write \"private\" (sealed), \"safe\" (readable, but no change goes unnoticed) or \"clear\"";
         wrong(format!("{text:?} is no level of protection"), hint)
     })
 }

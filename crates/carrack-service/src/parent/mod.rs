@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-use crate::audit::{Audit, Ending};
+use crate::audit::Audit;
 use crate::log::{Log, Verbosity};
 use events::{Events, Source};
 use first_bytes::Kind;
@@ -122,7 +122,8 @@ impl Daemon {
 
     fn watch_listeners(&self) -> io::Result<()> {
         let mut listeners = self.sockets.listeners().enumerate();
-        listeners.try_for_each(|(index, listener)| self.events.watch(listener, Source::Listener(index as u64)))
+        listeners
+            .try_for_each(|(index, listener)| self.events.watch(listener, Source::Listener(index as u64)))
     }
 
     /// Tells everybody that the daemon is there.
@@ -231,6 +232,13 @@ impl Daemon {
         }
     }
 
+    /// A connection that somebody else goes on with stays in `epoll` although it is closed here (epoll(7)).
+    fn unwatch(&self, stream: &TcpStream) {
+        if let Err(error) = self.events.forget(stream) {
+            self.log.warn(format!("epoll: {error}"));
+        }
+    }
+
     fn forget(&mut self, peer: SocketAddr) {
         self.counts.remove(Neighbourhood::of(peer));
     }
@@ -243,10 +251,13 @@ impl Daemon {
             Kind::Data(nonce) => {
                 let Some(stranger) = self.strangers.take(number) else { return };
                 self.forget(stranger.peer);
+                self.unwatch(&stranger.stream);
                 let session = self.sessions.values().find(|session| session.listens_as(&nonce));
                 let handed = session.map(|session| session.hand(&stranger.stream));
                 if !matches!(handed, Some(Ok(()))) {
-                    self.log.detail(|| format!("{}: a data connection for no session that takes one", stranger.peer));
+                    self.log.detail(|| {
+                        format!("{}: a data connection for no session that takes one", stranger.peer)
+                    });
                 }
             }
             Kind::Control | Kind::Foreign => {
@@ -257,13 +268,17 @@ impl Daemon {
         }
     }
 
+    /// Sessions that are not admitted yet.
+    fn in_handshake(&self) -> u64 {
+        self.sessions.values().filter(|session| session.held.is_none()).count() as u64
+    }
+
     /// Starts processes for those who wait, as many as may be in their handshakes.
     fn serve_waiting(&mut self) {
-        while self.sessions.values().filter(|session| session.held.is_none()).count() as u64
-            < self.plan.config.limits.handshakes
-        {
+        while self.in_handshake() < self.plan.config.limits.handshakes {
             let Some(number) = self.strangers.first_waiting() else { return };
             let Some(stranger) = self.strangers.take(number) else { return };
+            self.unwatch(&stranger.stream);
             let session = self.next_session;
             self.next_session += 1;
             let started =
@@ -296,7 +311,9 @@ impl Daemon {
             Ok(questions)
         });
         match heard {
-            Ok(questions) => questions.into_iter().for_each(|(held, until_s)| self.decide(number, held, until_s)),
+            Ok(questions) => {
+                questions.into_iter().for_each(|(held, until_s)| self.decide(number, held, until_s))
+            }
             // It has ended, which SIGCHLD tells, or is no longer what was started.
             Err(_) => session.is_open = false,
         }
@@ -368,7 +385,9 @@ impl Daemon {
             let mut reason = String::new();
             match session.entry(status, &mut reason) {
                 Some(entry) => self.audit.write(&entry),
-                None => self.log.detail(|| format!("{}: no TLS session came to stand ({status})", session.peer)),
+                None => {
+                    self.log.detail(|| format!("{}: no TLS session came to stand ({status})", session.peer))
+                }
             }
         }
     }
@@ -424,7 +443,11 @@ impl Daemon {
         let drain = self.plan.config.drain();
         self.phase = Phase::Draining(Instant::now() + drain);
         notify(&[NotifyState::Stopping]);
-        self.log.note(format!("ending: {} sessions may go on for {} s", self.sessions.len(), drain.as_secs()));
+        self.log.note(format!(
+            "ending: {} sessions may go on for {} s",
+            self.sessions.len(),
+            drain.as_secs()
+        ));
         while let Some(number) = self.strangers.first_waiting() {
             self.dismiss(number);
         }
@@ -436,7 +459,10 @@ impl Daemon {
         begun.iter().for_each(|states| notify(states));
         match self.try_reload() {
             Ok(()) => self.log.note("reloaded"),
-            Err(error) => self.log.warn(format!("not reloaded, the daemon goes on as it was: {error} (hint: {})", error.hint())),
+            Err(error) => self.log.warn(format!(
+                "not reloaded, the daemon goes on as it was: {error} (hint: {})",
+                error.hint()
+            )),
         }
         notify(&[NotifyState::Ready]);
     }
@@ -445,7 +471,8 @@ impl Daemon {
         let plan = Plan::load(&self.path)?;
         let charge = plan.charge(self.log.0).map_err(ServeError::system("preparing sessions"))?;
         if !self.sockets.are_given() {
-            let changed = self.sockets.changed_to(&plan.config.listen).map_err(ServeError::system("listening"))?;
+            let changed =
+                self.sockets.changed_to(&plan.config.listen).map_err(ServeError::system("listening"))?;
             self.sockets.listeners().for_each(|listener| drop(self.events.forget(listener)));
             self.sockets.change(changed);
             self.watch_listeners().map_err(ServeError::system("listening"))?;

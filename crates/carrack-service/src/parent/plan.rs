@@ -112,8 +112,10 @@ impl Plan {
     pub fn describe(&self) -> Vec<String> {
         let config = &self.config;
         let limits = &config.limits;
-        let mut lines: Vec<String> = config.listen.iter().map(|address| format!("listen on {address}")).collect();
-        let audit = config.audit.as_ref().map_or("standard error".to_owned(), |path| path.display().to_string());
+        let mut lines: Vec<String> =
+            config.listen.iter().map(|address| format!("listen on {address}")).collect();
+        let audit =
+            config.audit.as_ref().map_or("standard error".to_owned(), |path| path.display().to_string());
         lines.push(format!("audit log: {audit}"));
         lines.push(format!(
             "up to {} sessions, {} of one identity, each with {} of buffers and {} I/O threads",
@@ -123,7 +125,12 @@ impl Plan {
             limits.io_threads
         ));
         for export in &config.exports {
-            lines.push(format!("/{} is {}, data travels {} at least", export.name, export.path.display(), export.protection));
+            lines.push(format!(
+                "/{} is {}, data travels {} at least",
+                export.name,
+                export.path.display(),
+                export.protection
+            ));
             lines.extend(export.allow.iter().map(describe_rule));
         }
         lines
@@ -153,7 +160,8 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeError> {
-    let wrong = |message: String, hint| Err(ServeError::Export { export: export.name.clone(), message, hint });
+    let wrong =
+        |message: String, hint| Err(ServeError::Export { export: export.name.clone(), message, hint });
     match std::fs::metadata(&export.path) {
         Ok(metadata) if !metadata.is_dir() => {
             return wrong(format!("{} is no directory", export.path.display()), "name a directory");
@@ -167,17 +175,27 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
         match &rule.user {
             Some(user) => match User::from_name(user) {
                 Ok(Some(account)) if account.uid.is_root() => {
-                    return wrong(format!("sessions of {} would be root's", rule.identity), "name another account");
+                    return wrong(
+                        format!("sessions of {} would be root's", rule.identity),
+                        "name another account",
+                    );
                 }
                 Ok(Some(account)) if !is_root && account.uid.as_raw() != geteuid().as_raw() => {
-                    let message = format!("sessions of {} can't become {user}: the daemon is not root", rule.identity);
-                    return wrong(message, "start it as root, or take user out: then sessions are the daemon's own user");
+                    let message =
+                        format!("sessions of {} can't become {user}: the daemon is not root", rule.identity);
+                    return wrong(
+                        message,
+                        "start it as root, or take user out: then sessions are the daemon's own user",
+                    );
                 }
                 Ok(Some(_)) => {}
                 _ => return wrong(format!("there is no account {user}"), "make it, or correct the name"),
             },
             None if is_root => {
-                notices.push(format!("export {}: sessions of {} run as root; give the rule a user", export.name, rule.identity));
+                notices.push(format!(
+                    "export {}: sessions of {} run as root; give the rule a user",
+                    export.name, rule.identity
+                ));
             }
             None => {}
         }
@@ -192,6 +210,11 @@ fn memory_notice(config: &Config) -> Option<String> {
     let most = config.limits.buffer.saturating_mul(config.limits.sessions);
     let shown = |bytes| ByteSize(bytes).display().iec();
     (most > there).then(|| {
-        format!("{} sessions may have buffers of {} in all, the machine has {}", config.limits.sessions, shown(most), shown(there))
+        format!(
+            "{} sessions may have buffers of {} in all, the machine has {}",
+            config.limits.sessions,
+            shown(most),
+            shown(there)
+        )
     })
 }

@@ -32,7 +32,10 @@ pub fn admit<'a>(
     let Held { identity, export } = wanted;
     let Some((_, rule)) = config.rule(export, identity) else {
         // The session looked in the same configuration, or in the one before.
-        return full(format!("the daemon's configuration has changed, {export} is no longer open to you"), "");
+        return full(
+            format!("the daemon's configuration has changed, {export} is no longer open to you"),
+            "",
+        );
     };
     let later = "wait until one of them has ended, and run the same command again";
     let limits = &config.limits;
@@ -41,7 +44,10 @@ pub fn admit<'a>(
     }
     let own = running.filter(|held| held.identity == *identity);
     if own.clone().count() as u64 >= limits.sessions_per_identity {
-        return full(format!("you have as many sessions as one may have, {}", limits.sessions_per_identity), later);
+        return full(
+            format!("you have as many sessions as one may have, {}", limits.sessions_per_identity),
+            later,
+        );
     }
     match rule.sessions {
         Some(most) if own.filter(|held| held.export == *export).count() as u64 >= most => {

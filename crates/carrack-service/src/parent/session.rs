@@ -141,7 +141,8 @@ impl Session {
                 self.work = Some(work);
             }
             ToParent::Ask { who, work, until_s } => {
-                let held = Held { identity: who.name.clone(), export: work.export.clone().unwrap_or_default() };
+                let held =
+                    Held { identity: who.name.clone(), export: work.export.clone().unwrap_or_default() };
                 self.who = Some(who);
                 self.work = Some(work);
                 return Some((held, until_s));
@@ -156,7 +157,8 @@ impl Session {
     /// # Errors
     /// If the system lacks what it takes.
     pub fn admit(&mut self, held: Held, rate: u64, until: Option<Instant>) -> io::Result<()> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut nonce = [0; 32];
         // 32 bytes come in one call (getrandom(2)).
         if getrandom(&mut nonce, GetRandomFlags::empty())? != nonce.len() {

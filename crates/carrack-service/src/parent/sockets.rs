@@ -32,7 +32,8 @@ impl Sockets {
         if !given.is_empty() {
             return Ok(Sockets { open: given, given: true });
         }
-        let open = addresses.iter().map(|&address| Ok((address, listen(address)?))).collect::<io::Result<_>>()?;
+        let open =
+            addresses.iter().map(|&address| Ok((address, listen(address)?))).collect::<io::Result<_>>()?;
         Ok(Sockets { open, given: false })
     }
 
@@ -52,7 +53,10 @@ impl Sockets {
     /// The first that can't be listened on; then nothing has changed.
     pub fn changed_to(&self, addresses: &[SocketAddr]) -> io::Result<Vec<(SocketAddr, Option<TcpListener>)>> {
         let is_open = |address: &SocketAddr| self.open.iter().any(|(open, _)| open == address);
-        addresses.iter().map(|&address| Ok((address, (!is_open(&address)).then(|| listen(address)).transpose()?))).collect()
+        addresses
+            .iter()
+            .map(|&address| Ok((address, (!is_open(&address)).then(|| listen(address)).transpose()?)))
+            .collect()
     }
 
     /// Goes over to what [`Sockets::changed_to`] gave; the others are closed.
