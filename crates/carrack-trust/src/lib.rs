@@ -23,7 +23,7 @@ pub use authority::{
 pub use certificate::{AlternativeName, Certificate, CertificateError, Fingerprint, Uses};
 pub use identity::{How, Identity, IdentityError};
 pub use name::{MAX_NAME_BYTES, NameError, check_identity_name};
-pub use pem::{MAX_ITEMS, PemError};
+pub use pem::{MAX_ITEMS, PemError, certificates as certificates_in};
 pub use places::{Places, PlacesError, read_secret};
 pub use public_key::{KeyKind, PublicKey};
 pub use public_keys::{KeyLineError, KnownKey, LineProblem, MAX_KEYS, PublicKeys};

@@ -23,8 +23,11 @@ pub enum PemError {
     Format(String),
 }
 
-/// All certificates, at least one.
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+/// All certificates of a PEM file's content, at least one, as DER.
+///
+/// # Errors
+/// If there is none, or the content can't be read.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     items(pem, "certificate")
 }
 

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, cp, doctor, layout, man, session, topo};
+use crate::commands::{completions, cp, doctor, keys, layout, man, session, topo};
 use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
@@ -19,6 +19,7 @@ enum Command {
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
+    Keys(keys::KeysArgs),
     #[command(hide = true)]
     Session(session::SessionArgs),
     #[command(hide = true)]
@@ -34,6 +35,7 @@ impl Cli {
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
+            Command::Keys(args) => keys::run(&args),
             Command::Session(args) => session::run(&args),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),

@@ -64,8 +64,9 @@ fn every_error_names_its_line_and_has_a_hint() {
         ("path = \"/srv/data\"", "path = \"srv\"", 8, "not absolute"),
         ("1 GB/s", "1 GB", 10, "no rate"),
         ("1 GB/s", "0 GB/s", 10, "above 0"),
-        ("sessions = 4, ", "", 10, "no number of sessions"),
-        ("read = true, write = true", "read = false", 10, "allows nothing"),
+        // What is wrong between keys is told where their list begins, and names the identity.
+        ("sessions = 4, ", "", 9, "no number of sessions"),
+        ("read = true, write = true", "read = false", 9, "allows nothing"),
         ("list = true", "lst = true", 11, "unknown field `lst`"),
         ("[tls]", "[tls", 2, ""),
     ] {

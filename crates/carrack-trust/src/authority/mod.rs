@@ -233,6 +233,14 @@ impl Authority {
         Ok(revoked)
     }
 
+    /// Whether a certificate of this number was issued here.
+    ///
+    /// # Errors
+    /// If the index can't be read.
+    pub fn has_issued(&self, serial: &str) -> Result<bool, AuthorityError> {
+        Ok(self.index()?.entries.iter().any(|entry| entry.serial.eq_ignore_ascii_case(serial)))
+    }
+
     /// What is known of a certificate here, by its signature and the list, as others see it.
     ///
     /// # Errors

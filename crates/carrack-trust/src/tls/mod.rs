@@ -67,4 +67,6 @@ fn check_lists(
 }
 
 #[cfg(test)]
+mod meeting;
+#[cfg(test)]
 mod tests;

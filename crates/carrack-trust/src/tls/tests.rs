@@ -1,183 +1,25 @@
 //! Handshakes in memory: whom each end accepts, and whom not.
 
-use std::fs;
-use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, PKCS_ECDSA_P256_SHA256};
-use rustls::pki_types::{ServerName, UnixTime};
-use rustls::time_provider::TimeProvider;
 use rustls::{
-    AlertDescription, CertificateError as Refusal, ClientConnection, Error, HandshakeKind, ProtocolVersion,
-    ServerConnection,
+    AlertDescription, CertificateError as Refusal, Error, HandshakeKind, ProtocolVersion, ServerConnection,
 };
 
+use super::meeting::{Clock, HOST, Meeting, NOW_S, Site, identity, keys, now};
 use super::*;
-use crate::authority::{Authority, CLIENT_LIFETIME, Issued, SERVER_LIFETIME, Use, Which};
-use crate::identity::{How, Identity};
+use crate::authority::{CLIENT_LIFETIME, SERVER_LIFETIME, Which};
+use crate::identity::How;
 use crate::public_key::KeyKind;
 use crate::public_keys::PublicKeys;
-
-const NOW_S: u64 = 1_800_000_000;
-const HOST: &str = "dtn1.example.org";
 
 /// As `ssh-keygen -t ed25519` made it, for these tests alone, and the same with a passphrase.
 const SSH_KEY: &str = include_str!("testdata/ssh_ed25519");
 const SSH_KEY_PUBLIC: &str = include_str!("testdata/ssh_ed25519.pub");
 const SSH_KEY_ENCRYPTED: &str = include_str!("testdata/ssh_encrypted");
 const SSH_KEY_P256: &str = include_str!("testdata/ssh_ecdsa");
-
-#[derive(Debug)]
-struct Clock(u64);
-
-impl TimeProvider for Clock {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0)))
-    }
-}
-
-fn now() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S)
-}
-
-/// An authority with a server.
-struct Site {
-    root: tempfile::TempDir,
-    authority: Authority,
-    server: Issued,
-}
-
-impl Site {
-    fn new() -> Site {
-        Site::with(KeyKind::Ed25519)
-    }
-
-    fn with(kind: KeyKind) -> Site {
-        let root = tempfile::tempdir().unwrap();
-        let authority = Authority::init(root.path(), "a site", kind, now()).unwrap();
-        let purpose = Use::Server { names: vec![HOST.into(), "10.0.0.7".into()] };
-        let server = authority.issue("dtn1", &purpose, SERVER_LIFETIME, root.path(), now()).unwrap();
-        Site { root, authority, server }
-    }
-
-    fn read(&self, file: &str) -> Vec<u8> {
-        fs::read(self.root.path().join(file)).unwrap()
-    }
-
-    fn client(&self, name: &str) -> ClientIdentity {
-        let purpose = Use::Client { subject: name.into() };
-        identity(&self.authority.issue(name, &purpose, CLIENT_LIFETIME, self.root.path(), now()).unwrap())
-    }
-
-    /// A server that accepts the site's certificates.
-    fn server(&self) -> ServerTrust {
-        ServerTrust {
-            chain: fs::read(&self.server.chain).unwrap(),
-            key: fs::read(&self.server.key).unwrap(),
-            client_cas: self.read("ca.pem"),
-            crls: self.read("revoked.pem"),
-            ..ServerTrust::default()
-        }
-    }
-
-    /// A client that believes the site's servers.
-    fn believer(&self, identity: Option<ClientIdentity>) -> ClientTrust {
-        ClientTrust { cas: Some(self.read("ca.pem")), crls: self.read("revoked.pem"), identity }
-    }
-}
-
-fn identity(issued: &Issued) -> ClientIdentity {
-    let read = |path: &PathBuf| fs::read(path).unwrap();
-    ClientIdentity::Certificate { chain: read(&issued.chain), key: read(&issued.key) }
-}
-
-fn keys(content: &str) -> Arc<PublicKeys> {
-    let (keys, errors) = PublicKeys::parse(content.as_bytes());
-    assert_eq!(errors, []);
-    Arc::new(keys)
-}
-
-/// What became of a handshake: what each end found wrong, and who came.
-struct Meeting {
-    client: ClientConnection,
-    server: ServerConnection,
-    client_error: Option<Error>,
-    server_error: Option<Error>,
-}
-
-impl Meeting {
-    fn of(server: &ServerTrust, client: &ClientTrust) -> Meeting {
-        Meeting::at(NOW_S, server, client, HOST)
-    }
-
-    fn at(now_s: u64, server: &ServerTrust, client: &ClientTrust, host: &str) -> Meeting {
-        let server = server_config_at(server, Arc::new(Clock(now_s))).unwrap();
-        let client = client_config_at(client, Arc::new(Clock(now_s))).unwrap();
-        Meeting::between(server, client, host)
-    }
-
-    fn between(server: Arc<rustls::ServerConfig>, client: Arc<rustls::ClientConfig>, host: &str) -> Meeting {
-        let host = ServerName::try_from(host.to_owned()).unwrap();
-        let client = ClientConnection::new(client, host).unwrap();
-        let server = ServerConnection::new(server).unwrap();
-        let mut meeting = Meeting { client, server, client_error: None, server_error: None };
-        meeting.talk();
-        meeting
-    }
-
-    /// Until nobody has anything to say.
-    fn talk(&mut self) {
-        while self.client.wants_write() || self.server.wants_write() {
-            let error = pass(&mut self.client, &mut self.server);
-            self.server_error = self.server_error.take().or(error);
-            let error = pass(&mut self.server, &mut self.client);
-            self.client_error = self.client_error.take().or(error);
-        }
-    }
-
-    /// Who came, if both ends are content.
-    #[track_caller]
-    fn identity(&self, keys: &PublicKeys) -> Identity {
-        self.assert_accepted();
-        Identity::of_peer(self.server.peer_certificates().unwrap(), keys).unwrap()
-    }
-
-    #[track_caller]
-    fn assert_accepted(&self) {
-        assert_eq!((&self.server_error, &self.client_error), (&None, &None));
-        assert!(!self.server.is_handshaking() && !self.client.is_handshaking());
-    }
-
-    /// The server refused the client, for this reason, and the client was told.
-    #[track_caller]
-    fn assert_refused(&self, is_reason: impl Fn(&Error) -> bool, alert: AlertDescription) {
-        let reason = self.server_error.as_ref().expect("the server refuses");
-        assert!(is_reason(reason), "{reason:?}");
-        assert_eq!(self.client_error, Some(Error::AlertReceived(alert)));
-        assert!(self.server.is_handshaking());
-    }
-}
-
-fn pass<A, B>(from: &mut rustls::ConnectionCommon<A>, to: &mut rustls::ConnectionCommon<B>) -> Option<Error>
-where
-    A: rustls::SideData,
-    B: rustls::SideData,
-{
-    let mut bytes = Vec::new();
-    while from.wants_write() {
-        from.write_tls(&mut bytes).unwrap();
-    }
-    let mut rest = &bytes[..];
-    while !rest.is_empty() {
-        to.read_tls(&mut rest as &mut dyn io::Read).unwrap();
-        if let Err(error) = to.process_new_packets() {
-            return Some(error);
-        }
-    }
-    None
-}
 
 fn certificate(refusal: &Refusal) -> impl Fn(&Error) -> bool {
     move |error| *error == Error::InvalidCertificate(refusal.clone())

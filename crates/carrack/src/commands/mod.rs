@@ -4,6 +4,7 @@ pub mod completions;
 pub mod cp;
 mod cp_options;
 pub mod doctor;
+pub mod keys;
 pub mod layout;
 mod machine_options;
 pub mod man;

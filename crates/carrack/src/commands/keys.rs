@@ -1,0 +1,383 @@
+//! `carrack keys`: a small CA for sites that have none, from its arguments to its exit code.
+
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{env, fs};
+
+use carrack_model::escape;
+use carrack_trust::{
+    Authority, AuthorityError, CLIENT_LIFETIME, Certificate, Grant, Identity, KeyKind, PublicKeys,
+    SERVER_LIFETIME, Scope, Standing, Use, Which, certificates_in,
+};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use crate::exit::{self, Exit};
+use crate::keys_report::KeysReport;
+use crate::lifetime;
+use crate::trouble::Trouble;
+
+/// Make and look after the keys of a site: a small certificate authority
+///
+/// For sites that have no authority of their own. It is a directory with a key that signs certificates for daemons and for
+/// people, and a list of those that no longer count. Daemons get `ca.pem` and `revoked.pem`, clients `ca.pem`; nobody
+/// gets `ca-key.pem`: who has it can be anybody.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct KeysArgs {
+    #[command(subcommand)]
+    command: KeysCommand,
+
+    /// The authority's directory [default: ~/.config/carrack/authority]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysCommand {
+    Init(InitArgs),
+    Issue(IssueArgs),
+    Show(ShowArgs),
+    Revoke(RevokeArgs),
+    Token(TokenArgs),
+}
+
+/// Make a new authority, for ten years
+#[derive(Debug, Args)]
+struct InitArgs {
+    /// What it is called; `carrack at HOST` if not given
+    #[arg(long)]
+    name: Option<String>,
+
+    /// The kind of its keys, and of those that it makes for others
+    #[arg(long, value_enum, default_value_t = Kind::Ed25519)]
+    key: Kind,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Short and fast
+    Ed25519,
+    /// ECDSA on P-256, for software that knows no Ed25519
+    P256,
+}
+
+/// Make a key and a certificate: NAME.pem and NAME-key.pem
+///
+/// Without `--server` it is a client's. Files that are there stay as they are.
+#[derive(Debug, Args)]
+struct IssueArgs {
+    /// The name of the files, and of the client if `--subject` doesn't say
+    name: String,
+
+    /// It is for a daemon, which clients call by this host name or address; may be given several times
+    #[arg(long, value_name = "HOST", value_delimiter = ',', conflicts_with = "subject")]
+    server: Vec<String>,
+
+    /// The identity that the client is for daemons
+    #[arg(long)]
+    subject: Option<String>,
+
+    /// How long it is valid, but not longer than the authority [default: 397d for daemons, 90d for clients]
+    #[arg(long, value_name = "TIME", value_parser = lifetime::parse)]
+    lifetime: Option<Duration>,
+
+    /// Where the files are put; the authority's directory if not given
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    out: Option<PathBuf>,
+}
+
+/// Show what certificates say, and whether they are revoked
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// Files with certificates; the first one in each is shown
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+
+    /// Write one JSON object a line for each file to stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Revoke certificates, and write the list of revoked ones anew
+///
+/// A daemon refuses them once it has the new `revoked.pem`.
+#[derive(Debug, Args)]
+struct RevokeArgs {
+    /// The NAME that it was issued by (all of that name), its number, or its file: a path with a `/` or of `.pem`
+    #[arg(value_name = "NAME|SERIAL|FILE")]
+    what: String,
+}
+
+/// Make a bearer token: whoever holds it may do what it says
+///
+/// Prints it to stdout. A daemon that has `token.pem` and the authority's name believes it.
+#[derive(Debug, Args)]
+struct TokenArgs {
+    /// The identity that it stands for
+    #[arg(long)]
+    subject: String,
+
+    /// The daemon that it is for, as its configuration says
+    #[arg(long)]
+    audience: String,
+
+    /// What it allows: storage.stat, .read, .create or .modify and a path, such as `storage.read:/EXPORT/path`; may be
+    /// given several times
+    #[arg(long, required = true, value_name = "PERMISSION:PATH")]
+    scope: Vec<String>,
+
+    /// How long it is good, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime::parse)]
+    lifetime: Duration,
+}
+
+/// Does it.
+pub fn run(args: &KeysArgs) -> Exit {
+    let Some(directory) = args.dir.clone().or_else(default_directory) else {
+        Trouble::new("HOME is not set").hint("name the authority's directory with --dir").tell();
+        return Exit::Usage;
+    };
+    let done = match &args.command {
+        KeysCommand::Init(init) => init.run(&directory),
+        KeysCommand::Issue(issue) => issue.run(&directory),
+        KeysCommand::Show(show) => return show.run(&directory, args.dir.is_some()),
+        KeysCommand::Revoke(revoke) => revoke.run(&directory),
+        KeysCommand::Token(token) => token.run(&directory),
+    };
+    match done {
+        Ok(()) => Exit::Complete,
+        Err(trouble) => {
+            trouble.tell();
+            Exit::Nothing
+        }
+    }
+}
+
+fn default_directory() -> Option<PathBuf> {
+    let home = env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(Path::new(&home).join(".config/carrack/authority"))
+}
+
+impl InitArgs {
+    fn run(&self, directory: &Path) -> Result<(), Trouble> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = self.name.clone().unwrap_or_else(|| format!("carrack at {host}"));
+        let kind = match self.key {
+            Kind::Ed25519 => KeyKind::Ed25519,
+            Kind::P256 => KeyKind::P256,
+        };
+        let made = Authority::init(directory, &name, kind, SystemTime::now()).map_err(trouble)?;
+        let until = lifetime::show_moment(made.certificate().not_after_s);
+        say(&format!("made the authority '{name}' in {}, valid until {until}", show(directory)));
+        say("give ca.pem and revoked.pem to daemons and ca.pem to clients; keep ca-key.pem for yourself");
+        Ok(())
+    }
+}
+
+impl IssueArgs {
+    fn run(&self, directory: &Path) -> Result<(), Trouble> {
+        let authority = Authority::open(directory).map_err(trouble)?;
+        let (purpose, usual) = self.purpose();
+        let lifetime = self.lifetime.unwrap_or(usual);
+        let out = self.out.as_deref().unwrap_or(directory);
+        let now = SystemTime::now();
+        let issued = authority.issue(&self.name, &purpose, lifetime, out, now).map_err(trouble)?;
+        let until = lifetime::show_moment(issued.certificate.not_after_s);
+        say(&format!("made {} and {}, valid until {until}", show(&issued.chain), show(&issued.key)));
+        Ok(())
+    }
+
+    fn purpose(&self) -> (Use, Duration) {
+        if self.server.is_empty() {
+            let subject = self.subject.as_ref().unwrap_or(&self.name).clone();
+            return (Use::Client { subject }, CLIENT_LIFETIME);
+        }
+        (Use::Server { names: self.server.clone() }, SERVER_LIFETIME)
+    }
+}
+
+impl ShowArgs {
+    /// An authority that was named has to be there; without one, nobody knows what is revoked.
+    fn run(&self, directory: &Path, is_named: bool) -> Exit {
+        let authority = match Authority::open(directory) {
+            Ok(authority) => Some(authority),
+            Err(AuthorityError::Missing(_)) if !is_named => None,
+            Err(error) => {
+                trouble(error).tell();
+                return Exit::Nothing;
+            }
+        };
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut done = 0;
+        for file in &self.files {
+            match self.report(file, authority.as_ref()) {
+                Ok(report) if self.write(&report, done, &mut out).is_ok() => done += 1,
+                Ok(_) => break,
+                Err(trouble) => trouble.tell(),
+            }
+        }
+        Exit::of_counts(done, self.files.len() as u64 - done)
+    }
+
+    fn report(&self, file: &Path, authority: Option<&Authority>) -> Result<KeysReport, Trouble> {
+        let name = show(file);
+        let about = |error: &dyn std::fmt::Display| Trouble::new(format!("{name}: {error}"));
+        let pem = fs::read(file).map_err(|error| about(&error))?;
+        let chain = certificates_in(&pem).map_err(|error| about(&error))?;
+        let certificate = Certificate::parse(&chain[0]).map_err(|error| about(&error))?;
+        let standing: Option<Standing> =
+            authority.map(|authority| authority.standing(&chain[0])).transpose().map_err(trouble)?;
+        let identity = Identity::of_peer(&chain, &PublicKeys::default()).ok();
+        let identity = identity.filter(|_| certificate.uses.client);
+        Ok(KeysReport::new(&name, &certificate, identity.as_ref(), standing, now_s()))
+    }
+
+    fn write(&self, report: &KeysReport, done: u64, out: &mut impl Write) -> io::Result<()> {
+        let written = if self.json {
+            report.write_json(out)
+        } else {
+            let blank = if done > 0 { "\n" } else { "" };
+            write!(out, "{blank}").and_then(|()| report.write_table(out))
+        };
+        written.and_then(|()| out.flush()).inspect_err(tell_unwritten)
+    }
+}
+
+impl RevokeArgs {
+    fn run(&self, directory: &Path) -> Result<(), Trouble> {
+        let authority = Authority::open(directory).map_err(trouble)?;
+        let revoked = authority.revoke(&self.which(&authority)?, SystemTime::now()).map_err(trouble)?;
+        for one in &revoked {
+            let before = if one.was_before { " (it was before)" } else { "" };
+            say(&format!("revoked '{}', number {}{before}", one.name, one.serial));
+        }
+        let list = show(&directory.join("revoked.pem"));
+        say(&format!("wrote {list}: give it to the daemons"));
+        Ok(())
+    }
+
+    fn which(&self, authority: &Authority) -> Result<Which, Trouble> {
+        if self.what.contains('/') || self.what.ends_with(".pem") {
+            let pem = fs::read(&self.what)
+                .map_err(|error| Trouble::new(format!("{}: {error}", escape(self.what.as_bytes()))))?;
+            return Ok(Which::Certificate(pem));
+        }
+        let is_serial = authority.has_issued(&self.what).map_err(trouble)?;
+        Ok(if is_serial { Which::Serial(self.what.clone()) } else { Which::Name(self.what.clone()) })
+    }
+}
+
+impl TokenArgs {
+    fn run(&self, directory: &Path) -> Result<(), Trouble> {
+        let authority = Authority::open(directory).map_err(trouble)?;
+        let scope = Scope::parse(&self.scope.join(" ")).map_err(|error| {
+            Trouble::new(format!("--scope: {error}")).hint("such as --scope storage.read:/EXPORT/path")
+        })?;
+        let grant = Grant {
+            subject: self.subject.clone(),
+            audience: self.audience.clone(),
+            scope,
+            lifetime: self.lifetime,
+        };
+        let now = SystemTime::now();
+        let signer = authority.token_signer().map_err(trouble)?;
+        let (token, id) = signer.mint(&grant, now).map_err(|error| Trouble::new(error.to_string()))?;
+        writeln!(io::stdout(), "{token}")
+            .map_err(|error| Trouble::new(format!("writing to stdout: {error}")))?;
+        let until = lifetime::show_moment(now_s() + self.lifetime.as_secs() as i64);
+        say(&format!("made token {id} of issuer '{}', good until {until}", authority.name()));
+        Ok(())
+    }
+}
+
+fn trouble(error: AuthorityError) -> Trouble {
+    Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) }
+}
+
+/// Tells it on stderr; nobody can be told if that fails.
+fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "carrack: {words}");
+}
+
+fn show(path: &Path) -> String {
+    escape(path.as_os_str().as_encoded_bytes())
+}
+
+fn now_s() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}
+
+/// A reader who left knows it.
+fn tell_unwritten(error: &io::Error) {
+    if error.kind() != ErrorKind::BrokenPipe {
+        Trouble::new(format!("writing to stdout: {error}")).tell();
+    }
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack keys init                              an authority
+  carrack keys issue dtn1 --server dtn1.site.org a daemon's certificate
+  carrack keys issue alice                       a client's
+  carrack keys show alice.pem                    what does it say?
+  carrack keys revoke alice                      it no longer counts
+  carrack keys token --subject robot --audience dtn1.site.org \\
+      --scope storage.read:/data/run7 --lifetime 30m >token
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Keys {
+        #[command(flatten)]
+        args: KeysArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<KeysArgs, clap::Error> {
+        Keys::try_parse_from([&["keys"], words].concat()).map(|keys| keys.args)
+    }
+
+    #[test]
+    fn options_are_read() {
+        let args =
+            parse(&["issue", "--dir", "/d", "dtn1", "--server", "a,b", "--server", "c", "--lifetime", "7d"]);
+        let KeysArgs { command: KeysCommand::Issue(issue), dir } = args.unwrap() else { panic!("not issue") };
+        assert_eq!((dir, issue.lifetime), (Some("/d".into()), Some(Duration::from_secs(7 * 24 * 3600))));
+        assert_eq!(
+            issue.purpose(),
+            (Use::Server { names: ["a", "b", "c"].map(String::from).to_vec() }, SERVER_LIFETIME)
+        );
+        for words in [
+            &[][..],
+            &["issue"],
+            &["issue", "a", "--server", "h", "--subject", "s"],
+            &["issue", "a", "--lifetime", "forever"],
+            &["init", "--key", "rsa"],
+            &["show"],
+            &["revoke"],
+            &["token", "--subject", "a", "--audience", "b"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_subject_is_the_name_if_nobody_says() {
+        for (words, subject) in
+            [(&["issue", "alice"][..], "alice"), (&["issue", "a", "--subject", "b@c"], "b@c")]
+        {
+            let KeysCommand::Issue(issue) = parse(words).unwrap().command else { panic!("not issue") };
+            assert_eq!(issue.purpose(), (Use::Client { subject: subject.into() }, CLIENT_LIFETIME));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Lifetimes on the command line: `30m`, `12h`, `90d`; and moments for people.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+/// Seconds, minutes, hours, days.
+const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600)];
+
+/// A whole number above 0 with a unit.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || "a lifetime is a whole number above 0 with a unit, such as 30m, 12h, 90d".to_owned();
+    let text = text.trim();
+    let (unit, seconds) = UNITS.into_iter().find(|(unit, _)| text.ends_with(*unit)).ok_or_else(wrong)?;
+    let digits = text.trim_end_matches(unit);
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() + 1 == text.len();
+    let count: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
+    let seconds = count.checked_mul(seconds).filter(|&seconds| seconds > 0).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// A moment, seconds since 1970, as RFC 3339 writes it in UTC.
+pub fn show_moment(seconds: i64) -> String {
+    let Ok(moment) = OffsetDateTime::from_unix_timestamp(seconds) else { return format!("{seconds} s") };
+    let (hour, minute, second) = moment.to_hms();
+    let (year, month, day) = (moment.year(), u8::from(moment.month()), moment.day());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_units() {
+        for (text, seconds) in
+            [("45s", 45), ("30m", 1800), ("12h", 43_200), ("90d", 7_776_000), (" 1d ", 86_400)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest() {
+        for text in ["", "d", "0d", "-1d", "+1d", "1", "1w", "1.5h", "1dd", "1 d", "99999999999999999999d"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse("999999999999999999d").is_err());
+    }
+
+    #[test]
+    fn shows_utc() {
+        assert_eq!(show_moment(0), "1970-01-01T00:00:00Z");
+        assert_eq!(show_moment(1_800_000_000), "2027-01-15T08:00:00Z");
+    }
+}
