@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use carrack_engine::{Role, Settings};
 use carrack_model::{Protection, Scheduling, TransferSpec};
@@ -62,11 +62,12 @@ fn data_goes_both_ways_and_the_log_says_so() {
 fn what_is_not_open_is_not_there() {
     let site = Site::new();
     let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
-    let read = |path: &str| refusal(&site.copy(daemon.address, "alice", Role::Sink, path, &daemon::Site::path(&site).join("x").display().to_string()));
+    let path_of_x = path(&site, "x");
+    let read = |path: &str| refusal(&site.copy(daemon.address, "alice", Role::Sink, path, &path_of_x));
     assert_eq!(read("/other/file"), read("/nowhere/file").replace("nowhere", "other"), "unknown and forbidden");
     assert!(read("/other/file").contains("no export other is open to you"), "{}", read("/other/file"));
     assert!(read("file").contains("exports that are open to you: data"), "{}", read("file"));
-    assert!(read("/data/../other/file").contains("can't"), "{}", read("/data/../other/file"));
+    assert!(read("/data/../other/file").contains("'..'"), "{}", read("/data/../other/file"));
     let source = file(&site, "file", 10);
     let written = site.copy(daemon.address, "bob", Role::Source, &source, "/data/file");
     assert!(refusal(&written).contains("data does not let you write"), "{}", refusal(&written));
@@ -108,7 +109,6 @@ fn strangers_do_not_get_in() {
         });
         assert!(!matches!(peer_says, Ok(Ok(()))), "{peer_says:?}");
     }
-    let _ = site.authority().revoke(&Which::Name("alice".into()), SystemTime::now());
     let identity = site.identity("alice");
     site.authority().revoke(&Which::Name("alice".into()), SystemTime::now()).unwrap();
     // The list counts once the daemon has read it.
@@ -289,8 +289,9 @@ fn a_session_becomes_the_user_of_its_rule() {
     let config = site.write_config("", &exports);
     let daemon = Daemon::start(&config);
     let source = file(&site, "file", 6_000_000);
-    let refused = refusal(&site.copy(daemon.address, "alice", Role::Source, &source, "/data/file"));
-    assert!(refused.contains("ermission"), "root's directory is not nobody's: {refused}");
+    let failed = site.copy(daemon.address, "alice", Role::Source, &source, "/data/file").summary.entries_failed;
+    assert_eq!(failed, 1, "root's directory is not nobody's");
+    assert_eq!((&site.audited(1)[0]["result"], &site.audited(1)[0]["failed"]), (&"partial".into(), &1.into()));
     fs::set_permissions(site.path().join("data"), fs::Permissions::from_mode(0o777)).unwrap();
     let status = thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, slow_push(&source))));
@@ -345,5 +346,4 @@ fn a_session_is_not_for_people() {
     let output = Command::new(CARRACK).arg("serve-session").stdin(std::process::Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
-    thread::sleep(Duration::ZERO);
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -49,12 +50,47 @@ pub fn around(export: impl AsFd) -> Result<&'static str, RulesetError> {
         .add_rule(PathBeneath::new(export, AccessFs::from_all(LANDLOCK)))?;
     for path in READ_ONLY {
         // What isn't there needs no rule.
-        let Ok(directory) = PathFd::new(path) else { continue };
-        ruleset = ruleset.add_rule(PathBeneath::new(directory, reading))?;
+        let Ok(place) = PathFd::new(path) else { continue };
+        let rights = if Path::new(path).is_dir() { reading } else { reading & AccessFs::from_file(LANDLOCK) };
+        ruleset = ruleset.add_rule(PathBeneath::new(place, rights))?;
     }
     Ok(match ruleset.restrict_self()?.ruleset {
         RulesetStatus::FullyEnforced => "Landlock keeps it to its export",
         RulesetStatus::PartiallyEnforced => "Landlock keeps it to its export, as far as this kernel can",
         RulesetStatus::NotEnforced => "this kernel has no Landlock",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    #[test]
+    fn what_is_outside_is_out_of_reach() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let secret = outside.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        // A thread's walls are its own.
+        let walled = std::thread::spawn({
+            let (inside, secret) = (inside.path().to_path_buf(), secret.clone());
+            move || {
+                let said = around(File::open(&inside).unwrap()).unwrap();
+                fs::write(inside.join("a"), "a").unwrap();
+                fs::create_dir(inside.join("d")).unwrap();
+                fs::rename(inside.join("a"), inside.join("d/a")).unwrap();
+                assert!(fs::exists("/proc/self/status").unwrap());
+                (said, fs::read(&secret).is_err(), fs::write(&secret, "changed").is_err())
+            }
+        });
+        let (said, keeps_from_reading, keeps_from_writing) = walled.join().unwrap();
+        if said.contains("no Landlock") {
+            eprintln!("skipped: {said}");
+            return;
+        }
+        assert!(said.contains("keeps it to its export"), "{said}");
+        assert!(keeps_from_reading && keeps_from_writing);
+        assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    }
 }

@@ -23,21 +23,23 @@ pub enum Kind {
     Control,
     /// A data connection, for this listener.
     Data(ListenerNonce),
-    /// Nothing of ours, or closed.
+    /// Nothing of ours.
     Foreign,
+    /// It was closed before it had said enough.
+    Gone,
 }
 
 /// Looks without taking.
 pub fn look(stream: &TcpStream) -> Kind {
     let mut start = [0; NAMING_BYTES];
     match recv(stream, &mut start, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((0, _)) => Kind::Foreign,
+        Ok((0, _)) => Kind::Gone,
         Ok((count, _)) => {
             let there = rustix::io::ioctl_fionread(stream).unwrap_or(0);
             kind_of(&start[..count.min(NAMING_BYTES)], usize::try_from(there).unwrap_or(usize::MAX))
         }
         Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Kind::Unknown,
-        Err(_) => Kind::Foreign,
+        Err(_) => Kind::Gone,
     }
 }
 

@@ -247,6 +247,7 @@ impl Daemon {
         let Some(stranger) = self.strangers.get_mut(number) else { return };
         match first_bytes::look(&stranger.stream) {
             Kind::Unknown => {}
+            Kind::Gone => self.dismiss(number),
             Kind::Control if self.phase == Phase::Serving => stranger.waits = true,
             Kind::Data(nonce) => {
                 let Some(stranger) = self.strangers.take(number) else { return };
