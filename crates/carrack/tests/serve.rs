@@ -5,6 +5,7 @@ mod daemon;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::thread;
 use std::time::SystemTime;
@@ -12,7 +13,7 @@ use std::time::SystemTime;
 use carrack_engine::{Role, Settings};
 use carrack_model::{Protection, Scheduling, TransferSpec};
 use carrack_trust::Which;
-use daemon::{CARRACK, Copy, Daemon, Site, noise, refusal, wait_until};
+use daemon::{CARRACK, Copy, Daemon, PATIENCE, Site, noise, refusal, wait_until};
 use rustix::process::Signal;
 
 /// A file of so many bytes in the site's directory; its path.
@@ -51,7 +52,11 @@ fn data_goes_both_ways_and_the_log_says_so() {
         assert_eq!((&line["deed"], &line["export"]), (&deed.into(), &"data".into()), "{line}");
         assert_eq!(line["paths"], serde_json::json!(["/data/pushed"]), "{line}");
         assert_eq!((&line["protection"], &line["result"]), (&"private".into(), &"ok".into()), "{line}");
-        assert_eq!((&line["bytes"], &line["files"], &line["failed"]), (&3_000_000.into(), &1.into(), &0.into()), "{line}");
+        assert_eq!(
+            (&line["bytes"], &line["files"], &line["failed"]),
+            (&3_000_000.into(), &1.into(), &0.into()),
+            "{line}"
+        );
         assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
         assert!(line["cipher"].is_string() && line["seconds"].is_f64(), "{line}");
     }
@@ -64,7 +69,11 @@ fn what_is_not_open_is_not_there() {
     let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
     let path_of_x = path(&site, "x");
     let read = |path: &str| refusal(&site.copy(daemon.address, "alice", Role::Sink, path, &path_of_x));
-    assert_eq!(read("/other/file"), read("/nowhere/file").replace("nowhere", "other"), "unknown and forbidden");
+    assert_eq!(
+        read("/other/file"),
+        read("/nowhere/file").replace("nowhere", "other"),
+        "unknown and forbidden"
+    );
     assert!(read("/other/file").contains("no export other is open to you"), "{}", read("/other/file"));
     assert!(read("file").contains("exports that are open to you: data"), "{}", read("file"));
     assert!(read("/data/../other/file").contains("'..'"), "{}", read("/data/../other/file"));
@@ -76,11 +85,14 @@ fn what_is_not_open_is_not_there() {
     let clear = refusal(&site.copy_with(daemon.address, open));
     assert!(clear.contains("at least private"), "{clear}");
     assert_eq!(fs::read_dir(site.path().join("data")).unwrap().count(), 0);
-    let lines = site.audited(8);
+    let lines = site.audited(7);
     assert!(lines.iter().all(|line| line["result"] != "ok"), "{lines:?}");
     let refused: Vec<_> = lines.iter().filter(|line| line["result"] == "refused").collect();
-    assert_eq!(refused.len(), 7, "{lines:?}");
-    assert!(refused.iter().all(|line| line["reason"].is_string() && line["who"]["name"].is_string()), "{lines:?}");
+    assert_eq!(refused.len(), 6, "{lines:?}");
+    assert!(
+        refused.iter().all(|line| line["reason"].is_string() && line["who"]["name"].is_string()),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -133,7 +145,9 @@ fn tokens_let_do_what_they_and_the_rules_allow() {
     let source = file(&site, "file", 1000);
     let push = |subject: &str, scope: &str, to: &str| {
         let token = site.token(subject, scope);
-        refusal(&site.copy_with(daemon.address, Copy { token: &token, ..Copy::new(Role::Source, &source, to) }))
+        refusal(
+            &site.copy_with(daemon.address, Copy { token: &token, ..Copy::new(Role::Source, &source, to) }),
+        )
     };
     assert_eq!(push("alice", "storage.modify:/data", "/data/a"), "");
     assert_eq!(push("alice", "storage.modify:/data/in", "/data/in"), "");
@@ -153,18 +167,26 @@ fn tokens_let_do_what_they_and_the_rules_allow() {
 #[test]
 fn quotas_are_kept() {
     let site = Site::new();
-    let exports = site.usual_exports().replace("write = true }", "write = true, sessions = 1, rate = \"1 GB/s\" }");
+    let exports =
+        site.usual_exports().replace("write = true }", "write = true, sessions = 1, rate = \"1 GB/s\" }");
     let daemon = Daemon::start(&site.write_config("", &exports));
     let source = file(&site, "file", 6_000_000);
     thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, slow_push(&source))));
         daemon.wait_for("alice on data");
         let second = site.copy(daemon.address, "alice", Role::Sink, "/data/slow", "/nowhere");
-        assert!(refusal(&second).contains("as many sessions on data as you may have, 1"), "{}", refusal(&second));
+        assert!(
+            refusal(&second).contains("as many sessions on data as you may have, 1"),
+            "{}",
+            refusal(&second)
+        );
         assert_eq!(slow.join().unwrap(), "");
     });
     wait_until("the session is over", || daemon.children().is_empty());
-    assert_eq!(refusal(&site.copy(daemon.address, "alice", Role::Sink, "/data/slow", &path(&site, "again"))), "");
+    assert_eq!(
+        refusal(&site.copy(daemon.address, "alice", Role::Sink, "/data/slow", &path(&site, "again"))),
+        ""
+    );
 }
 
 #[test]
@@ -243,7 +265,10 @@ fn a_session_that_dies_is_in_the_log_and_the_daemon_lives() {
         assert_ne!(slow.join().unwrap(), "");
     });
     let line = &site.audited(1)[0];
-    assert_eq!((&line["result"], &line["reason"]), (&"killed".into(), &"its process died of signal 9".into()));
+    assert_eq!(
+        (&line["result"], &line["reason"]),
+        (&"killed".into(), &"its process died of signal 9".into())
+    );
     assert_eq!((&line["who"]["name"], &line["deed"]), (&"alice".into(), &"write".into()));
     wait_until("no zombie is left", || daemon.children().is_empty());
     let source = file(&site, "small", 10);
@@ -289,9 +314,15 @@ fn a_session_becomes_the_user_of_its_rule() {
     let config = site.write_config("", &exports);
     let daemon = Daemon::start(&config);
     let source = file(&site, "file", 6_000_000);
-    let failed = site.copy(daemon.address, "alice", Role::Source, &source, "/data/file").summary.entries_failed;
+    // The engine clears the umask, here too.
+    fs::set_permissions(site.path().join("data"), fs::Permissions::from_mode(0o755)).unwrap();
+    let failed =
+        site.copy(daemon.address, "alice", Role::Source, &source, "/data/file").summary.entries_failed;
     assert_eq!(failed, 1, "root's directory is not nobody's");
-    assert_eq!((&site.audited(1)[0]["result"], &site.audited(1)[0]["failed"]), (&"partial".into(), &1.into()));
+    assert_eq!(
+        (&site.audited(1)[0]["result"], &site.audited(1)[0]["failed"]),
+        (&"partial".into(), &1.into())
+    );
     fs::set_permissions(site.path().join("data"), fs::Permissions::from_mode(0o777)).unwrap();
     let status = thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, slow_push(&source))));
@@ -319,11 +350,18 @@ fn a_session_becomes_the_user_of_its_rule() {
 fn check_says_what_would_be_done() {
     let site = Site::new();
     let config = site.write_config("", &site.usual_exports());
-    let check = || Command::new(CARRACK).args(["serve", "--check", "--config"]).arg(&config).output().unwrap();
+    let check =
+        || Command::new(CARRACK).args(["serve", "--check", "--config"]).arg(&config).output().unwrap();
     let fine = check();
     let said = String::from_utf8(fine.stdout).unwrap();
     assert!(fine.status.success(), "{:?}", String::from_utf8_lossy(&fine.stderr));
-    for line in ["listen on 127.0.0.1:0", "/data is ", "private at least", "  alice: read, write, list", "  bob: read, list"] {
+    for line in [
+        "listen on 127.0.0.1:0",
+        "/data is ",
+        "private at least",
+        "  alice: read, write, list",
+        "  bob: read, list",
+    ] {
         assert!(said.contains(line), "{line}: {said}");
     }
     let trouble = || String::from_utf8(check().stderr).unwrap();
@@ -333,7 +371,13 @@ fn check_says_what_would_be_done() {
         fs::remove_file(site.path().join(name)).unwrap();
     }
     let missing = trouble();
-    for word in ["server.pem", "server-key.pem", "ca.pem", "`carrack keys init`", "`carrack keys issue NAME --server HOST`"] {
+    for word in [
+        "server.pem",
+        "server-key.pem",
+        "ca.pem",
+        "`carrack keys init`",
+        "`carrack keys issue NAME --server HOST`",
+    ] {
         assert!(missing.contains(word), "{word}: {missing}");
     }
     assert_eq!(check().status.code(), Some(3));
@@ -343,7 +387,109 @@ fn check_says_what_would_be_done() {
 
 #[test]
 fn a_session_is_not_for_people() {
-    let output = Command::new(CARRACK).arg("serve-session").stdin(std::process::Stdio::null()).output().unwrap();
+    let output =
+        Command::new(CARRACK).arg("serve-session").stdin(std::process::Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
+}
+
+/// What the packages bring: everything in the sample can be read, with what is commented out as well.
+#[test]
+fn the_sample_is_a_configuration() {
+    let sample = include_str!("../../../packaging/carrack.toml");
+    let short = carrack_service::Config::parse(sample).unwrap();
+    assert_eq!(short.exports[0].allow.len(), 3);
+    let is_key = |line: &str| {
+        line.split_once(" = ")
+            .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+    };
+    let whole: Vec<&str> = sample
+        .lines()
+        .map(|line| {
+            line.strip_prefix("# ").filter(|rest| is_key(rest) || rest.starts_with('[')).unwrap_or(line)
+        })
+        .collect();
+    let whole = carrack_service::Config::parse(&whole.join("\n")).unwrap();
+    assert_eq!(whole.tokens.issuers.len(), 1);
+    assert_eq!(short.limits, carrack_service::Limits::default());
+    assert!(whole.limits.session().is_some() && whole.pid_file.is_some() && whole.tls.public_keys.is_some());
+    assert_eq!(
+        (&whole.listen, whole.drain()),
+        (&short.listen, short.drain()),
+        "the sample shows the defaults"
+    );
+}
+
+#[test]
+fn systemd_is_told_how_things_are() {
+    let site = Site::new();
+    let config = site.write_config("", &site.usual_exports());
+    let heard = UnixDatagram::bind(site.path().join("notify")).unwrap();
+    heard.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut daemon =
+        Daemon::start_as(Command::new(CARRACK).env("NOTIFY_SOCKET", site.path().join("notify")), &config);
+    let wait_for = |wanted: &str| {
+        let mut said = [0; 200];
+        loop {
+            let count = heard.recv(&mut said).unwrap_or_else(|error| panic!("{wanted}: {error}"));
+            if String::from_utf8_lossy(&said[..count]).contains(wanted) {
+                return;
+            }
+        }
+    };
+    wait_for("READY=1");
+    wait_for("STATUS=0 sessions");
+    daemon.signal(Signal::HUP);
+    wait_for("RELOADING=1\nMONOTONIC_USEC=");
+    wait_for("READY=1");
+    daemon.signal(Signal::TERM);
+    wait_for("STOPPING=1");
+    assert!(daemon.ended().success());
+}
+
+#[test]
+fn systemd_may_listen_instead() {
+    let site = Site::new();
+    let config = site.write_config("", &site.usual_exports());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut activating = match Command::new("systemd-socket-activate")
+        .args(["-l", &port.to_string(), CARRACK, "serve", "--config"])
+        .arg(&config)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+    {
+        Ok(activating) => activating,
+        Err(error) => return eprintln!("skipped: systemd-socket-activate: {error}"),
+    };
+    wait_until("somebody listens", || std::net::TcpStream::connect(port).is_ok());
+    let source = file(&site, "file", 1000);
+    let pushed = refusal(&site.copy(port, "alice", Role::Source, &source, "/data/file"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&activating), Signal::TERM).unwrap();
+    assert_eq!(pushed, "");
+    assert!(activating.wait().unwrap().success());
+}
+
+#[test]
+fn systemd_understands_the_units() {
+    let units = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+    // Of a directory where the programs that it names exist.
+    let site = tempfile::tempdir().unwrap();
+    for name in ["carrack.service", "carrack.socket"] {
+        let text = fs::read_to_string(format!("{units}/{name}")).unwrap();
+        let unit = site.path().join(name);
+        fs::write(&unit, text.replace("/usr/bin/carrack", CARRACK)).unwrap();
+        // The umask is cleared by the engine in other tests of this process.
+        fs::set_permissions(&unit, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let verified = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=no"])
+        .args([site.path().join("carrack.service"), site.path().join("carrack.socket")])
+        .output();
+    match verified {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !said.contains("carrack."), "{said}");
+        }
+        Err(error) => eprintln!("skipped: systemd-analyze: {error}"),
+    }
 }

@@ -42,7 +42,11 @@ fn during_a_transfer(site: &Site, daemon: &Daemon, attack: impl FnOnce()) {
     fs::write(&source, noise(6_000_000)).unwrap();
     let scheduling = Scheduling { rate: 2_000_000, ..Scheduling::default() };
     let settings = Settings { scheduling, ..Settings::default() };
-    let copy = Copy { who: Some("alice"), settings, ..Copy::new(Role::Source, source.to_str().unwrap(), "/data/slow") };
+    let copy = Copy {
+        who: Some("alice"),
+        settings,
+        ..Copy::new(Role::Source, source.to_str().unwrap(), "/data/slow")
+    };
     thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, copy)));
         daemon.wait_for("alice on data");
@@ -192,20 +196,58 @@ fn a_port_scan_does_not_disturb_a_transfer() {
     assert!(daemon.children().is_empty() || site.audited(1).len() == 1);
 }
 
+/// Changes the limit of a process that runs already.
+fn limit_descriptors(daemon: &Daemon, limit: u64) {
+    let limit = Rlimit { current: Some(limit), maximum: Some(20_000) };
+    rustix::process::prlimit(Some(daemon.pid()), Resource::Nofile, limit).unwrap();
+}
+
 #[test]
-fn without_descriptors_it_goes_on() {
+fn few_descriptors_are_kept_for_those_who_say_something() {
     let site = Site::new();
     let config = site.write_config(
         "",
-        &format!("[limits]\nhalf_open = 1000\nper_address = 1000\nhandshake_seconds = 600\n{}", site.usual_exports()),
+        &format!(
+            "[limits]\nhalf_open = 1000\nper_address = 1000\nhandshake_seconds = 600\n{}",
+            site.usual_exports()
+        ),
     );
     let mut command = Command::new("prlimit");
     command.args(["--nofile=64:64", daemon::CARRACK]);
     let daemon = Daemon::start_as(&mut command, &config);
     let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
-    daemon.wait_for("no descriptors left");
-    assert_eq!(small_copy(&site, daemon.address), "", "who says something gets in");
+    daemon.wait_for("too many that say nothing");
+    assert_eq!(small_copy(&site, daemon.address), "");
     drop(silent);
+    assert_eq!(small_copy(&site, daemon.address), "");
+}
+
+#[test]
+fn without_descriptors_it_does_not_spin_and_comes_back() {
+    let site = Site::new();
+    let daemon = daemon_with(&site, "per_address = 1000\nhandshake_seconds = 600");
+    let own = daemon.descriptors() as u64;
+    limit_descriptors(&daemon, own + 3);
+    let mut silent: Vec<_> = (0..50).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
+    daemon.wait_for("no descriptors left");
+    assert!(is_closed(&mut silent[0]), "the oldest makes room");
+    // Not even for one.
+    drop(silent);
+    wait_until("they are gone", || daemon.descriptors() as u64 == own);
+    limit_descriptors(&daemon, own);
+    let mut turned_away = TcpStream::connect(daemon.address).unwrap();
+    assert!(is_closed(&mut turned_away));
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid().as_raw_nonzero())).unwrap();
+        let words: Vec<u64> =
+            stat.rsplit(')').next().unwrap().split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        // utime and stime are the 14th and 15th field, the state is no number.
+        words[10] + words[11]
+    };
+    let before = ticks();
+    thread::sleep(Duration::from_millis(500));
+    assert!(ticks() - before < 10, "it sleeps");
+    limit_descriptors(&daemon, 1000);
     assert_eq!(small_copy(&site, daemon.address), "");
 }
 

@@ -37,6 +37,9 @@ use sockets::{Accepted, Reserve, Sockets, accept, raise_descriptors};
 /// Connections that are accepted before others get their turn.
 const ACCEPTED_AT_ONCE: usize = 64;
 
+/// Descriptors of the daemon's own: signals, sockets, logs, what starting a process takes.
+const OWN_DESCRIPTORS: u64 = 48;
+
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -82,6 +85,8 @@ struct Daemon {
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
     phase: Phase,
+    /// How many descriptors the process may have.
+    descriptors: u64,
     /// What systemd was told last.
     status: String,
 }
@@ -114,6 +119,7 @@ impl Daemon {
             sessions: BTreeMap::new(),
             next_session: 1,
             phase: Phase::Serving,
+            descriptors: raise_descriptors(),
             status: String::new(),
         };
         daemon.watch_listeners().map_err(ServeError::system("listening"))?;
@@ -128,8 +134,13 @@ impl Daemon {
 
     /// Tells everybody that the daemon is there.
     fn begin(&mut self) {
-        let descriptors = raise_descriptors();
-        self.log.detail(|| format!("{descriptors} descriptors"));
+        let (most, wanted) = (self.strangers_max(), self.plan.config.limits.half_open);
+        if most < wanted {
+            let descriptors = self.descriptors;
+            self.log.warn(format!(
+                "half_open is {most}, not {wanted}: there are only {descriptors} descriptors (LimitNOFILE)"
+            ));
+        }
         self.plan.notices.iter().for_each(|notice| self.log.warn(notice));
         for listener in self.sockets.listeners() {
             match listener.local_addr() {
@@ -201,13 +212,20 @@ impl Daemon {
         }
     }
 
+    /// Strangers must not take the descriptors that sessions need, two for each, whatever the configuration says.
+    fn strangers_max(&self) -> u64 {
+        let limits = &self.plan.config.limits;
+        let needed = OWN_DESCRIPTORS + 2 * (limits.sessions + limits.handshakes);
+        limits.half_open.min(self.descriptors.saturating_sub(needed).max(self.descriptors / 4))
+    }
+
     fn meet(&mut self, stream: TcpStream, peer: SocketAddr) {
         let place = Neighbourhood::of(peer);
         let limits = &self.plan.config.limits;
         if self.counts.of(place) as u64 >= limits.per_address {
             return self.log.detail(|| format!("{peer}: too many connections from there"));
         }
-        if self.strangers.len() as u64 >= limits.half_open
+        if self.strangers.len() as u64 >= self.strangers_max()
             && let Some(oldest) = self.strangers.take_oldest()
         {
             self.forget(oldest.peer);

@@ -51,7 +51,11 @@ pub fn run(args: &ServeArgs) -> Exit {
         Err(error) => {
             let trouble = Trouble::new(error.to_string());
             let hint = error.hint();
-            if hint.is_empty() { trouble.tell() } else { trouble.hint(hint).tell() }
+            if hint.is_empty() {
+                trouble.tell()
+            } else {
+                trouble.hint(hint).tell()
+            }
             Exit::Nothing
         }
     }

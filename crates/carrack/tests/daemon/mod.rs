@@ -16,7 +16,8 @@ use carrack_engine::{Abort, Channel, Observer, Outcome, Peer, Role, Settings, Tr
 use carrack_model::{Event, TransferSpec};
 use carrack_transport::TlsChannel;
 use carrack_trust::{
-    Authority, CLIENT_LIFETIME, ClientIdentity, ClientTrust, Grant, KeyKind, SERVER_LIFETIME, Use, client_config,
+    Authority, CLIENT_LIFETIME, ClientIdentity, ClientTrust, Grant, KeyKind, SERVER_LIFETIME, Use,
+    client_config,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -130,7 +131,11 @@ allow = [{{ identity = "carol", read = true }}]
     }
 
     /// The other end of a control channel.
-    pub fn try_connect(&self, address: SocketAddr, identity: Option<ClientIdentity>) -> Result<TlsChannel, String> {
+    pub fn try_connect(
+        &self,
+        address: SocketAddr,
+        identity: Option<ClientIdentity>,
+    ) -> Result<TlsChannel, String> {
         let cas = Some(fs::read(self.path().join("authority/ca.pem")).unwrap());
         let config = client_config(&ClientTrust { cas, crls: Vec::new(), identity }).unwrap();
         let socket = TcpStream::connect(address).map_err(|error| error.to_string())?;
@@ -143,7 +148,14 @@ allow = [{{ identity = "carol", read = true }}]
     }
 
     /// Copies to or from the daemon as somebody.
-    pub fn copy(&self, address: SocketAddr, who: &str, role: Role, source: &str, destination: &str) -> Outcome {
+    pub fn copy(
+        &self,
+        address: SocketAddr,
+        who: &str,
+        role: Role,
+        source: &str,
+        destination: &str,
+    ) -> Outcome {
         self.copy_with(address, Copy { who: Some(who), ..Copy::new(role, source, destination) })
     }
 
