@@ -215,6 +215,33 @@ fn a_reload_changes_what_comes_next_and_only_if_it_is_good() {
 }
 
 #[test]
+fn a_reload_may_move_the_port_and_the_log() {
+    let site = Site::new();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (kept, left, new) = (free(), free(), free());
+    let listen = |addresses: [std::net::SocketAddr; 2]| {
+        let both = addresses.map(|address| format!("{:?}", address.to_string())).join(", ");
+        site.write_config(&format!("listen = [{both}]"), &site.usual_exports())
+    };
+    let daemon = Daemon::start(&listen([kept, left]));
+    let source = file(&site, "file", 1000);
+    let copy = |address| refusal(&site.copy(address, "alice", Role::Source, &source, "/data/file"));
+    assert_eq!(copy(left), "");
+    listen([new, kept]);
+    fs::rename(site.audit(), path(&site, "old.jsonl")).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.wait_for("reloaded");
+    assert_eq!((copy(kept), copy(new)), (String::new(), String::new()));
+    assert!(std::net::TcpStream::connect(left).is_err());
+    assert_eq!(site.audited(2).len(), 2, "the log is the new file");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listen([taken.local_addr().unwrap(), kept]);
+    daemon.signal(Signal::HUP);
+    assert!(daemon.wait_for("not reloaded").contains("can't be listened on"));
+    assert_eq!(copy(new), "", "nothing has changed");
+}
+
+#[test]
 fn a_drain_lets_sessions_end_and_nobody_in() {
     let site = Site::new();
     let mut daemon = Daemon::start(&site.write_config("", &site.usual_exports()));

@@ -1,6 +1,6 @@
 //! Connections that nobody answers for yet: each costs a descriptor and a few bytes here, and their number is bounded.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -53,14 +53,14 @@ pub struct HalfOpen {
     pub peer: SocketAddr,
     /// Since when.
     pub since: Instant,
-    /// Whether it is a control connection.
-    pub waits: bool,
 }
 
 /// All of them, the oldest first.
 #[derive(Debug, Default)]
 pub struct Strangers {
     by_age: BTreeMap<u64, HalfOpen>,
+    /// Those that are control connections.
+    waiting: BTreeSet<u64>,
     next: u64,
 }
 
@@ -69,34 +69,44 @@ impl Strangers {
     pub fn add(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.by_age.insert(number, HalfOpen { stream, peer, since: now, waits: false });
+        self.by_age.insert(number, HalfOpen { stream, peer, since: now });
         number
     }
 
     /// The one of this number, if it is still there.
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut HalfOpen> {
-        self.by_age.get_mut(&number)
+    pub fn get(&self, number: u64) -> Option<&HalfOpen> {
+        self.by_age.get(&number)
+    }
+
+    /// It is a control connection, and waits for its process.
+    pub fn let_wait(&mut self, number: u64) {
+        if self.by_age.contains_key(&number) {
+            self.waiting.insert(number);
+        }
     }
 
     /// Takes it out.
     pub fn take(&mut self, number: u64) -> Option<HalfOpen> {
+        self.waiting.remove(&number);
         self.by_age.remove(&number)
     }
 
     /// Takes the oldest out.
     pub fn take_oldest(&mut self) -> Option<HalfOpen> {
-        self.by_age.pop_first().map(|(_, oldest)| oldest)
+        let (&number, _) = self.by_age.first_key_value()?;
+        self.take(number)
     }
 
     /// Takes the oldest out if it is older than `patience`.
     pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<HalfOpen> {
-        let oldest = self.by_age.first_entry()?;
-        (now.saturating_duration_since(oldest.get().since) >= patience).then(|| oldest.remove())
+        let (&number, oldest) = self.by_age.first_key_value()?;
+        let is_overdue = now.saturating_duration_since(oldest.since) >= patience;
+        if is_overdue { self.take(number) } else { None }
     }
 
     /// The control connection that has waited longest.
     pub fn first_waiting(&self) -> Option<u64> {
-        self.by_age.iter().find(|(_, stranger)| stranger.waits).map(|(&number, _)| number)
+        self.waiting.first().copied()
     }
 
     /// How many there are.
@@ -146,10 +156,12 @@ mod tests {
         let overdue = strangers.take_overdue(patience, start + Duration::from_secs(10)).unwrap();
         assert_eq!(overdue.since, start);
         assert_eq!(strangers.first_waiting(), None);
-        strangers.get_mut(numbers[2]).unwrap().waits = true;
+        strangers.let_wait(numbers[2]);
         assert_eq!(strangers.first_waiting(), Some(numbers[2]));
         assert_eq!(strangers.take_oldest().unwrap().since, start + Duration::from_secs(1));
         assert!(strangers.take(numbers[2]).is_some() && strangers.take(numbers[2]).is_none());
+        strangers.let_wait(numbers[2]);
+        assert_eq!(strangers.first_waiting(), None, "who is gone waits for nothing");
         assert_eq!(strangers.len(), 0);
     }
 }

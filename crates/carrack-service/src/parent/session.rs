@@ -113,24 +113,24 @@ impl Session {
         !self.outbox.is_empty()
     }
 
-    /// Hears what the process says; a question is given back.
+    /// Hears what the process says, as much as fits into its inbox; questions are given back. One that goes on talking
+    /// is heard again when the others had their turn.
     ///
     /// # Errors
     /// What is no message; the process can't be trusted any more then.
     pub fn hear(&mut self) -> io::Result<Vec<(Held, Option<u64>)>> {
+        self.is_open = self.is_open && self.inbox.fill(&self.socket)?;
         let mut questions = Vec::new();
-        loop {
-            let before = self.is_open;
-            self.is_open = before && self.inbox.fill(&self.socket)?;
-            let mut heard = false;
-            while let Some(message) = self.inbox.next()? {
-                heard = true;
-                questions.extend(self.take(message));
-            }
-            if !heard {
-                return Ok(questions);
-            }
+        while let Some(message) = self.inbox.next()? {
+            questions.extend(self.take(message));
         }
+        Ok(questions)
+    }
+
+    /// Hears what a process that has ended said last: no more than the socket held.
+    pub fn hear_last_words(&mut self) {
+        // What is no message is not in the log.
+        while self.is_open && self.hear().is_ok() {}
     }
 
     fn take(&mut self, message: ToParent) -> Option<(Held, Option<u64>)> {
