@@ -250,6 +250,8 @@ mod tests {
         let stranger = Response::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
         assert_eq!(verify(stranger.as_bytes()), Err(AuthError::WrongProof));
         assert_eq!(listener_named(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
+        assert!((0..NAMING_BYTES).all(|count| may_begin(&ours().as_bytes()[..count])));
+        assert!(!may_begin(b"carrackD") && !may_begin(b"x"));
         let elsewhere = Response::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
         assert_eq!(verify(elsewhere.as_bytes()), Err(AuthError::WrongProof));
         for at in 0..RESPONSE_BYTES {

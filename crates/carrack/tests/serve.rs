@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use carrack_engine::{Role, Settings};
 use carrack_model::{Protection, Scheduling, TransferSpec};
-use carrack_trust::Which;
+use carrack_trust::{ClientIdentity, Which};
 use daemon::{CARRACK, Copy, Daemon, PATIENCE, Site, noise, refusal, wait_until};
 use rustix::process::Signal;
 
@@ -162,6 +162,30 @@ fn tokens_let_do_what_they_and_the_rules_allow() {
     let lines = site.audited(8);
     assert_eq!((&lines[0]["who"]["how"], &lines[0]["who"]["issuer"]), (&"token".into(), &"a site".into()));
     assert!(lines.iter().all(|line| !line.to_string().contains("eyJ")), "a token is in no log");
+}
+
+#[test]
+fn a_key_of_ssh_is_enough() {
+    let site = Site::new();
+    let key = path(&site, "id_ed25519");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "alice", "-f", &key])
+        .status();
+    match made {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: ssh-keygen: {error}"),
+    }
+    let config = site.write_config("", &site.usual_exports());
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("[tls]", &format!("[tls]\npublic_keys = \"{key}.pub\""))).unwrap();
+    let daemon = Daemon::start(&config);
+    let identity = ClientIdentity::SshKey(fs::read(&key).unwrap());
+    let source = file(&site, "file", 1000);
+    let push = Copy { identity: Some(identity), ..Copy::new(Role::Source, &source, "/data/file") };
+    assert_eq!(refusal(&site.copy_with(daemon.address, push)), "");
+    let who = &site.audited(1)[0]["who"];
+    assert_eq!((&who["name"], &who["how"]), (&"alice".into(), &"key".into()));
+    assert!(who["fingerprint"].as_str().unwrap().starts_with("SHA256:"), "{who}");
 }
 
 #[test]

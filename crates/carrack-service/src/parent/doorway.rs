@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::events::Source;
 use super::first_bytes::{self, Kind};
-use super::half_open::Neighbourhood;
+use super::half_open::{Counts, HalfOpen, Neighbourhood};
 use super::session::Session;
 use super::sockets::{Accepted, accept};
 use super::{Daemon, Phase};
@@ -115,15 +115,24 @@ impl Daemon {
         }
     }
 
-    /// Sessions that are not admitted yet.
-    fn in_handshake(&self) -> u64 {
-        self.sessions.values().filter(|session| session.held.is_none()).count() as u64
+    /// The one whose turn it is to get a process. One address has a quarter of the places at most, so that nobody who is
+    /// slow on purpose takes them all.
+    fn next_served(&self) -> Option<u64> {
+        let places = self.plan.config.limits.handshakes as usize;
+        let mut taken = Counts::default();
+        let shaking = self.sessions.values().filter(|session| session.held.is_none());
+        let count = shaking.inspect(|session| taken.add(Neighbourhood::of(session.peer))).count();
+        if count >= places {
+            return None;
+        }
+        let share = (places / 4).max(1);
+        let has_room = |(_, stranger): &(u64, &HalfOpen)| taken.of(Neighbourhood::of(stranger.peer)) < share;
+        self.strangers.waiting().find(has_room).map(|(number, _)| number)
     }
 
     /// Starts processes for those who wait, as many as may be in their handshakes.
     pub(super) fn serve_waiting(&mut self) {
-        while self.in_handshake() < self.plan.config.limits.handshakes {
-            let Some(number) = self.strangers.first_waiting() else { return };
+        while let Some(number) = self.next_served() {
             let Some(stranger) = self.strangers.take(number) else { return };
             self.unwatch(&stranger.stream);
             let session = self.next_session;

@@ -104,9 +104,9 @@ impl Strangers {
         if is_overdue { self.take(number) } else { None }
     }
 
-    /// The control connection that has waited longest.
-    pub fn first_waiting(&self) -> Option<u64> {
-        self.waiting.first().copied()
+    /// The control connections, the one that has waited longest first.
+    pub fn waiting(&self) -> impl Iterator<Item = (u64, &HalfOpen)> {
+        self.waiting.iter().filter_map(|&number| Some((number, self.by_age.get(&number)?)))
     }
 
     /// How many there are.
@@ -155,13 +155,13 @@ mod tests {
         assert!(strangers.take_overdue(patience, start + Duration::from_secs(9)).is_none());
         let overdue = strangers.take_overdue(patience, start + Duration::from_secs(10)).unwrap();
         assert_eq!(overdue.since, start);
-        assert_eq!(strangers.first_waiting(), None);
+        assert_eq!(strangers.waiting().count(), 0);
         strangers.let_wait(numbers[2]);
-        assert_eq!(strangers.first_waiting(), Some(numbers[2]));
+        assert!(strangers.waiting().map(|(number, _)| number).eq([numbers[2]]));
         assert_eq!(strangers.take_oldest().unwrap().since, start + Duration::from_secs(1));
         assert!(strangers.take(numbers[2]).is_some() && strangers.take(numbers[2]).is_none());
         strangers.let_wait(numbers[2]);
-        assert_eq!(strangers.first_waiting(), None, "who is gone waits for nothing");
+        assert_eq!(strangers.waiting().count(), 0, "who is gone waits for nothing");
         assert_eq!(strangers.len(), 0);
     }
 }

@@ -21,7 +21,7 @@ impl Daemon {
                 questions.into_iter().for_each(|(held, until_s)| self.decide(number, held, until_s))
             }
             // It has ended, which SIGCHLD tells, or is no longer what was started.
-            Err(_) => session.is_open = false,
+            Err(_) => session.is_heard = false,
         }
         self.watch_session(number);
     }
@@ -29,7 +29,7 @@ impl Daemon {
     fn watch_session(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
         let source = Source::Session(number);
-        let watched = match session.is_open {
+        let watched = match session.is_heard {
             true => self.events.watch_again(&session.socket, source, session.has_unsent()),
             // A process that has closed its end and goes on is none that can be watched.
             false => {

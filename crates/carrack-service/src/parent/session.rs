@@ -53,8 +53,10 @@ pub struct Session {
     ended: Option<&'static str>,
     /// When it is killed.
     kill_at: Option<Instant>,
-    /// Whether the parent's end is still worth reading.
-    pub is_open: bool,
+    /// Whether the process has its end open.
+    is_open: bool,
+    /// Whether it is still listened to: what it says makes sense, and it takes what it is told.
+    pub is_heard: bool,
 }
 
 impl Session {
@@ -100,6 +102,7 @@ impl Session {
             ended: None,
             kill_at: None,
             is_open: true,
+            is_heard: true,
         })
     }
 
@@ -120,6 +123,7 @@ impl Session {
     /// What is no message; the process can't be trusted any more then.
     pub fn hear(&mut self) -> io::Result<Vec<(Held, Option<u64>)>> {
         self.is_open = self.is_open && self.inbox.fill(&self.socket)?;
+        self.is_heard &= self.is_open;
         let mut questions = Vec::new();
         while let Some(message) = self.inbox.next()? {
             questions.extend(self.take(message));

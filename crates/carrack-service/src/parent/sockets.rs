@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
 use carrack_transport::begin_near;
 use listenfd::ListenFd;
@@ -86,7 +86,13 @@ fn from_systemd() -> io::Result<Vec<(SocketAddr, TcpListener)>> {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
     try_listen(address)
+        .or_else(|error| match Errno::from_io_error(&error) {
+            // Systems without IPv6 have all addresses all the same.
+            Some(Errno::AFNOSUPPORT) if address.ip() == Ipv6Addr::UNSPECIFIED => try_listen(everywhere),
+            _ => Err(error),
+        })
         .map_err(|error| io::Error::new(error.kind(), format!("{address} can't be listened on: {error}")))
 }
 

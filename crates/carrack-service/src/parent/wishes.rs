@@ -31,9 +31,8 @@ impl Daemon {
             self.sessions.len(),
             drain.as_secs()
         ));
-        while let Some(number) = self.strangers.first_waiting() {
-            self.dismiss(number);
-        }
+        let waiting: Vec<u64> = self.strangers.waiting().map(|(number, _)| number).collect();
+        waiting.into_iter().for_each(|number| self.dismiss(number));
     }
 
     /// Goes over to what the file says now, if that can be served.

@@ -160,7 +160,7 @@ allow = [{{ identity = "carol", read = true }}]
     }
 
     pub fn copy_with(&self, address: SocketAddr, copy: Copy<'_>) -> Outcome {
-        let identity = copy.who.map(|who| self.identity(who));
+        let identity = copy.identity.or_else(|| copy.who.map(|who| self.identity(who)));
         let channel = self.try_connect(address, identity).unwrap();
         let peer = Peer {
             channel: Channel::Tls(Box::new(channel)),
@@ -180,6 +180,8 @@ allow = [{{ identity = "carol", read = true }}]
 /// What is to be copied.
 pub struct Copy<'a> {
     pub who: Option<&'a str>,
+    /// In the place of a certificate.
+    pub identity: Option<ClientIdentity>,
     pub token: &'a str,
     pub role: Role,
     pub source: &'a str,
@@ -192,7 +194,17 @@ pub struct Copy<'a> {
 impl<'a> Copy<'a> {
     pub fn new(role: Role, source: &'a str, destination: &'a str) -> Copy<'a> {
         let (spec, settings) = (TransferSpec::default(), Settings::default());
-        Copy { who: None, token: "", role, source, destination, spec, settings, abort: Abort::new().unwrap() }
+        Copy {
+            who: None,
+            identity: None,
+            token: "",
+            role,
+            source,
+            destination,
+            spec,
+            settings,
+            abort: Abort::new().unwrap(),
+        }
     }
 }
 
