@@ -97,9 +97,9 @@ impl SessionError {
             }
             SessionError::PeerGone
             | SessionError::PeerStalled(_)
-            | SessionError::Transport(TransportError::Io(_) | TransportError::Truncated) => {
-                Some("run the same command again; files that are complete stay".into())
-            }
+            | SessionError::Transport(
+                TransportError::Io(_) | TransportError::Truncated | TransportError::ClosedEarly,
+            ) => Some("run the same command again; files that are complete stay".into()),
             _ => None,
         }
     }

@@ -106,6 +106,9 @@ pub enum TransportError {
     /// The other end closed in the middle of an object.
     #[error("the data connection was closed in the middle of an object")]
     Truncated,
+    /// A connection was closed between two objects, and it is not the end.
+    #[error("a data connection was closed before all was sent")]
+    ClosedEarly,
     /// The other end sent what is not a frame.
     #[error("the peer broke the protocol: {0}")]
     Frame(#[from] FrameError),

@@ -87,7 +87,7 @@ fn a_tree_to_the_far_host_and_back() {
     let there = world.copy(&["-r", "tree", "localhost:"]);
     assert_exit(&there, 0);
     assert_same(&world.near("tree"), &world.far("tree"));
-    assert_says(&there, &["data travelled in clear over 2 connections"]);
+    assert_says(&there, &["data travelled private over 2 connections, sealed with aes-256-gcm"]);
     let back = world.copy(&["-r", "localhost:tree/", "back"]);
     assert_exit(&back, 0);
     assert_same(&world.near("tree"), &world.near("back"));

@@ -97,7 +97,10 @@ fn a_rich_tree_there_and_back() {
     plant_rich(&site.near("tree"));
     let there = site.copy(&["-r", "tree", &site.remote("")]);
     assert_exit(&there, 0);
-    assert_says(&there, &["carrack: copied ", "data travelled in clear over 2 connections"]);
+    assert_says(
+        &there,
+        &["carrack: copied ", "data travelled private over 2 connections, sealed with aes-256-gcm"],
+    );
     assert_same(&site.near("tree"), &site.far("tree"));
     assert_exit(&site.copy(&["-r", &site.remote("tree/"), "back"]), 0);
     assert_same(&site.near("tree"), &site.near("back"));
@@ -332,7 +335,10 @@ fn without_a_port_the_data_takes_the_ssh_pipe() {
     let ports = port.to_string();
     let there = site.copy(&["-r", "--ports", &ports, "tree", &site.remote("")]);
     assert_exit(&there, 0);
-    assert_says(&there, &["carrack: warning: no data connection could be made", "travelled through ssh"]);
+    assert_says(
+        &there,
+        &["carrack: warning: no data connection could be made", "data travelled private through ssh"],
+    );
     assert_same(&site.near("tree"), &site.far("tree"));
     assert_eq!(site.transport(&["-r", "--ports", &ports, &site.remote("tree"), "back"]), "ssh pipe");
     assert_same(&site.near("tree"), &site.near("back"));

@@ -53,7 +53,7 @@ struct Answerer {
     role: Role,
     spec: TransferSpec,
     settings: Settings,
-    /// What it was admitted to: paths, and where they begin.
+    /// What it was admitted to.
     base: Base,
     paths: Vec<PathBuf>,
     /// Nothing once it is open.
@@ -121,8 +121,14 @@ impl Answerer {
             }
             Role::Source => {
                 let file_systems = self.settings.file_systems(&self.base)?;
-                let sink = self.hello.sink.clone();
-                let part = Part::source(&self.base, &self.paths, &self.spec, file_systems, sink, None)?;
+                let part = Part::source(
+                    &self.base,
+                    &self.paths,
+                    &self.spec,
+                    file_systems,
+                    self.hello.sink.clone(),
+                    None,
+                )?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());

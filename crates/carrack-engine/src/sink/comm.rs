@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use carrack_model::{Event, FileId, Notice, Side, escape};
-use carrack_transport::{Incoming, Link, ReceiveEndpoint};
+use carrack_transport::{Incoming, Link, ReceiveEndpoint, TransportError};
 use carrack_wire::message::{Control, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
 
@@ -22,6 +22,10 @@ use crate::report::{deliver, target_reports, to_event, together};
 /// 0.1 ms, so that a fast transfer takes a message for many objects.
 const ANSWER_DELAY: Duration = Duration::from_millis(1);
 
+/// A source closes its streams when it says that all is sent; how much later than they its word may arrive. Whoever else
+/// closes a stream wants its objects to be waited for in vain.
+const WORD_AFTER_STREAMS: Duration = Duration::from_secs(10);
+
 pub(super) struct SinkComm<'a> {
     lane: &'a Lane<'a>,
     lanes: &'a [Lane<'a>],
@@ -31,6 +35,8 @@ pub(super) struct SinkComm<'a> {
     before: BothEnds,
     counters_due: Instant,
     answers_due: Option<Instant>,
+    /// When the first stream was closed.
+    stream_closed: Option<Instant>,
     finish_seen: bool,
     is_over: bool,
 }
@@ -50,6 +56,7 @@ impl<'a> SinkComm<'a> {
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
             answers_due: None,
+            stream_closed: None,
             finish_seen: false,
             is_over: false,
         }
@@ -122,6 +129,7 @@ impl<'a> SinkComm<'a> {
             match letter {
                 Letter::Say(body) => link.queue_control(body),
                 Letter::Park(endpoint) => self.parked.push(endpoint),
+                Letter::Closed => self.stream_closed = self.stream_closed.or(Some(Instant::now())),
                 Letter::Finished => {
                     self.lane.sink.lanes_over.fetch_add(1, Relaxed);
                     self.tell_targets(link);
@@ -190,6 +198,10 @@ impl CommSide for SinkComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
         self.answer(link, now);
         self.exchange_counters(link, now);
+        let is_late = |closed: Instant| !self.finish_seen && now > closed + WORD_AFTER_STREAMS;
+        if self.stream_closed.is_some_and(is_late) {
+            return Err(TransportError::ClosedEarly.into());
+        }
         Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
     }
 

@@ -30,6 +30,8 @@ pub(super) enum Letter {
     Say(Vec<u8>),
     /// Wait for data on this endpoint.
     Park(Box<dyn ReceiveEndpoint>),
+    /// A stream was closed: no object follows on it.
+    Closed,
     /// Everything is in its place: say so and end.
     Finished,
 }

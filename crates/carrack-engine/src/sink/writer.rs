@@ -82,7 +82,10 @@ impl Writer<'_> {
                     let _ = lane.mail.post(Letter::Park(endpoint));
                     return Ok(());
                 }
-                Received::Closed => return Ok(()),
+                Received::Closed => {
+                    let _ = lane.mail.post(Letter::Closed);
+                    return Ok(());
+                }
             }
             while let Some(task) = lane.inbox.try_take(|inbox| inbox.take_beside_streams()) {
                 self.work(task)?;
@@ -105,7 +108,10 @@ impl Writer<'_> {
                     let _ = lane.mail.post(Letter::Park(endpoint));
                     return Ok(());
                 }
-                Received::Closed => return Ok(()),
+                Received::Closed => {
+                    let _ = lane.mail.post(Letter::Closed);
+                    return Ok(());
+                }
             }
         }
     }

@@ -144,7 +144,7 @@ impl<'a> SourceComm<'a> {
         if outbox.seals {
             return Ok(());
         }
-        while let Some((mut endpoint, outgoing)) = outbox.departure_for_comm() {
+        while let Some((mut endpoint, outgoing)) = outbox.leftover() {
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;

@@ -27,6 +27,9 @@ pub(super) struct Home(Option<usize>);
 
 pub(super) struct Outbox {
     state: Monitor<State>,
+    /// Whether the thread that sends what is left has something to look at. Who waits for the state waits to bring more:
+    /// that is another thing to wait for.
+    leftovers: Monitor<bool>,
     /// Without data endpoints the comm thread sends everything over the link.
     pub(super) endpoint_count: usize,
     /// Whether every endpoint takes extents of files as well as slots.
@@ -56,7 +59,8 @@ impl Outbox {
         let numbered = |(number, endpoint)| Numbered { number, endpoint };
         let idle = endpoints.into_iter().enumerate().map(numbered).collect();
         let state = State { ready: VecDeque::new(), ready_max, idle, credits, is_finished: false };
-        Outbox { state: Monitor::new(state), endpoint_count, sends_extents, seals }
+        let leftovers = Monitor::new(false);
+        Outbox { state: Monitor::new(state), leftovers, endpoint_count, sends_extents, seals }
     }
 
     /// Puts an object behind those that are ready; returns what the caller shall drive. Waits while too many are
@@ -106,19 +110,22 @@ impl Outbox {
         });
     }
 
-    /// More credits came: I/O threads that wait go on.
+    /// More credits came: whoever waits for them goes on.
     pub(super) fn credit(&self, count: u64) {
         self.state.release_many(count as usize, |state| state.credits += count);
+        if self.seals {
+            self.leftovers.release(|is_there| *is_there = true);
+        }
     }
 
-    /// What the comm thread shall drive next, if no I/O thread waits to.
-    pub(super) fn departure_for_comm(&self) -> Option<Departure> {
+    /// What is to be driven next and no I/O thread waits to drive.
+    pub(super) fn leftover(&self) -> Option<Departure> {
         self.state.try_take(|state| state.departure(&mut Home::default()))
     }
 
-    /// Waits for something that nobody else drives.
-    pub(super) fn departure(&self) -> Result<Departure, Closed> {
-        self.state.take(|state| state.departure(&mut Home::default()))
+    /// Waits until there may be a leftover.
+    pub(super) fn await_leftover(&self) -> Result<(), Closed> {
+        self.leftovers.take(|is_there| std::mem::take(is_there).then_some(()))
     }
 
     /// Something to send over the link, if everything for it is there.
@@ -133,6 +140,7 @@ impl Outbox {
 
     /// Ends all waiting.
     pub(super) fn close(&self) {
+        self.leftovers.close();
         self.state.close();
     }
 }

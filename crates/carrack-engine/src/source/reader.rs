@@ -57,8 +57,8 @@ pub(super) fn run(lane: &Lane<'_>) {
 
 /// Sends what waited for credits and nobody else drives, until the session ends.
 pub(super) fn send_the_rest(lane: &Lane<'_>) {
-    while let Ok(departure) = lane.outbox.departure() {
-        if let Err(error) = drive(lane, Some(departure)) {
+    while lane.outbox.await_leftover().is_ok() {
+        if let Err(error) = drive(lane, lane.outbox.leftover()) {
             lane.raise(error);
             return;
         }

@@ -3,6 +3,7 @@
 
 pub mod gate;
 pub mod scripted;
+pub mod tap;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

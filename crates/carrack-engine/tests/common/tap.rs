@@ -1,0 +1,255 @@
+//! A network between the two ends that belongs to an attacker: it sees every byte of the data connections, and may change,
+//! leave out, repeat and reorder frames. The control channel is what ssh or TLS protect: here it tells the dialer where the
+//! attacker listens.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Abort, Outcome, Role, Transfer, copy_with_peer};
+use carrack_model::Protection;
+use carrack_wire::auth::{PROOF_BYTES, RESPONSE_BYTES};
+use carrack_wire::message::Control;
+use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
+
+use super::{Recorder, Way, channel, peer, serve_any};
+
+/// Bytes of a tag behind each header where objects are sealed.
+const TAG_BYTES: usize = 16;
+
+/// What the attacker does with the frames of each connection, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attack {
+    /// Looks only.
+    None,
+    /// Flips a bit of this frame's byte: 0 is the header's first.
+    Flip {
+        frame: usize,
+        byte: usize,
+    },
+    /// Flips a bit of this frame's last byte.
+    FlipLast {
+        frame: usize,
+    },
+    Drop {
+        frame: usize,
+    },
+    Repeat {
+        frame: usize,
+    },
+    /// This one and the next.
+    Swap {
+        frame: usize,
+    },
+    /// Closes the connection properly after this many frames, as if the source had.
+    CutAfter {
+        frames: usize,
+    },
+    /// Closes it within this frame.
+    CutWithin {
+        frame: usize,
+    },
+    /// Sends on the second connection what was meant for the first.
+    Cross,
+}
+
+/// What was seen on the wire, both ways, and how many frames.
+#[derive(Default)]
+pub struct Seen {
+    pub bytes: Vec<u8>,
+    pub frames: usize,
+    /// Whether the attacker found what it wanted to change.
+    pub attacked: bool,
+}
+
+pub struct Tap {
+    attack: Attack,
+    is_sealed: bool,
+    /// Whether data flows from the end that dials.
+    from_dialer: bool,
+    seen: Arc<Mutex<Seen>>,
+    /// Frames of the first connection, for the second.
+    crossing: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// Copies over the attacker's network.
+pub fn copy_tapped(way: Way, transfer: &Transfer, attack: Attack) -> (Outcome, Recorder, Seen) {
+    let (caller, caller_side) = channel();
+    let (served, served_side) = channel();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let tap = Arc::new(Tap {
+        attack,
+        is_sealed: transfer.spec.protection != Protection::Clear,
+        from_dialer: way == Way::Push,
+        seen: Arc::clone(&seen),
+        crossing: Arc::default(),
+    });
+    for (from, to) in [(caller_side.0, served_side.1), (served_side.0, caller_side.1)] {
+        let tap = Arc::clone(&tap);
+        thread::spawn(move || relay_control(from.into(), to.into(), &tap));
+    }
+    let serving = thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
+    let recorder = Recorder::default();
+    let role = if way == Way::Push { Role::Source } else { Role::Sink };
+    let outcome = copy_with_peer(transfer, role, peer(caller), &recorder, &Abort::new().unwrap());
+    let _ = serving.join().unwrap();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    (outcome, recorder, seen)
+}
+
+/// Passes control frames on; the listener's port becomes the attacker's.
+fn relay_control(mut from: std::fs::File, mut to: std::fs::File, tap: &Arc<Tap>) -> Option<()> {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    from.read_exact(&mut preamble).ok()?;
+    to.write_all(&preamble).ok()?;
+    loop {
+        let mut raw = [0; HEADER_BYTES];
+        from.read_exact(&mut raw).ok()?;
+        let header = FrameHeader::decode(&raw, 64 << 20).ok()?;
+        let mut body = vec![0; header.body_len as usize];
+        from.read_exact(&mut body).ok()?;
+        if header.kind == FrameKind::Control
+            && let Ok(Control::Welcome(mut welcome)) = Control::from_body(&body)
+        {
+            if let Some(listening) = &mut welcome.listening {
+                listening.port = listen(listening.port as u16, tap).into();
+            }
+            body = Control::Welcome(welcome).to_body();
+        }
+        to.write_all(&FrameHeader { body_len: body.len() as u32, ..header }.encode()).ok()?;
+        to.write_all(&body).ok()?;
+    }
+}
+
+/// A port that leads to `port` over the attacker's machine.
+fn listen(port: u16, tap: &Arc<Tap>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap().port();
+    let tap = Arc::clone(tap);
+    thread::spawn(move || {
+        for (number, dialer) in listener.incoming().enumerate() {
+            let (Ok(dialer), Ok(listener)) = (dialer, TcpStream::connect(("127.0.0.1", port))) else {
+                return;
+            };
+            let pair = |a: &TcpStream, b: &TcpStream| (a.try_clone().unwrap(), b.try_clone().unwrap());
+            let (data, other) = if tap.from_dialer {
+                (pair(&dialer, &listener), pair(&listener, &dialer))
+            } else {
+                (pair(&listener, &dialer), pair(&dialer, &listener))
+            };
+            let (data_tap, other_tap, from_dialer) = (Arc::clone(&tap), Arc::clone(&tap), tap.from_dialer);
+            let first_words = if from_dialer { RESPONSE_BYTES } else { PROOF_BYTES };
+            thread::spawn(move || data_tap.pass_data(number, data, first_words));
+            thread::spawn(move || other_tap.pass(other));
+        }
+    });
+    here
+}
+
+impl Tap {
+    fn see(&self, bytes: &[u8]) {
+        self.seen.lock().unwrap().bytes.extend_from_slice(bytes);
+    }
+
+    /// The way back: proofs, and nothing else.
+    fn pass(&self, (mut from, mut to): (TcpStream, TcpStream)) -> Option<()> {
+        let mut buffer = [0; 4096];
+        loop {
+            match from.read(&mut buffer).ok()? {
+                0 => return to.shutdown(Shutdown::Write).ok(),
+                count => {
+                    self.see(&buffer[..count]);
+                    to.write_all(&buffer[..count]).ok()?;
+                }
+            }
+        }
+    }
+
+    /// The data, frame by frame, behind so many bytes of the handshake.
+    fn pass_data(
+        &self,
+        number: usize,
+        (mut from, mut to): (TcpStream, TcpStream),
+        first_words: usize,
+    ) -> Option<()> {
+        let mut words = vec![0; first_words];
+        from.read_exact(&mut words).ok()?;
+        self.see(&words);
+        to.write_all(&words).ok()?;
+        let mut held = None;
+        let mut index = 0;
+        while let Some(frame) = self.read_frame(&mut from) {
+            self.see(&frame);
+            self.seen.lock().unwrap().frames += 1;
+            let sent = self.attacked(number, index, frame.clone(), &mut held);
+            let is_cut = matches!(self.attack, Attack::CutAfter { .. });
+            self.seen.lock().unwrap().attacked |= is_cut || sent != [frame];
+            for frame in sent {
+                to.write_all(&frame).ok()?;
+            }
+            index += 1;
+            if matches!(self.attack, Attack::CutAfter { frames } if index == frames)
+                || matches!(self.attack, Attack::CutWithin { frame } if index == frame + 1)
+            {
+                break;
+            }
+        }
+        to.shutdown(Shutdown::Write).ok()?;
+        // Until the source is gone: nobody else tells it that its words are lost.
+        std::io::copy(&mut from, &mut std::io::sink()).ok().map(drop)
+    }
+
+    fn read_frame(&self, from: &mut TcpStream) -> Option<Vec<u8>> {
+        let mut frame = vec![0; HEADER_BYTES + if self.is_sealed { TAG_BYTES } else { 0 }];
+        from.read_exact(&mut frame).ok()?;
+        let header = FrameHeader::decode(frame.first_chunk()?, 64 << 20).ok()?;
+        let head_len = frame.len();
+        frame.resize(head_len + header.body_len as usize, 0);
+        from.read_exact(&mut frame[head_len..]).ok()?;
+        Some(frame)
+    }
+
+    /// What goes on in place of this frame.
+    fn attacked(
+        &self,
+        number: usize,
+        index: usize,
+        mut frame: Vec<u8>,
+        held: &mut Option<Vec<u8>>,
+    ) -> Vec<Vec<u8>> {
+        match self.attack {
+            Attack::Flip { frame: at, byte } if index == at => {
+                frame[byte] ^= 1;
+                vec![frame]
+            }
+            Attack::FlipLast { frame: at } if index == at => {
+                *frame.last_mut().unwrap() ^= 0x80;
+                vec![frame]
+            }
+            Attack::Drop { frame: at } if index == at => vec![],
+            Attack::Repeat { frame: at } if index == at => vec![frame.clone(), frame],
+            Attack::Swap { frame: at } if index == at => {
+                *held = Some(frame);
+                vec![]
+            }
+            Attack::Swap { frame: at } if index == at + 1 => vec![frame, held.take().unwrap()],
+            Attack::CutWithin { frame: at } if index == at => vec![frame[..frame.len() / 2].to_vec()],
+            Attack::Cross if number == 0 => {
+                self.crossing.lock().unwrap().push(frame.clone());
+                vec![frame]
+            }
+            // In vain if nothing comes on the first connection; then this one is sent twice.
+            Attack::Cross => {
+                let deadline = Instant::now() + Duration::from_secs(2);
+                while self.crossing.lock().unwrap().is_empty() && Instant::now() < deadline {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                let other = self.crossing.lock().unwrap().first().cloned();
+                other.map_or_else(|| vec![frame.clone(), frame], |other| vec![other])
+            }
+            _ => vec![frame],
+        }
+    }
+}
