@@ -27,6 +27,11 @@ fn path(site: &Site, name: &str) -> String {
     site.path().join(name).display().to_string()
 }
 
+/// Where nobody listens, and nobody will but who is told to: the other tests are at 127.0.0.1.
+fn free_address() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.77.1:0").unwrap().local_addr().unwrap()
+}
+
 /// A push that takes so long that things can happen meanwhile.
 fn slow_push(source: &str) -> Copy<'_> {
     let scheduling = Scheduling { rate: 2_000_000, ..Scheduling::default() };
@@ -271,8 +276,7 @@ fn a_reload_changes_what_comes_next_and_only_if_it_is_good() {
 #[test]
 fn a_reload_may_move_the_port_and_the_log() {
     let site = Site::new();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (kept, left, new) = (free(), free(), free());
+    let (kept, left, new) = (free_address(), free_address(), free_address());
     let listen = |addresses: [std::net::SocketAddr; 2]| {
         let both = addresses.map(|address| format!("{:?}", address.to_string())).join(", ");
         site.write_config(&format!("listen = [{both}]"), &site.usual_exports())
@@ -536,7 +540,7 @@ fn systemd_is_told_how_things_are() {
 fn systemd_may_listen_instead() {
     let site = Site::new();
     let config = site.write_config("", &site.usual_exports());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = free_address();
     let mut activating = match Command::new("systemd-socket-activate")
         .args(["-l", &port.to_string(), CARRACK, "serve", "--config"])
         .arg(&config)
