@@ -25,6 +25,7 @@ pub use carrack_transport::{Channel, Door};
 pub use error::SessionError;
 pub use report::Observer;
 pub use session::{
-    Admission, Deed, House, Outcome, OwnHouse, Request, check_protection, copy_local, copy_with_peer, serve,
+    Admission, Deed, House, Outcome, OwnHouse, Request, check_protection, copy_between, copy_local,
+    copy_with_peer, serve,
 };
-pub use settings::{Peer, Role, Settings, Transfer};
+pub use settings::{FarEnds, Peer, Role, Settings, Transfer};

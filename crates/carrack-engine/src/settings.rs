@@ -97,6 +97,17 @@ pub struct Peer {
     pub token: String,
 }
 
+/// The ways to both ends of a third-party transfer.
+#[derive(Debug)]
+pub struct FarEnds {
+    /// To the end that reads.
+    pub source: Peer,
+    /// To the end that writes.
+    pub sink: Peer,
+    /// Whether the data comes through this process, for ends that can't reach each other.
+    pub relays: bool,
+}
+
 impl Peer {
     /// By two pipes, which somebody else protects.
     pub fn over_pipes(input: OwnedFd, output: OwnedFd, host: String) -> Peer {

@@ -1,6 +1,8 @@
 //! The end that was called: it welcomes the caller, or says why not.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -56,6 +58,8 @@ struct Answerer {
     /// What it was admitted to.
     base: Base,
     paths: Vec<PathBuf>,
+    /// The sources, where they are a third one's.
+    asked: Vec<PathBuf>,
     /// Nothing once it is open.
     door: Option<Door>,
     addresses: Vec<IpAddr>,
@@ -85,9 +89,10 @@ impl Answerer {
         let admission = house.admit(request)?;
         admission.settings.check_pool()?;
         let Admission { base, paths, settings, door, addresses, caller } = admission;
+        let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
         let caller = caller.filter(|_| !hello.third_party);
         let (door, key) = (Some(door), SessionKey::new(key));
-        Ok(Answerer { role, spec, settings, base, paths, door, addresses, caller, key, slots, hello })
+        Ok(Answerer { role, spec, settings, base, paths, asked, door, addresses, caller, key, slots, hello })
     }
 
     /// Which end dials first.
@@ -117,7 +122,9 @@ impl Answerer {
                 else {
                     return Err(SessionError::Protocol("no place".into()));
                 };
-                Part::sink(&destination, Some(place), &self.spec, None)?
+                // Of a third party the caller says what it may send.
+                let asked = self.hello.third_party.then_some(&*self.asked);
+                Part::sink(&destination, Some(place), &self.spec, asked)?
             }
             Role::Source => {
                 let file_systems = self.settings.file_systems(&self.base)?;
