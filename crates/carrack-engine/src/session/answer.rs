@@ -85,7 +85,8 @@ impl Answerer {
             None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),
         };
         let protection = (!spec.dry_run).then_some(spec.protection);
-        let admission = house.admit(Request { deed, paths, token: &hello.token, protection, settings })?;
+        let request = Request { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
+        let admission = house.admit(request)?;
         admission.settings.check_pool()?;
         let Admission { base, paths, settings, door, addresses, caller } = admission;
         let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
