@@ -179,6 +179,8 @@ fn messages() -> Vec<(&'static str, Control)> {
     let file = FileRef { id: 1 };
     let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0 };
     let hello = Hello {
+        token: "a.b.c".into(),
+        third_party: false,
         software: "0.1.0".into(),
         session_key: vec![7; 32],
         spec: Some(Spec::from(&TransferSpec { recursive: true, ..TransferSpec::default() })),
@@ -255,7 +257,7 @@ fn auth() {
     let (place, rtt) = (StreamPlace { number: 5, count: 8 }, Duration::from_micros(100_250));
     let other = Response::new(&SessionKey::new([8; 32]), &listener, [2; 32], place, rtt);
     for (name, place, change) in
-        [("changed_version", 8, 1), ("changed_reserved", 14, 255), ("changed_proof", 83, 128)]
+        [("changed_version", 8, 1), ("changed_reserved", 14, 255), ("changed_proof", 115, 128)]
     {
         let parts: [&[u8]; 5] =
             [key.as_bytes(), &[2; 32], listener.as_bytes(), other.as_bytes(), &[place, change]];
