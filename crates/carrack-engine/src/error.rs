@@ -36,6 +36,9 @@ pub enum SessionError {
     /// The other end said nothing for too long.
     #[error("the other end has been silent for {0} s")]
     PeerStalled(u64),
+    /// The other end is there, and nothing has moved for too long.
+    #[error("nothing has moved for {0} s")]
+    Idle(u64),
     /// The other end gave up and said why.
     #[error("the other end gave up: {message}")]
     PeerAborted {

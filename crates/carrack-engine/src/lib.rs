@@ -11,6 +11,7 @@ mod counters;
 mod error;
 mod fault;
 mod ground;
+mod idle;
 mod lanes;
 mod mailbox;
 mod placed;

@@ -43,6 +43,8 @@ pub struct Settings {
     pub placement: Scheme,
     /// How the cores of the transfer are kept (M3).
     pub zone: ZoneKind,
+    /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             lanes: 0,
             placement: Scheme::Auto,
             zone: ZoneKind::Off,
+            idle: None,
         }
     }
 }
@@ -280,6 +283,7 @@ impl Settings {
                 3 => ZoneKind::Auto,
                 _ => return Err(MessageError::OutOfRange("the kind of zone")),
             },
+            idle: None,
         })
     }
 }
