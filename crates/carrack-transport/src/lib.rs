@@ -24,5 +24,5 @@ pub use endpoint::{
 pub use link::{Channel, Link, LinkInput};
 pub use loopback::loopback_pair;
 pub use rendezvous::{DialError, Door, Listener, PortRange, Stream, StreamCount, dial, local_addresses};
-pub use tcp::{TcpReceiver, TcpSender, prepare_stream};
+pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
 pub use tls::{TlsChannel, TlsError};

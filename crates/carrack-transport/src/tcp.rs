@@ -36,7 +36,7 @@ const NEAR_CONGESTION_CONTROL: &[u8] = b"cubic";
 /// Gives a socket the congestion control of near paths, before it connects or listens, as how long the path is shows
 /// only then. The other way round does not work: a socket that began with BBR is paced for good (Linux 6.18: a timer for
 /// every 64 KiB, a sixth of the CPU time on loopback).
-pub(crate) fn begin_near(socket: &SockRef<'_>) {
+pub fn begin_near(socket: &SockRef<'_>) {
     // Not allowed everywhere; then the system's own choice stays.
     let _ = socket.set_tcp_congestion(NEAR_CONGESTION_CONTROL);
 }

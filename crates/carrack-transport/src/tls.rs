@@ -116,6 +116,11 @@ impl TlsChannel {
         self.connection.peer_certificates()
     }
 
+    /// The application protocol that both ends agreed on (RFC 7301); nothing if they did not.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
     /// The socket.
     pub fn socket(&self) -> &TcpStream {
         &self.socket

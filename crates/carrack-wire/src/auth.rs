@@ -96,6 +96,12 @@ pub enum AuthError {
     WrongProof,
 }
 
+/// Whether a connection that began so, with fewer bytes than [`NAMING_BYTES`] maybe, can still be one for data.
+pub fn may_begin(start: &[u8]) -> bool {
+    let known = start.len().min(MAGIC.len());
+    start[..known] == MAGIC[..known]
+}
+
 /// The listener that a response is meant for: where several sessions share a port, whoever accepts a connection there has to
 /// know whose it is. Nothing is proven by it.
 pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthError> {
@@ -244,6 +250,8 @@ mod tests {
         let stranger = Response::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
         assert_eq!(verify(stranger.as_bytes()), Err(AuthError::WrongProof));
         assert_eq!(listener_named(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
+        assert!((0..NAMING_BYTES).all(|count| may_begin(&ours().as_bytes()[..count])));
+        assert!(!may_begin(b"carrackD") && !may_begin(b"x"));
         let elsewhere = Response::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
         assert_eq!(verify(elsewhere.as_bytes()), Err(AuthError::WrongProof));
         for at in 0..RESPONSE_BYTES {

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, cp, doctor, keys, layout, man, session, topo};
+use crate::commands::{completions, cp, doctor, keys, layout, man, serve, session, topo};
 use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
@@ -20,8 +20,12 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
     Keys(keys::KeysArgs),
+    Serve(serve::ServeArgs),
     #[command(hide = true)]
     Session(session::SessionArgs),
+    /// Answer one client of `carrack serve`, which starts this
+    #[command(hide = true)]
+    ServeSession,
     #[command(hide = true)]
     Man,
     Completions(completions::CompletionsArgs),
@@ -35,8 +39,10 @@ impl Cli {
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
-            Command::Session(args) => session::run(&args),
             Command::Keys(args) => keys::run(&args),
+            Command::Serve(args) => serve::run(&args),
+            Command::Session(args) => session::run(&args),
+            Command::ServeSession => serve::run_session(),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),
         }

@@ -53,7 +53,7 @@ struct Answerer {
     role: Role,
     spec: TransferSpec,
     settings: Settings,
-    /// What it was admitted to.
+    /// What it was admitted to: paths, and where they begin.
     base: Base,
     paths: Vec<PathBuf>,
     /// Nothing once it is open.
@@ -81,7 +81,8 @@ impl Answerer {
             None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),
         };
         let protection = (!spec.dry_run).then_some(spec.protection);
-        let admission = house.admit(Request { deed, paths, token: &hello.token, protection, settings })?;
+        let request = Request { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
+        let admission = house.admit(request)?;
         admission.settings.check_pool()?;
         let Admission { base, paths, settings, door, addresses, caller } = admission;
         let caller = caller.filter(|_| !hello.third_party);
@@ -120,14 +121,8 @@ impl Answerer {
             }
             Role::Source => {
                 let file_systems = self.settings.file_systems(&self.base)?;
-                let part = Part::source(
-                    &self.base,
-                    &self.paths,
-                    &self.spec,
-                    file_systems,
-                    self.hello.sink.clone(),
-                    None,
-                )?;
+                let sink = self.hello.sink.clone();
+                let part = Part::source(&self.base, &self.paths, &self.spec, file_systems, sink, None)?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::Protection;
+use carrack_model::{Protection, TransferSpec};
 use carrack_storage::Base;
 use carrack_transport::Door;
 
@@ -38,6 +38,8 @@ pub struct Request<'a> {
     pub token: &'a str,
     /// How the data would be protected; nothing where none travels but on the control channel.
     pub protection: Option<Protection>,
+    /// What both ends are to agree on, if data is to be moved.
+    pub spec: Option<&'a TransferSpec>,
     /// What the caller would like of this end.
     pub settings: Settings,
 }
@@ -45,7 +47,7 @@ pub struct Request<'a> {
 /// What the caller gets.
 #[derive(Debug)]
 pub struct Admission {
-    /// Where paths begin.
+    /// Where the paths begin.
     pub base: Base,
     /// The paths, as this end knows them.
     pub paths: Vec<PathBuf>,

@@ -8,6 +8,7 @@ pub mod keys;
 pub mod layout;
 mod machine_options;
 pub mod man;
+pub mod serve;
 pub mod session;
 mod storage_options;
 pub mod topo;

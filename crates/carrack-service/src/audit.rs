@@ -1,0 +1,180 @@
+//! The audit log: one line of JSON for each session, and for each client who was refused once TLS stood.
+//!
+//! Appended and reopened on SIGHUP, so that logrotate may move it. A log that can't be written to stops no transfer:
+//! that is said on standard error, once until it works again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use carrack_trust::Identity;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::errand::Work;
+use crate::log::Log;
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// Everything that was asked for was done.
+    Ok,
+    /// Some entries failed.
+    Partial,
+    /// It was not admitted.
+    Refused,
+    /// It ended before its time.
+    Error,
+    /// Its process was ended, or died.
+    Killed,
+}
+
+/// A line of the log.
+#[derive(Debug, Serialize)]
+pub struct Entry<'a> {
+    /// When it ended (RFC 3339, UTC).
+    pub time: String,
+    /// The daemon's number of the session.
+    pub session: u64,
+    /// The client's address and port.
+    pub from: String,
+    /// Who it was, and how that is known.
+    pub who: Option<&'a Identity>,
+    /// What it was about.
+    #[serde(flatten)]
+    pub work: Option<&'a Work>,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Entries that failed.
+    pub failed: u64,
+    /// From the first byte to the end.
+    pub seconds: f64,
+    /// How it ended.
+    pub result: Ending,
+    /// Why.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'a str,
+}
+
+/// The log's file.
+#[derive(Debug)]
+pub struct Audit {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    works: bool,
+    log: Log,
+}
+
+impl Audit {
+    /// Opens it; without a path, lines go to standard error.
+    ///
+    /// # Errors
+    /// Why it can't be opened.
+    pub fn open(path: Option<&Path>, log: Log) -> io::Result<Audit> {
+        let file = path.map(open).transpose()?;
+        Ok(Audit { path: path.map(Path::to_path_buf), file, works: true, log })
+    }
+
+    /// Opens it anew, maybe elsewhere. If that fails it goes on where it was.
+    pub fn reopen(&mut self, path: Option<&Path>) {
+        match path.map(open).transpose() {
+            Ok(file) => (self.path, self.file) = (path.map(Path::to_path_buf), file),
+            Err(error) => {
+                self.log.warn(format!("the audit log can't be opened anew, it goes on where it was: {error}"))
+            }
+        }
+    }
+
+    /// Writes a line, as a whole.
+    pub fn write(&mut self, entry: &Entry<'_>) {
+        let line = match serde_json::to_string(entry) {
+            Ok(line) => line + "\n",
+            Err(error) => {
+                return self.log.warn(format!("a line of the audit log could not be made: {error}"));
+            }
+        };
+        let written = match &mut self.file {
+            Some(file) => file.write_all(line.as_bytes()),
+            None => io::stderr().write_all(line.as_bytes()),
+        };
+        match written {
+            Ok(()) => self.works = true,
+            Err(error) if self.works => {
+                self.works = false;
+                let path = self.path.as_deref().unwrap_or(Path::new("stderr")).display();
+                self.log.warn(format!(
+                    "the audit log {path} can't be written, sessions go on: {error}; lost: {}",
+                    line.trim()
+                ));
+            }
+            Err(_) => self.log.warn(format!("not in the audit log: {}", line.trim())),
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+}
+
+/// Now, as RFC 3339 has it, to the millisecond.
+pub fn now() -> String {
+    let now = OffsetDateTime::from(SystemTime::now());
+    let milliseconds = now.millisecond();
+    let whole = now.replace_millisecond(milliseconds).unwrap_or(now);
+    whole.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(reason: &str) -> Entry<'_> {
+        Entry {
+            time: now(),
+            session: 3,
+            from: "[::1]:5".into(),
+            who: None,
+            work: None,
+            bytes: 1,
+            files: 2,
+            failed: 0,
+            seconds: 0.5,
+            result: Ending::Refused,
+            reason,
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_line_whatever_it_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit");
+        let mut audit = Audit::open(Some(&path), Log::default()).unwrap();
+        audit.write(&entry("a\nb\"c"));
+        std::fs::rename(&path, directory.path().join("old")).unwrap();
+        audit.write(&entry("still the old file"));
+        audit.reopen(Some(&path));
+        audit.write(&entry("new"));
+        let lines = |name: &str| {
+            let text = std::fs::read_to_string(directory.path().join(name)).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<serde_json::Value>>()
+        };
+        let (old, new) = (lines("old"), lines("audit"));
+        assert_eq!((old.len(), new.len()), (2, 1));
+        assert_eq!((&old[0]["reason"], &old[0]["result"]), (&"a\nb\"c".into(), &"refused".into()));
+        let time = new[0]["time"].as_str().unwrap();
+        assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+    }
+
+    #[test]
+    fn a_full_disk_stops_nothing() {
+        let mut audit = Audit::open(Some(Path::new("/dev/full")), Log::default()).unwrap();
+        audit.write(&entry("lost"));
+        assert!(!audit.works);
+    }
+}

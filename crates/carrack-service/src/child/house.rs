@@ -1,0 +1,346 @@
+//! What the daemon allows one client: identity, export, right, token and quota, in this order.
+//!
+//! Whoever asks for an export that there isn't and whoever asks for one that is not open to him hear the same. With the
+//! first admission the process becomes the rule's user and holds the export's directory; further ones are for the same.
+
+use std::cell::RefCell;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use carrack_engine::{
+    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, check_protection,
+};
+use carrack_machine::ZoneKind;
+use carrack_model::escape;
+use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
+use carrack_storage::{Base, Root};
+use carrack_trust::{Identity, Operation, Scope, TokenKeys};
+use carrack_wire::auth::ListenerNonce;
+
+use super::account::Account;
+use super::{guard, walls};
+use crate::config::{Config, Export, Limits, Rule};
+use crate::errand::{
+    Answer, Errand, PATHS_SHOWN_MAX, ToParent, Work, receive, receive_descriptor, send, shortened,
+};
+use crate::log::Log;
+use crate::path::{ExportPath, split};
+
+/// The house of a daemon.
+pub struct ExportHouse {
+    config: Arc<Config>,
+    errand: Errand,
+    /// By TLS.
+    who: Option<Identity>,
+    tokens: TokenKeys,
+    parent: RefCell<UnixStream>,
+    abort: Abort,
+    log: Log,
+    /// Once somebody was admitted.
+    inside: RefCell<Option<Inside>>,
+}
+
+/// What the process is bound to.
+struct Inside {
+    export: String,
+    user: Option<String>,
+    base: Base,
+}
+
+/// Who asks, and what a token lets them do.
+struct Claim {
+    who: Identity,
+    scope: Option<Scope>,
+    until_s: Option<u64>,
+}
+
+impl ExportHouse {
+    pub fn new(
+        config: Arc<Config>,
+        errand: Errand,
+        who: Option<Identity>,
+        tokens: TokenKeys,
+        parent: UnixStream,
+        abort: Abort,
+        log: Log,
+    ) -> ExportHouse {
+        let (parent, inside) = (RefCell::new(parent), RefCell::new(None));
+        ExportHouse { config, errand, who, tokens, parent, abort, log, inside }
+    }
+
+    /// Whether it let anybody in.
+    pub fn is_admitted(&self) -> bool {
+        self.inside.borrow().is_some()
+    }
+
+    /// A token stands for whom it names, whoever brings it.
+    fn claim(&self, token: &str) -> Result<Claim, SessionError> {
+        if token.is_empty() {
+            let who = self.who.clone().ok_or_else(|| {
+                SessionError::refused(
+                    "the daemon does not know who you are",
+                    "show a certificate, a key that it knows, or a token",
+                )
+            })?;
+            return Ok(Claim { who, scope: None, until_s: None });
+        }
+        let token = self
+            .tokens
+            .verify(token, SystemTime::now())
+            .map_err(|error| SessionError::refused(error.to_string(), error.hint().unwrap_or_default()))?;
+        let until = token.expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Ok(Claim { who: token.identity, scope: Some(token.scope), until_s: Some(until.as_secs()) })
+    }
+
+    /// The paths, all of one export, and the rule that lets them be used so.
+    fn allowed<'a>(
+        &'a self,
+        claim: &Claim,
+        request: &Request<'a>,
+    ) -> Result<(&'a Export, &'a Rule, Vec<PathBuf>), SessionError> {
+        let paths: Vec<ExportPath<'_>> = request
+            .paths
+            .iter()
+            .map(|path| split(path).ok_or_else(|| self.nowhere(claim)))
+            .collect::<Result<_, _>>()?;
+        let first = paths.first().ok_or_else(|| self.nowhere(claim))?;
+        if paths.iter().any(|path| path.export != first.export) {
+            return Err(SessionError::refused(
+                "the paths are of several exports",
+                "copy from one export at a time",
+            ));
+        }
+        let Some((export, rule)) = self.config.rule(first.export, &claim.who.name) else {
+            let hint = "the name may be wrong, or you may have no rights there";
+            return Err(SessionError::refused(
+                format!("no export {} is open to you", escape(first.export.as_bytes())),
+                hint,
+            ));
+        };
+        if !rule.allows(request.deed) {
+            let message = format!("{} does not let you {}", export.name, in_words(request.deed));
+            return Err(SessionError::refused(message, "ask the daemon's administrator for the right"));
+        }
+        check_scope(claim, request)?;
+        check_protection(request.protection, export.protection)?;
+        Ok((export, rule, paths.into_iter().map(|path| path.rest).collect()))
+    }
+
+    fn nowhere(&self, claim: &Claim) -> SessionError {
+        let open: Vec<&str> = self.config.open_to(&claim.who.name).collect();
+        let hint = match open.is_empty() {
+            true => "no export is open to you".to_owned(),
+            false => format!("exports that are open to you: {}", open.join(", ")),
+        };
+        SessionError::refused("paths on a daemon are /EXPORT/sub/path", hint)
+    }
+
+    fn tell(&self, message: &ToParent) -> Result<(), SessionError> {
+        send(&mut self.parent.borrow_mut(), message)
+            .map_err(|error| SessionError::Local { what: "asking the daemon", error })
+    }
+
+    /// For the audit log. That the client is refused does not depend on it.
+    fn tell_wanted(&self, who: Option<&Identity>, work: &Work) {
+        let wanted = ToParent::Wanted { who: who.cloned(), work: work.clone() };
+        if let Err(error) = self.tell(&wanted) {
+            self.log.warn(error);
+        }
+    }
+
+    /// Asks the parent, which counts.
+    fn ask(&self, claim: &Claim, work: Work) -> Result<(Door, u64), SessionError> {
+        let local = |error| SessionError::Local { what: "asking the daemon", error };
+        self.tell(&ToParent::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
+        let parent = &mut *self.parent.borrow_mut();
+        match receive(parent).map_err(local)? {
+            Answer::Refused { message, hint } => Err(SessionError::refused(message, hint)),
+            Answer::Admitted { nonce, rate } => {
+                let socket = receive_descriptor(parent).map_err(local)?;
+                let nonce = ListenerNonce::new(nonce);
+                Ok((Door::Handed { socket, port: self.errand.here.port(), nonce }, rate))
+            }
+        }
+    }
+
+    /// Becomes the rule's user and holds the export; once, as there is no way back.
+    fn enter(&self, export: &Export, rule: &Rule) -> Result<Base, SessionError> {
+        let mut inside = self.inside.borrow_mut();
+        if let Some(inside) = &*inside {
+            return match inside.export == export.name && inside.user == rule.user {
+                true => Ok(inside.base.clone()),
+                false => Err(SessionError::refused("a session is for one export", "begin another one")),
+            };
+        }
+        let local = |what| move |error| SessionError::Local { what, error };
+        let account = rule
+            .user
+            .as_deref()
+            .map(Account::look_up)
+            .transpose()
+            .map_err(local("looking up the account"))?;
+        if let Some(account) = &account {
+            account.become_it().map_err(local("becoming another user"))?;
+        }
+        walls::as_another_user().map_err(local("closing the process off"))?;
+        let root = Root::open(&export.path).map_err(|error| {
+            self.log.warn(format!("export {}: {}: {error}", export.name, export.path.display()));
+            SessionError::refused(
+                format!("{} can't be opened: {error}", export.name),
+                "tell the daemon's administrator",
+            )
+        })?;
+        let wall = walls::around(&root).unwrap_or_else(|error| {
+            self.log.warn(format!("session {}: Landlock: {error}", self.errand.session));
+            "no wall beside openat2"
+        });
+        let user = account.as_ref().map_or("the daemon's own user", Account::name);
+        self.log.detail(|| format!("session {}: as {user}; {wall}", self.errand.session));
+        let parent = self.parent.borrow().try_clone().map_err(local("watching the daemon"))?;
+        guard::watch(parent, self.abort.clone()).map_err(local("watching the daemon"))?;
+        let base = Base::beneath(root);
+        *inside = Some(Inside { export: export.name.clone(), user: rule.user.clone(), base: base.clone() });
+        Ok(base)
+    }
+}
+
+impl House for ExportHouse {
+    fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
+        let work = work_of(&request);
+        let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
+        let allowed = self.allowed(&claim, &request);
+        let (export, rule, paths) = allowed.inspect_err(|_| self.tell_wanted(Some(&claim.who), &work))?;
+        let (door, rate) = self.ask(&claim, work)?;
+        let base = self.enter(export, rule)?;
+        let slot_bytes = request.spec.map_or(SLOT_BYTES_DEFAULT as u32, |spec| spec.slot_bytes);
+        let mut settings = tempered(request.settings, &self.config.limits, slot_bytes);
+        settings.recall &= export.recall;
+        settings.scheduling.rate = least_rate(settings.scheduling.rate, rate);
+        Ok(Admission {
+            base,
+            paths,
+            settings,
+            door,
+            addresses: vec![self.errand.here.ip().to_canonical()],
+            caller: Some(self.errand.peer.ip().to_canonical()),
+        })
+    }
+}
+
+/// What a token has to say as well: writing may replace what is there.
+fn check_scope(claim: &Claim, request: &Request<'_>) -> Result<(), SessionError> {
+    let Some(scope) = &claim.scope else { return Ok(()) };
+    let needed: &[Operation] = match request.deed {
+        Deed::Read => &[Operation::Read],
+        Deed::List => &[Operation::Stat, Operation::Read],
+        Deed::MakeDirectory => &[Operation::Create, Operation::Modify],
+        Deed::Write | Deed::Remove => &[Operation::Modify],
+    };
+    let is_allowed = |path: &&[u8]| needed.iter().any(|&operation| scope.allows(operation, path));
+    if request.paths.iter().all(is_allowed) {
+        return Ok(());
+    }
+    let message = format!("the token does not let you {} there", in_words(request.deed));
+    Err(SessionError::refused(message, "ask for a token with that right for these paths"))
+}
+
+fn in_words(deed: Deed) -> &'static str {
+    match deed {
+        Deed::Read => "read",
+        Deed::Write => "write",
+        Deed::List => "list",
+        Deed::MakeDirectory => "make directories",
+        Deed::Remove => "remove",
+    }
+}
+
+/// For the audit log.
+fn work_of(request: &Request<'_>) -> Work {
+    let deed = match request.deed {
+        Deed::Read => "read",
+        Deed::Write => "write",
+        Deed::List => "list",
+        Deed::MakeDirectory => "make_directory",
+        Deed::Remove => "remove",
+    };
+    Work {
+        deed: deed.to_owned(),
+        export: request.paths.first().and_then(|path| split(path)).map(|path| shortened(path.export)),
+        paths: request.paths.iter().take(PATHS_SHOWN_MAX).map(|path| shortened(&escape(path))).collect(),
+        path_count: request.paths.len(),
+        protection: request.protection.map(|protection| protection.to_string()),
+        cipher: request.protection.and(request.spec).map(|spec| spec.cipher.to_string()),
+    }
+}
+
+/// The caller's wishes, as far as the daemon lets itself be asked. Each lane takes the smallest number of slots at least,
+/// so that large slots mean few lanes.
+fn tempered(wished: Settings, limits: &Limits, slot_bytes: u32) -> Settings {
+    let io_threads_max = limits.io_threads as usize;
+    let lane_bytes = u64::from(slot_bytes) * SLOT_COUNT_MIN as u64;
+    let lanes_max = (limits.buffer / lane_bytes).clamp(1, LANES_MAX as u64) as usize;
+    Settings {
+        pool_bytes: wished.pool_bytes.min(limits.buffer),
+        // 0 lets the storage choose, which may come to 64.
+        io_threads: if wished.io_threads == 0 && io_threads_max >= 64 {
+            0
+        } else {
+            wished.io_threads.clamp(1, io_threads_max)
+        },
+        ports: None,
+        target_sets: Vec::new(),
+        lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
+        zone: ZoneKind::Off,
+        ..wished
+    }
+}
+
+/// Of two rates, where 0 is any.
+fn least_rate(one: u64, other: u64) -> u64 {
+    match (one, other) {
+        (0, rate) | (rate, 0) => rate,
+        _ => one.min(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_tempered() {
+        let limits = Config::parse(
+            "[tls]\ncertificate='/c'\nkey='/k'\n[limits]\nbuffer='64MiB'\nio_threads=4\n[[export]]\nname='d'\npath='/d'\nallow=[{identity='*',read=true}]\n",
+        )
+        .unwrap()
+        .limits;
+        let greedy = Settings {
+            pool_bytes: u64::MAX,
+            io_threads: 9,
+            ports: Some(1..=2),
+            target_sets: vec!["/".into()],
+            lanes: 8,
+            zone: ZoneKind::Hard,
+            ..Settings::default()
+        };
+        let tempered_for = |slot_bytes| tempered(greedy.clone(), &limits, slot_bytes);
+        let settings = tempered_for(1 << 20);
+        assert_eq!((settings.pool_bytes, settings.io_threads, settings.lanes), (64 << 20, 4, 8));
+        assert_eq!(
+            (settings.ports.clone(), settings.target_sets.len(), settings.zone),
+            (None, 0, ZoneKind::Off)
+        );
+        assert_eq!(tempered_for(8 << 20).lanes, 2);
+        assert_eq!(tempered_for(64 << 20).lanes, 1);
+        let modest = tempered(Settings { io_threads: 2, lanes: 0, ..Settings::default() }, &limits, 1 << 20);
+        assert_eq!((modest.io_threads, modest.lanes), (2, 0));
+        let free = tempered(Settings::default(), &Limits::default(), 1 << 20);
+        assert_eq!(free, Settings::default());
+        assert_eq!(
+            [(0, 0), (0, 3), (3, 0), (2, 3), (3, 2)].map(|(one, other)| least_rate(one, other)),
+            [0, 3, 3, 2, 2]
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! What a session's process gives up beside its user: ways out that it needs for nothing.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus,
+};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, chdir, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
+};
+use rustix::thread::set_no_new_privs;
+
+/// The newest version of Landlock whose rights this asks for (Linux 6.10); on older kernels those that they know.
+const LANDLOCK: ABI = ABI::V5;
+
+/// Where libraries and facts about the machine are, which a session loads and reads.
+const READ_ONLY: [&str; 8] = ["/usr", "/lib", "/lib64", "/opt", "/etc/ld.so.cache", "/proc", "/sys", "/dev"];
+
+/// As soon as the process runs. What is in its memory goes into no core file, and no other process of its user may look
+/// at it (ptrace(2)); it does not outlive its parent, which is what knows of it; no program that it starts gets more
+/// rights than it has.
+pub fn at_start() -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_no_new_privs(true)?;
+    // The directory that the daemon was started in would keep its file system mounted.
+    Ok(chdir("/")?)
+}
+
+/// Once the process has its last user, which the kernel answers by forgetting these two (prctl(2)). From now on the end
+/// of the parent is one that the client is told of: [`super::guard`] sees to it.
+pub fn as_another_user() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+}
+
+/// Lets the process reach no other files than those beneath an export, whatever the rest of the program does: a second
+/// wall behind `openat2`. Kernels without Landlock have none. What stands is said in words.
+pub fn around(export: impl AsFd) -> Result<&'static str, RulesetError> {
+    let reading = AccessFs::from_read(LANDLOCK);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(LANDLOCK))?
+        .create()?
+        .add_rule(PathBeneath::new(export, AccessFs::from_all(LANDLOCK)))?;
+    for path in READ_ONLY {
+        // What isn't there needs no rule.
+        let Ok(place) = PathFd::new(path) else { continue };
+        let rights = if Path::new(path).is_dir() { reading } else { reading & AccessFs::from_file(LANDLOCK) };
+        ruleset = ruleset.add_rule(PathBeneath::new(place, rights))?;
+    }
+    Ok(match ruleset.restrict_self()?.ruleset {
+        RulesetStatus::FullyEnforced => "Landlock keeps it to its export",
+        RulesetStatus::PartiallyEnforced => "Landlock keeps it to its export, as far as this kernel can",
+        RulesetStatus::NotEnforced => "this kernel has no Landlock",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    #[test]
+    fn what_is_outside_is_out_of_reach() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let secret = outside.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        // A thread's walls are its own.
+        let walled = std::thread::spawn({
+            let (inside, secret) = (inside.path().to_path_buf(), secret.clone());
+            move || {
+                let said = around(File::open(&inside).unwrap()).unwrap();
+                fs::write(inside.join("a"), "a").unwrap();
+                fs::create_dir(inside.join("d")).unwrap();
+                fs::rename(inside.join("a"), inside.join("d/a")).unwrap();
+                assert!(fs::exists("/proc/self/status").unwrap());
+                (said, fs::read(&secret).is_err(), fs::write(&secret, "changed").is_err())
+            }
+        });
+        let (said, keeps_from_reading, keeps_from_writing) = walled.join().unwrap();
+        if said.contains("no Landlock") {
+            eprintln!("skipped: {said}");
+            return;
+        }
+        assert!(said.contains("keeps it to its export"), "{said}");
+        assert!(keeps_from_reading && keeps_from_writing);
+        assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    }
+}

@@ -1,0 +1,198 @@
+//! A directory that a daemon gives, and to whom.
+
+use std::path::PathBuf;
+
+use carrack_engine::Deed;
+use carrack_model::Protection;
+use serde::{Deserialize, Deserializer};
+
+use super::value::{absolute, optional_rate, optional_within, protection, word, wrong};
+
+/// The longest name of an export, in bytes.
+const MAX_NAME_BYTES: usize = 64;
+
+/// A directory under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    /// The first name of its paths: `/NAME/sub/path`.
+    #[serde(deserialize_with = "name")]
+    pub name: String,
+    /// Where it is.
+    #[serde(deserialize_with = "absolute")]
+    pub path: PathBuf,
+    /// The least protection that data may travel with.
+    #[serde(default = "private", deserialize_with = "protection")]
+    pub protection: Protection,
+    /// Whether clients may have files read that an archive has to bring back first.
+    #[serde(default)]
+    pub recall: bool,
+    /// To whom it is open. The first rule that is about somebody counts, and no other.
+    #[serde(deserialize_with = "rules")]
+    pub allow: Vec<Rule>,
+}
+
+/// What one identity, or those that a pattern names, may do.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct Rule {
+    /// A name, in which `*` stands for any number of characters and `?` for one.
+    pub identity: String,
+    /// Read files.
+    pub read: bool,
+    /// Create, replace and remove.
+    pub write: bool,
+    /// Look at names, sizes and times; whoever may read may do so too.
+    pub list: bool,
+    /// The account that the session has, where the daemon runs as root; without it the daemon's own.
+    pub user: Option<String>,
+    /// Sessions at the same time of each identity.
+    pub sessions: Option<u64>,
+    /// Bytes a second of all sessions of an identity together: each gets an even share.
+    pub rate: Option<u64>,
+}
+
+/// A rule as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(deserialize_with = "word")]
+    identity: String,
+    #[serde(default)]
+    read: bool,
+    #[serde(default)]
+    write: bool,
+    #[serde(default)]
+    list: bool,
+    user: Option<String>,
+    #[serde(default, deserialize_with = "optional_within::<1, 4_096, _>")]
+    sessions: Option<u64>,
+    #[serde(default, deserialize_with = "optional_rate")]
+    rate: Option<u64>,
+}
+
+impl TryFrom<Written> for Rule {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Rule, String> {
+        let Written { identity, read, write, list, user, sessions, rate } = written;
+        let problem = |what: &str, hint: &str| {
+            Err(format!("the rule for {identity:?} {what}{}{hint}", super::error::HINT))
+        };
+        if !(read || write || list) {
+            return problem("allows nothing", "give it read, write or list, or take it out");
+        }
+        if rate.is_some() && sessions.is_none() {
+            return problem(
+                "has a rate and no number of sessions",
+                "add sessions: each one gets rate / sessions",
+            );
+        }
+        Ok(Rule { identity, read, write, list, user, sessions, rate })
+    }
+}
+
+impl Export {
+    /// The first rule that is about `identity`.
+    pub fn rule(&self, identity: &str) -> Option<&Rule> {
+        self.allow.iter().find(|rule| matches(rule.identity.as_bytes(), identity.as_bytes()))
+    }
+}
+
+impl Rule {
+    /// Whether it lets one do this.
+    pub fn allows(&self, deed: Deed) -> bool {
+        match deed {
+            Deed::Read => self.read,
+            Deed::List => self.list || self.read,
+            Deed::Write | Deed::MakeDirectory | Deed::Remove => self.write,
+        }
+    }
+
+    /// Bytes a second of one session; 0 for any number.
+    pub fn share(&self) -> u64 {
+        match (self.rate, self.sessions) {
+            (Some(rate), Some(sessions)) => (rate / sessions.max(1)).max(1),
+            _ => 0,
+        }
+    }
+}
+
+/// Whether a text is one that a pattern stands for. Without recursion: what it costs is bounded by the product of the
+/// lengths.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t, mut retry) = (0, 0, None);
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == text[t] => {
+                (p, t) = (p + 1, t + 1);
+            }
+            _ => {
+                // The last star takes one byte more.
+                let Some((after_star, taken)) = retry else { return false };
+                retry = Some((after_star, taken + 1));
+                (p, t) = (after_star, taken + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+fn private() -> Protection {
+    Protection::Private
+}
+
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with('.') {
+        return Ok(name);
+    }
+    let hint =
+        format!("take letters, digits, '-', '_' and '.', {MAX_NAME_BYTES} at most, no '.' at the start");
+    Err(wrong(format!("{name:?} can't be an export's name"), hint))
+}
+
+fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
+    let rules = Vec::<Rule>::deserialize(deserializer)?;
+    if rules.is_empty() {
+        return Err(wrong(
+            "the export is open to nobody",
+            "add a rule such as { identity = \"alice\", read = true }",
+        ));
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_stand_for_names() {
+        for (pattern, text, expected) in [
+            ("alice", "alice", true),
+            ("alice", "alice2", false),
+            ("alice", "Alice", false),
+            ("*", "", true),
+            ("*", "anybody", true),
+            ("*@example.org", "ada@example.org", true),
+            ("*@example.org", "ada@example.org.evil", false),
+            ("mover-?", "mover-1", true),
+            ("mover-?", "mover-10", false),
+            ("a*b*c", "aXbXbXc", true),
+            ("a*b*c", "aXcXb", false),
+            ("**", "x", true),
+            ("", "x", false),
+            ("", "", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+        }
+        // No time is lost on a pattern that would take a recursion years.
+        assert!(!matches("*a".repeat(100).as_bytes(), "a".repeat(99).as_bytes()));
+    }
+}

@@ -1,0 +1,95 @@
+use super::*;
+
+const SAMPLE: &str = r#"
+[tls]
+certificate = "/etc/carrack/server.pem"
+key = "/etc/carrack/server-key.pem"
+
+[[export]]
+name = "data"
+path = "/srv/data"
+allow = [
+  { identity = "alice", read = true, write = true, sessions = 4, rate = "1 GB/s" },
+  { identity = "*", list = true },
+]
+"#;
+
+#[test]
+fn a_short_one_means_what_it_says() {
+    let config = Config::parse(SAMPLE).unwrap();
+    assert_eq!(config.listen, ["[::]:7512".parse().unwrap()]);
+    assert_eq!(config.limits, Limits::default());
+    let (export, rule) = config.rule("data", "alice").unwrap();
+    assert_eq!((export.protection, rule.share()), (carrack_model::Protection::Private, 250_000_000));
+    use carrack_engine::Deed::{List, MakeDirectory, Read, Remove, Write};
+    assert!([Read, Write, List, MakeDirectory, Remove].iter().all(|&deed| rule.allows(deed)));
+    let (_, anybody) = config.rule("data", "bob").unwrap();
+    assert_eq!(
+        [Read, Write, List, MakeDirectory, Remove].map(|deed| anybody.allows(deed)),
+        [false, false, true, false, false]
+    );
+    assert!(config.rule("other", "alice").is_none());
+    assert_eq!(config.open_to("bob").collect::<Vec<_>>(), ["data"]);
+}
+
+#[test]
+fn the_first_rule_counts_and_no_other() {
+    let text = SAMPLE
+        .replace("identity = \"*\", list", "identity = \"alice\", list")
+        .replace("\"alice\", read = true", "\"al*\", read = true");
+    let config = Config::parse(&text).unwrap();
+    assert!(config.rule("data", "alice").unwrap().1.write);
+    assert!(config.rule("data", "bob").is_none());
+}
+
+/// What is changed in the sample → the line and what is said of it.
+#[test]
+fn every_error_names_its_line_and_has_a_hint() {
+    for (from, to, line, said) in [
+        ("[tls]", "lsten = []\n[tls]", 2, "unknown field `lsten`"),
+        ("[tls]", "listen = []\n[tls]", 2, "nowhere to listen"),
+        ("[tls]", "listen = [\"everywhere\"]\n[tls]", 2, "socket address"),
+        ("[tls]", "audit = \"audit.jsonl\"\n[tls]", 2, "not absolute"),
+        ("[tls]", "[limits]\nhalf_open = 0\n[tls]", 3, "0 is out of range"),
+        ("[tls]", "[limits]\nbuffer = \"lots\"\n[tls]", 3, "no amount of bytes"),
+        ("[tls]", "[limits]\nidle = 3\n[tls]", 3, "unknown field `idle`"),
+        ("[tls]", "[tokens]\nissuers = [{ name = \"\", audience = \"x\", key = \"/k\" }]\n[tls]", 3, "empty"),
+        ("[tls]", "[tokens]\nmax_lifetime_seconds = 90000\n[tls]", 3, "out of range"),
+        ("key = \"/etc/carrack/server-key.pem\"", "", 2, "missing field `key`"),
+        ("key = \"/etc/carrack/server-key.pem\"", "key = 7", 4, "invalid type"),
+        ("certificate = \"", "certificate = \"/a\"\ncertificate = \"", 4, "duplicate"),
+        ("name = \"data\"", "name = \"../etc\"", 7, "can't be an export's name"),
+        ("name = \"data\"", "name = \"data\"\nmode = 3", 8, "unknown field `mode`"),
+        ("name = \"data\"", "name = \"data\"\nprotection = \"none\"", 8, "no level of protection"),
+        ("path = \"/srv/data\"", "path = \"srv\"", 8, "not absolute"),
+        ("1 GB/s", "1 GB", 10, "no rate"),
+        ("1 GB/s", "0 GB/s", 10, "above 0"),
+        // What is wrong between keys is told where their list begins, and names the identity.
+        ("sessions = 4, ", "", 9, "no number of sessions"),
+        ("read = true, write = true", "read = false", 9, "allows nothing"),
+        ("list = true", "lst = true", 11, "unknown field `lst`"),
+        ("[tls]", "[tls", 2, ""),
+    ] {
+        assert!(SAMPLE.contains(from), "{from}");
+        let error = Config::parse(&SAMPLE.replacen(from, to, 1)).unwrap_err();
+        assert!(error.to_string().contains(said), "{to}: {error}");
+        assert_eq!(error.line(), Some(line), "{to}: {error}");
+        assert!(error.to_string().starts_with(&format!("line {line}")), "{error}");
+        assert!(!error.hint().is_empty() && !error.to_string().contains("hint:"), "{error}");
+    }
+}
+
+#[test]
+fn exports_have_names_of_their_own() {
+    let (_, export) = SAMPLE.split_once("[[export]]").unwrap();
+    let error = Config::parse(&format!("{SAMPLE}[[export]]{export}")).unwrap_err();
+    assert!(error.to_string().contains("two exports have the name \"data\""), "{error}");
+    let none = Config::parse(SAMPLE.split_once("[[export]]").unwrap().0).unwrap_err();
+    assert!(none.to_string().contains("missing field `export`"), "{none}");
+}
+
+#[test]
+fn a_file_without_end_is_not_read_as_one() {
+    let error = Config::parse(&"#\n".repeat(MAX_CONFIG_BYTES)).unwrap_err();
+    assert!(error.to_string().contains("longer than"), "{error}");
+}

@@ -1,0 +1,111 @@
+//! How single values are read: with their bounds, and what to do about one that is out of them.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bytesize::ByteSize;
+use carrack_model::Protection;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use super::error::HINT;
+
+/// An error with a hint.
+pub(super) fn wrong<E: Error>(message: impl Display, hint: impl Display) -> E {
+    E::custom(format!("{message}{HINT}{hint}"))
+}
+
+fn checked_absolute<E: Error>(path: PathBuf) -> Result<PathBuf, E> {
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(wrong(
+        format!("the path {path:?} is not absolute"),
+        "begin it with a slash: a daemon has no place of its own",
+    ))
+}
+
+pub(super) fn absolute<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    checked_absolute(PathBuf::deserialize(deserializer)?)
+}
+
+pub(super) fn optional_absolute<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<PathBuf>, D::Error> {
+    absolute(deserializer).map(Some)
+}
+
+pub(super) fn absolutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    Vec::<PathBuf>::deserialize(deserializer)?.into_iter().map(checked_absolute).collect()
+}
+
+pub(super) fn some_addresses<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<SocketAddr>, D::Error> {
+    let addresses = Vec::<SocketAddr>::deserialize(deserializer)?;
+    if addresses.is_empty() {
+        return Err(wrong("nowhere to listen", "leave the key out for [::]:7512, or name an address"));
+    }
+    Ok(addresses)
+}
+
+/// A number from `MIN` to `MAX`.
+pub(super) fn within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        number if (MIN..=MAX).contains(&number) => Ok(number),
+        number => Err(wrong(format!("{number} is out of range"), format!("it may be {MIN} to {MAX}"))),
+    }
+}
+
+/// The same, for a key that may be left out.
+pub(super) fn optional_within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    within::<MIN, MAX, D>(deserializer).map(Some)
+}
+
+/// Up to a day: longer ones are believed nowhere.
+pub(super) fn optional_lifetime<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    optional_within::<1, { carrack_trust::MAX_LIFETIME.as_secs() }, D>(deserializer)
+}
+
+/// Text that is there.
+pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.trim().is_empty() { Err(wrong("the text is empty", "write something")) } else { Ok(text) }
+}
+
+fn parsed_bytes<E: Error>(text: &str, hint: &str) -> Result<u64, E> {
+    match text.trim().parse::<ByteSize>() {
+        Ok(ByteSize(bytes)) if bytes > 0 => Ok(bytes),
+        _ => Err(wrong(format!("{text:?} is no amount of bytes above 0"), hint)),
+    }
+}
+
+/// A size such as `256MiB`.
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    parsed_bytes(&String::deserialize(deserializer)?, "write a number and a unit, such as \"256MiB\"")
+}
+
+/// A rate such as `1 GB/s`.
+pub(super) fn optional_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let hint = "write a number and a unit for each second, such as \"1 GB/s\" or \"100MiB/s\"";
+    match text.trim().strip_suffix("/s") {
+        Some(bytes) => parsed_bytes(bytes, hint).map(Some),
+        None => Err(wrong(format!("{text:?} is no rate"), hint)),
+    }
+}
+
+/// `clear`, `safe` or `private`.
+pub(super) fn protection<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protection, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| {
+        let hint =
+            "write \"private\" (sealed), \"safe\" (readable, but no change goes unnoticed) or \"clear\"";
+        wrong(format!("{text:?} is no level of protection"), hint)
+    })
+}

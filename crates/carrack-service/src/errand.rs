@@ -1,0 +1,364 @@
+//! What the parent and the process of a session say to each other: frames of JSON over a pair of Unix stream sockets.
+//!
+//! A frame is its length (u32, big endian) and so many bytes. The parent sends the [`Charge`] that all sessions have in
+//! common, then the [`Errand`]; the session says who is there, asks for admission, and tells how it ended. An admission is
+//! followed by one byte that carries the socket over which data connections come (SCM_RIGHTS). The parent never waits for
+//! a session: what it says is queued, what it hears may come in pieces, and is bounded.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use carrack_trust::Identity;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::audit::Ending;
+use crate::log::Verbosity;
+use crate::material::Material;
+
+/// The longest frame to a session: the configuration and all files that it names.
+const TO_SESSION_BYTES_MAX: usize = 512 << 20;
+
+/// The longest frame to the parent: four paths that are cut short, and a reason.
+const TO_PARENT_BYTES_MAX: usize = 64 << 10;
+
+/// Paths that the audit log shows of a session.
+pub const PATHS_SHOWN_MAX: usize = 4;
+
+/// The longest text that a session tells of a path or a reason, in bytes.
+const TEXT_BYTES_MAX: usize = 2 << 10;
+
+/// What all sessions have in common until the configuration changes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Charge {
+    /// The configuration's text, which the parent has found to be good.
+    pub config: String,
+    /// The files that it names.
+    pub material: Material,
+    /// How much is logged.
+    pub verbosity: Verbosity,
+}
+
+/// What one session is about.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Errand {
+    /// The daemon's number of it.
+    pub session: u64,
+    /// Where the client is.
+    pub peer: SocketAddr,
+    /// Where it found the daemon.
+    pub here: SocketAddr,
+}
+
+/// What a client wants, as the audit log has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// `read`, `write`, `list`, `make_directory` or `remove`.
+    pub deed: String,
+    /// The export; nothing if the paths name none.
+    pub export: Option<String>,
+    /// The first paths, escaped.
+    pub paths: Vec<String>,
+    /// How many there are in all.
+    pub path_count: usize,
+    /// How data is protected, and by which cipher, if it travels at all.
+    pub protection: Option<String>,
+    /// See above.
+    pub cipher: Option<String>,
+}
+
+/// What a session says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToParent {
+    /// TLS stands, and this is who is there; nobody who is known if it is left to a token.
+    Known(Option<Identity>),
+    /// May this client do this?
+    Ask {
+        /// Who it is.
+        who: Identity,
+        /// What it wants.
+        work: Work,
+        /// The end of what a token allows, seconds since 1970.
+        until_s: Option<u64>,
+    },
+    /// The client was refused without the parent: this is what it wanted.
+    Wanted {
+        /// Who it is, as far as that is known.
+        who: Option<Identity>,
+        /// What it wanted.
+        work: Work,
+    },
+    /// It is over.
+    Done(Report),
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// In a word.
+    pub ending: Ending,
+    /// In more words; may be empty.
+    pub reason: String,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Entries that failed.
+    pub failed: u64,
+}
+
+/// What the parent answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Go on; the socket for data connections follows.
+    Admitted {
+        /// The name under which the parent knows this session's listener.
+        nonce: [u8; 32],
+        /// Bytes a second that the session may move; 0 for any number.
+        rate: u64,
+    },
+    /// Not now, or not you.
+    Refused {
+        /// Why.
+        message: String,
+        /// What the client can do.
+        hint: String,
+    },
+}
+
+/// A text that a peer may have chosen, cut short.
+pub fn shortened(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = (0..=TEXT_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
+/// A message as a frame.
+pub fn frame(message: &impl Serialize) -> io::Result<Arc<[u8]>> {
+    let body = serde_json::to_vec(message)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    Ok([&length.to_be_bytes()[..], &body].concat().into())
+}
+
+/// Reads a frame, waiting as long as the socket's timeout says.
+pub fn receive<M: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<M> {
+    let mut length = [0; 4];
+    socket.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > TO_SESSION_BYTES_MAX {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; length];
+    socket.read_exact(&mut body)?;
+    Ok(serde_json::from_slice(&body)?)
+}
+
+/// Sends a frame, waiting.
+pub fn send(socket: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
+    socket.write_all(&frame(message)?)
+}
+
+/// Receives the descriptor that follows an admission.
+pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    descriptor.ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+/// Sends a byte that carries a descriptor, without waiting.
+pub fn send_descriptor(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<()> {
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(b"!")], &mut control, flags)?;
+    Ok(())
+}
+
+/// What waits for a session that has not read it yet.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: VecDeque<Parcel>,
+    /// Bytes of the first that were taken.
+    taken: usize,
+}
+
+#[derive(Debug)]
+enum Parcel {
+    Bytes(Arc<[u8]>),
+    Descriptor(OwnedFd),
+}
+
+impl Outbox {
+    /// Adds a frame.
+    pub fn bytes(&mut self, bytes: Arc<[u8]>) {
+        self.waiting.push_back(Parcel::Bytes(bytes));
+    }
+
+    /// Adds a byte that carries a descriptor.
+    pub fn descriptor(&mut self, descriptor: OwnedFd) {
+        self.waiting.push_back(Parcel::Descriptor(descriptor));
+    }
+
+    /// Whether something waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Sends what the socket takes.
+    pub fn flush(&mut self, mut socket: &UnixStream) -> io::Result<()> {
+        while let Some(first) = self.waiting.front() {
+            let sent = match first {
+                Parcel::Bytes(bytes) => socket.write(&bytes[self.taken..]).map(|count| {
+                    self.taken += count;
+                    self.taken == bytes.len()
+                }),
+                Parcel::Descriptor(descriptor) => send_descriptor(socket, descriptor).map(|()| true),
+            };
+            match sent {
+                Ok(true) => {
+                    self.waiting.pop_front();
+                    self.taken = 0;
+                }
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What came from a session, which may not be whole yet.
+#[derive(Debug, Default)]
+pub struct Inbox(Vec<u8>);
+
+impl Inbox {
+    /// Reads what is there; false once the session has closed its end.
+    ///
+    /// # Errors
+    /// `InvalidData` for a frame that is too long; the socket's errors.
+    pub fn fill(&mut self, mut socket: &UnixStream) -> io::Result<bool> {
+        let mut buffer = [0; 4096];
+        while self.0.len() <= TO_PARENT_BYTES_MAX + 4 {
+            match socket.read(&mut buffer) {
+                Ok(0) => return Ok(false),
+                Ok(count) => self.0.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next message that is whole.
+    ///
+    /// # Errors
+    /// `InvalidData` for what is none.
+    pub fn next(&mut self) -> io::Result<Option<ToParent>> {
+        let Some((length, rest)) = self.0.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > TO_PARENT_BYTES_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let message = serde_json::from_slice(body)?;
+        self.0.drain(..4 + length);
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (parent, session) = UnixStream::pair().unwrap();
+        parent.set_nonblocking(true).unwrap();
+        (parent, session)
+    }
+
+    #[test]
+    fn what_is_queued_arrives_in_order_whatever_the_socket_takes() {
+        let (parent, mut session) = pair();
+        let mut outbox = Outbox::default();
+        let long = "x".repeat(3 << 20);
+        outbox.bytes(frame(&long).unwrap());
+        outbox.bytes(frame(&Answer::Admitted { nonce: [7; 32], rate: 3 }).unwrap());
+        let (handed, mut other) = UnixStream::pair().unwrap();
+        outbox.descriptor(handed.into());
+        outbox.flush(&parent).unwrap();
+        assert!(!outbox.is_empty(), "a socket takes no three megabytes");
+        let reading = std::thread::spawn(move || {
+            let long: String = receive(&mut session).unwrap();
+            let answer: Answer = receive(&mut session).unwrap();
+            (long, answer, receive_descriptor(&session).unwrap())
+        });
+        while !outbox.is_empty() {
+            outbox.flush(&parent).unwrap();
+            std::thread::yield_now();
+        }
+        let (heard, answer, descriptor) = reading.join().unwrap();
+        assert_eq!((heard, answer), (long, Answer::Admitted { nonce: [7; 32], rate: 3 }));
+        UnixStream::from(descriptor).write_all(b"!").unwrap();
+        let mut byte = [0];
+        other.read_exact(&mut byte).unwrap();
+    }
+
+    #[test]
+    fn messages_may_come_in_pieces() {
+        let (parent, mut session) = pair();
+        let mut inbox = Inbox::default();
+        let frame = frame(&ToParent::Known(None)).unwrap();
+        for byte in frame.iter() {
+            assert!(inbox.next().unwrap().is_none());
+            session.write_all(&[*byte]).unwrap();
+            assert!(inbox.fill(&parent).unwrap());
+        }
+        assert!(matches!(inbox.next().unwrap(), Some(ToParent::Known(None))));
+        drop(session);
+        assert!(!inbox.fill(&parent).unwrap());
+    }
+
+    #[test]
+    fn a_session_that_talks_too_much_is_not_listened_to() {
+        for (said, kind) in [
+            (u32::MAX.to_be_bytes().to_vec(), ErrorKind::InvalidData),
+            (b"\0\0\0\x04nope".to_vec(), ErrorKind::InvalidData),
+        ] {
+            let (parent, mut session) = pair();
+            session.write_all(&said).unwrap();
+            let mut inbox = Inbox::default();
+            inbox.fill(&parent).unwrap();
+            assert_eq!(inbox.next().unwrap_err().kind(), kind);
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        assert!(shortened(&"é".repeat(TEXT_BYTES_MAX)).len() <= TEXT_BYTES_MAX + 3);
+    }
+}

@@ -1,0 +1,244 @@
+//! The files that a configuration names: read at the start and on SIGHUP, by the parent. The processes that face
+//! clients get their contents, and need no right to open them.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_trust::{PlacesError, PublicKeys, ServerTrust, TlsError, TokenKeys, TokenKeysError, read_secret};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::Config;
+
+/// The longest file, in bytes: a list of a million revoked certificates has half of it.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// The contents of the files. Bytes that are no text are none of PEM or ssh's either, and become replacement characters.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Material {
+    certificate: String,
+    key: String,
+    client_cas: String,
+    crls: String,
+    public_keys: String,
+    /// In the configuration's order.
+    issuer_keys: Vec<String>,
+    revoked_tokens: String,
+}
+
+impl fmt::Debug for Material {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Material(…)")
+    }
+}
+
+/// Why a daemon can't begin with these files.
+#[derive(Debug, Error)]
+pub enum MaterialError {
+    /// Files that aren't there.
+    #[error("{}", missing(.0))]
+    Missing(Vec<Absent>),
+    /// A file can't be read.
+    #[error("{what}, {path:?}: {error}")]
+    Unreadable {
+        /// Which one.
+        what: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// The system's words.
+        error: std::io::Error,
+    },
+    /// The key can't be read, or by too many.
+    #[error("the daemon's key: {0}")]
+    Key(#[from] PlacesError),
+    /// No TLS configuration can be made of them.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An issuer of tokens can't be trusted.
+    #[error(transparent)]
+    Tokens(#[from] TokenKeysError),
+}
+
+/// A file that isn't there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    what: &'static str,
+    path: PathBuf,
+    command: &'static str,
+}
+
+fn missing(absent: &[Absent]) -> String {
+    let each = absent.iter().map(|file| format!("{} ({})", file.what, file.path.display()));
+    format!("not there yet: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+const OF_SERVER: &str = "carrack keys issue NAME --server HOST";
+const OF_AUTHORITY: &str = "carrack keys init";
+
+impl MaterialError {
+    /// What the administrator can do.
+    pub fn hint(&self) -> String {
+        match self {
+            MaterialError::Missing(absent) => {
+                let commands: Vec<_> =
+                    absent.iter().map(|file| file.command).filter(|c| !c.is_empty()).collect();
+                let mut steps: Vec<String> = [OF_AUTHORITY, OF_SERVER]
+                    .into_iter()
+                    .filter(|step| commands.contains(step))
+                    .map(|step| format!("`{step}`"))
+                    .collect();
+                if steps.is_empty() {
+                    return "make the files, or take their keys out of the configuration".to_owned();
+                }
+                steps.push("move what they make to these paths".to_owned());
+                format!("a site without a CA makes one: {}", steps.join(", then "))
+            }
+            MaterialError::Key(PlacesError::Exposed(path)) => {
+                format!("`chmod 600 {}`", path.display())
+            }
+            MaterialError::Tls(error) => error.hint().unwrap_or("check the file").to_owned(),
+            MaterialError::Tokens(_) => "name files with Ed25519 or P-256 public keys, PEM".to_owned(),
+            MaterialError::Unreadable { .. } | MaterialError::Key(_) => {
+                "let the user that the daemon runs as read it".to_owned()
+            }
+        }
+    }
+}
+
+impl Material {
+    /// Reads all files that `config` names. Those that aren't there are told all at once.
+    ///
+    /// # Errors
+    /// Those that aren't there, or the first that can't be read.
+    pub fn read(config: &Config) -> Result<Material, MaterialError> {
+        let tls = &config.tls;
+        let mut reader = Reader::default();
+        let certificate = reader.text("the daemon's certificate", &tls.certificate, OF_SERVER)?;
+        let key = reader.secret("its key", &tls.key, OF_SERVER)?;
+        let client_cas = reader.all("the clients' CA", &tls.client_ca, OF_AUTHORITY)?;
+        let crls = reader.all("the list of revoked certificates", &tls.revoked, OF_AUTHORITY)?;
+        let public_keys = reader.optional("the public keys", tls.public_keys.as_deref())?;
+        let issuers = config.tokens.issuers.iter();
+        let issuer_keys = issuers
+            .map(|issuer| reader.text("an issuer's key", &issuer.key, OF_AUTHORITY))
+            .collect::<Result<_, _>>()?;
+        let revoked_tokens =
+            reader.optional("the list of revoked tokens", config.tokens.revoked.as_deref())?;
+        if !reader.absent.is_empty() {
+            return Err(MaterialError::Missing(reader.absent));
+        }
+        Ok(Material { certificate, key, client_cas, crls, public_keys, issuer_keys, revoked_tokens })
+    }
+
+    /// What the daemon is and whom it trusts. Lines of the public keys that admit nobody are told in `notices`.
+    pub fn trust(&self, notices: &mut Vec<String>) -> ServerTrust {
+        let (public_keys, problems) = PublicKeys::parse(self.public_keys.as_bytes());
+        notices.extend(problems.iter().map(|problem| {
+            let hint = problem.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("the public keys, {problem}{hint}")
+        }));
+        ServerTrust {
+            chain: self.certificate.clone().into_bytes(),
+            key: self.key.clone().into_bytes(),
+            client_cas: self.client_cas.clone().into_bytes(),
+            crls: self.crls.clone().into_bytes(),
+            public_keys: Arc::new(public_keys),
+            tokens: !self.issuer_keys.is_empty(),
+        }
+    }
+
+    /// Whose tokens the daemon believes.
+    ///
+    /// # Errors
+    /// An issuer that can't be trusted.
+    pub fn token_keys(&self, config: &Config) -> Result<TokenKeys, TokenKeysError> {
+        let mut keys = TokenKeys::default();
+        for (issuer, pem) in config.tokens.issuers.iter().zip(&self.issuer_keys) {
+            keys.add_issuer(&issuer.name, &issuer.audience, pem.as_bytes())?;
+        }
+        if let Some(seconds) = config.tokens.max_lifetime_seconds {
+            keys.limit_lifetime(Duration::from_secs(seconds));
+        }
+        keys.revoke(&self.revoked_tokens);
+        Ok(keys)
+    }
+
+    /// Makes of it what every session will make of it; what an administrator should know comes back.
+    ///
+    /// # Errors
+    /// Why no session could.
+    pub fn check(&self, config: &Config) -> Result<Vec<String>, MaterialError> {
+        let mut notices = Vec::new();
+        carrack_trust::server_config(&self.trust(&mut notices))?;
+        self.token_keys(config)?;
+        Ok(notices)
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    absent: Vec<Absent>,
+}
+
+impl Reader {
+    fn text(
+        &mut self,
+        what: &'static str,
+        path: &Path,
+        command: &'static str,
+    ) -> Result<String, MaterialError> {
+        match read_text(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(self.lacks(what, path, command)),
+            Err(error) => Err(MaterialError::Unreadable { what, path: path.to_path_buf(), error }),
+            Ok(text) => Ok(text),
+        }
+    }
+
+    fn secret(
+        &mut self,
+        what: &'static str,
+        path: &Path,
+        command: &'static str,
+    ) -> Result<String, MaterialError> {
+        match read_secret(path) {
+            Err(PlacesError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+                Ok(self.lacks(what, path, command))
+            }
+            Err(error) => Err(error.into()),
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    fn all(
+        &mut self,
+        what: &'static str,
+        paths: &[PathBuf],
+        command: &'static str,
+    ) -> Result<String, MaterialError> {
+        let texts: Result<Vec<_>, _> = paths.iter().map(|path| self.text(what, path, command)).collect();
+        Ok(texts?.join("\n"))
+    }
+
+    fn optional(&mut self, what: &'static str, path: Option<&Path>) -> Result<String, MaterialError> {
+        path.map_or(Ok(String::new()), |path| self.text(what, path, ""))
+    }
+
+    fn lacks(&mut self, what: &'static str, path: &Path, command: &'static str) -> String {
+        self.absent.push(Absent { what, path: path.to_path_buf(), command });
+        String::new()
+    }
+}
+
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(std::io::Error::other(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

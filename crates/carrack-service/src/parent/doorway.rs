@@ -1,0 +1,158 @@
+//! Strangers on their way in: accepted, bounded, looked at, and given a process or to a session.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::events::Source;
+use super::first_bytes::{self, Kind};
+use super::half_open::{Counts, HalfOpen, Neighbourhood};
+use super::session::Session;
+use super::sockets::{Accepted, accept};
+use super::{Daemon, Phase};
+
+/// Connections that are accepted before others get their turn.
+const ACCEPTED_AT_ONCE: usize = 64;
+
+/// Descriptors of the daemon's own: signals, sockets, logs, what starting a process takes.
+const OWN_DESCRIPTORS: u64 = 48;
+
+impl Daemon {
+    pub(super) fn accept(&mut self, index: usize) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Some(listener) = self.sockets.listeners().nth(index) else { return };
+            match accept(listener) {
+                Accepted::Connection(stream, peer) => self.meet(stream, peer),
+                Accepted::None => return,
+                Accepted::NoDescriptors => {
+                    // One who says nothing makes room for one who may; if there is none, nobody comes in.
+                    match self.strangers.take_oldest() {
+                        Some(oldest) => self.forget(oldest.peer),
+                        None => self.reserve.turn_away(listener),
+                    }
+                    self.log.detail(|| "no descriptors left: a connection was closed".to_owned());
+                }
+                Accepted::Trouble(error) => {
+                    self.log.warn(format!("accepting: {error}"));
+                    // Memory, most likely. The connection stays in the queue; without a pause this would spin.
+                    return std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// Strangers must not take the descriptors that sessions need, two for each, whatever the configuration says.
+    pub(super) fn strangers_max(&self) -> u64 {
+        let limits = &self.plan.config.limits;
+        let needed = OWN_DESCRIPTORS + 2 * (limits.sessions + limits.handshakes);
+        limits.half_open.min(self.descriptors.saturating_sub(needed).max(self.descriptors / 4))
+    }
+
+    fn meet(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let place = Neighbourhood::of(peer);
+        let limits = &self.plan.config.limits;
+        if self.counts.of(place) as u64 >= limits.per_address {
+            return self.log.detail(|| format!("{peer}: too many connections from there"));
+        }
+        if self.strangers.len() as u64 >= self.strangers_max()
+            && let Some(oldest) = self.strangers.take_oldest()
+        {
+            self.forget(oldest.peer);
+            self.log.detail(|| format!("{}: closed, there are too many that say nothing", oldest.peer));
+        }
+        self.counts.add(place);
+        let number = self.strangers.add(stream, peer, Instant::now());
+        let watched = match self.strangers.get(number) {
+            Some(stranger) => self.events.watch_changes(&stranger.stream, Source::Stranger(number)),
+            None => Ok(()),
+        };
+        if let Err(error) = watched {
+            self.log.warn(format!("{peer}: {error}"));
+            self.dismiss(number);
+        }
+    }
+
+    /// A stranger's descriptor is closed with it, which takes it out of `epoll` too.
+    pub(super) fn dismiss(&mut self, number: u64) {
+        if let Some(stranger) = self.strangers.take(number) {
+            self.forget(stranger.peer);
+        }
+    }
+
+    /// A connection that somebody else goes on with stays in `epoll` although it is closed here (epoll(7)).
+    fn unwatch(&self, stream: &TcpStream) {
+        if let Err(error) = self.events.forget(stream) {
+            self.log.warn(format!("epoll: {error}"));
+        }
+    }
+
+    pub(super) fn forget(&mut self, peer: SocketAddr) {
+        self.counts.remove(Neighbourhood::of(peer));
+    }
+
+    pub(super) fn look_at(&mut self, number: u64) {
+        let Some(stranger) = self.strangers.get(number) else { return };
+        match first_bytes::look(&stranger.stream) {
+            Kind::Unknown => {}
+            Kind::Gone => self.dismiss(number),
+            Kind::Control if self.phase == Phase::Serving => self.strangers.let_wait(number),
+            Kind::Data(nonce) => {
+                let Some(stranger) = self.strangers.take(number) else { return };
+                self.forget(stranger.peer);
+                self.unwatch(&stranger.stream);
+                let session = self.sessions.values().find(|session| session.listens_as(&nonce));
+                let handed = session.map(|session| session.hand(&stranger.stream));
+                if !matches!(handed, Some(Ok(()))) {
+                    self.log.detail(|| {
+                        format!("{}: a data connection for no session that takes one", stranger.peer)
+                    });
+                }
+            }
+            Kind::Control | Kind::Foreign => {
+                let peer = stranger.peer;
+                self.dismiss(number);
+                self.log.detail(|| format!("{peer}: closed, it did not begin as a carrack does"));
+            }
+        }
+    }
+
+    /// The one whose turn it is to get a process. One address has a quarter of the places at most, so that nobody who is
+    /// slow on purpose takes them all.
+    fn next_served(&self) -> Option<u64> {
+        let places = self.plan.config.limits.handshakes as usize;
+        let mut taken = Counts::default();
+        let shaking = self.sessions.values().filter(|session| session.held.is_none());
+        let count = shaking.inspect(|session| taken.add(Neighbourhood::of(session.peer))).count();
+        if count >= places {
+            return None;
+        }
+        let share = (places / 4).max(1);
+        let has_room = |(_, stranger): &(u64, &HalfOpen)| taken.of(Neighbourhood::of(stranger.peer)) < share;
+        self.strangers.waiting().find(has_room).map(|(number, _)| number)
+    }
+
+    /// Starts processes for those who wait, as many as may be in their handshakes.
+    pub(super) fn serve_waiting(&mut self) {
+        while let Some(number) = self.next_served() {
+            let Some(stranger) = self.strangers.take(number) else { return };
+            self.unwatch(&stranger.stream);
+            let session = self.next_session;
+            self.next_session += 1;
+            let started =
+                Session::start(session, stranger.stream, stranger.peer, &self.charge, Instant::now())
+                    .and_then(|started| {
+                        self.events.watch(&started.socket, Source::Session(session))?;
+                        Ok(started)
+                    });
+            match started {
+                Ok(started) => {
+                    self.sessions.insert(session, started);
+                    self.attend(session);
+                }
+                Err(error) => {
+                    self.forget(stranger.peer);
+                    self.log.warn(format!("{}: no process for a session: {error}", stranger.peer));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What there is to wait for, by `epoll`: ten thousand silent connections cost nothing while they are silent.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+/// Events that are taken at once.
+const BATCH: usize = 256;
+
+/// Who has something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// One of the signals.
+    Signal,
+    /// The listening socket of this index.
+    Listener(u64),
+    /// The stranger of this number.
+    Stranger(u64),
+    /// The session of this number.
+    Session(u64),
+}
+
+impl Source {
+    /// The kind in the two lowest bits.
+    fn to_data(self) -> EventData {
+        EventData::new_u64(match self {
+            Source::Signal => 0,
+            Source::Listener(index) => index << 2 | 1,
+            Source::Stranger(number) => number << 2 | 2,
+            Source::Session(number) => number << 2 | 3,
+        })
+    }
+
+    fn of(data: EventData) -> Source {
+        let data = data.u64();
+        let number = data >> 2;
+        match data & 3 {
+            0 => Source::Signal,
+            1 => Source::Listener(number),
+            2 => Source::Stranger(number),
+            _ => Source::Session(number),
+        }
+    }
+}
+
+/// The kernel's list of what to wait for.
+#[derive(Debug)]
+pub struct Events(OwnedFd);
+
+impl Events {
+    /// Nothing to wait for yet.
+    pub fn new() -> io::Result<Events> {
+        Ok(Events(epoll::create(CreateFlags::CLOEXEC)?))
+    }
+
+    /// Tells whenever there is something to read.
+    pub fn watch(&self, what: impl AsFd, source: Source) -> io::Result<()> {
+        Ok(epoll::add(&self.0, what, source.to_data(), EventFlags::IN)?)
+    }
+
+    /// Tells once whenever something more is there to read: bytes may stay where they are.
+    pub fn watch_changes(&self, what: impl AsFd, source: Source) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(&self.0, what, source.to_data(), flags)?)
+    }
+
+    /// Tells of room to write too, or no longer.
+    pub fn watch_again(&self, what: impl AsFd, source: Source, writes: bool) -> io::Result<()> {
+        let flags = if writes { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        Ok(epoll::modify(&self.0, what, source.to_data(), flags)?)
+    }
+
+    /// Tells no more of it.
+    pub fn forget(&self, what: impl AsFd) -> io::Result<()> {
+        match epoll::delete(&self.0, what) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until somebody has something, or `patience` is over.
+    pub fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<Source>> {
+        let timeout = patience.map(|patience| Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: patience.subsec_nanos().into(),
+        });
+        let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
+        let mut events = [none; BATCH];
+        match epoll::wait(&self.0, &mut events[..], timeout.as_ref()) {
+            Ok(count) => Ok(events[..count].iter().map(|event| Source::of(event.data)).collect()),
+            Err(Errno::INTR) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

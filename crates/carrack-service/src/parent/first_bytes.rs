@@ -1,0 +1,102 @@
+//! What a connection is, by the first bytes that came on it. They stay in the socket for whoever gets it.
+
+use std::net::TcpStream;
+
+use carrack_wire::auth::{ListenerNonce, NAMING_BYTES, listener_named, may_begin};
+use rustix::net::{RecvFlags, recv};
+
+/// The content type of a TLS record with a handshake (RFC 8446, 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Type, version and length of a TLS record.
+const TLS_HEADER_BYTES: usize = 5;
+
+/// The longest content of a TLS record that isn't encrypted (RFC 8446, 5.1).
+const TLS_RECORD_BYTES_MAX: usize = 1 << 14;
+
+/// What a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It can't be told yet.
+    Unknown,
+    /// A control channel, whose first TLS record is there as a whole.
+    Control,
+    /// A data connection, for this listener.
+    Data(ListenerNonce),
+    /// Nothing of ours.
+    Foreign,
+    /// It was closed before it had said enough.
+    Gone,
+}
+
+/// Looks without taking.
+pub fn look(stream: &TcpStream) -> Kind {
+    let mut start = [0; NAMING_BYTES];
+    match recv(stream, &mut start, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Kind::Gone,
+        Ok((count, _)) => {
+            let there = rustix::io::ioctl_fionread(stream).unwrap_or(0);
+            kind_of(&start[..count.min(NAMING_BYTES)], usize::try_from(there).unwrap_or(usize::MAX))
+        }
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Kind::Unknown,
+        Err(_) => Kind::Gone,
+    }
+}
+
+/// By the first bytes, of which there are `there` in all.
+fn kind_of(start: &[u8], there: usize) -> Kind {
+    match start {
+        [TLS_HANDSHAKE, ..] => kind_of_record(start, there),
+        _ if !may_begin(start) => Kind::Foreign,
+        _ => match start.first_chunk().map(listener_named) {
+            None => Kind::Unknown,
+            Some(Ok(nonce)) => Kind::Data(nonce),
+            Some(Err(_)) => Kind::Foreign,
+        },
+    }
+}
+
+/// A client that sends its first record byte by byte keeps a socket waiting, and no process.
+fn kind_of_record(start: &[u8], there: usize) -> Kind {
+    let Some(header) = start.first_chunk::<TLS_HEADER_BYTES>() else { return Kind::Unknown };
+    let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+    match (header[1], length) {
+        (3, 1..=TLS_RECORD_BYTES_MAX) if there >= TLS_HEADER_BYTES + length => Kind::Control,
+        (3, 1..=TLS_RECORD_BYTES_MAX) => Kind::Unknown,
+        _ => Kind::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_tell() {
+        let mut data = [7; NAMING_BYTES];
+        data[..8].copy_from_slice(b"carrackd");
+        data[8..10].copy_from_slice(&3u16.to_le_bytes());
+        let nonce = ListenerNonce::new([7; 32]);
+        for (start, there, kind) in [
+            (&b"\x16"[..], 1, Kind::Unknown),
+            (b"\x16\x03\x01\x02\x00rest", 516, Kind::Unknown),
+            (b"\x16\x03\x01\x02\x00rest", 517, Kind::Control),
+            (b"\x16\x03\x01\x40\x01", 90_000, Kind::Foreign),
+            (b"\x16\x03\x01\x00\x00", 90, Kind::Foreign),
+            (b"\x16\x02\x01\x02\x00", 900, Kind::Foreign),
+            (b"GET / HTTP/1.1\r\n", 16, Kind::Foreign),
+            (b"SSH-2.0-x", 9, Kind::Foreign),
+            (b"\0", 1, Kind::Foreign),
+            (b"c", 1, Kind::Unknown),
+            (b"carrack\n", 8, Kind::Foreign),
+            (b"carrackd", 8, Kind::Unknown),
+            (&data[..51], 51, Kind::Unknown),
+            (&data, 52, Kind::Data(nonce)),
+            (&data, 5_000, Kind::Data(nonce)),
+        ] {
+            assert_eq!(kind_of(start, there), kind, "{start:?} {there}");
+        }
+        data[8] = 2;
+        assert_eq!(kind_of(&data, 52), Kind::Foreign, "another version");
+    }
+}

@@ -1,0 +1,187 @@
+//! The parent: one thread, one loop around `epoll`, which never waits for anybody else.
+//!
+//! It owns the listening sockets, the strangers, the sessions' processes, the quotas and the audit log. A stranger costs a
+//! descriptor until its first bytes are there; what is no carrack is closed without a word. A control connection gets a
+//! process; a data connection is handed on to the session that it names.
+
+mod doorway;
+mod events;
+mod first_bytes;
+mod half_open;
+mod plan;
+mod quota;
+mod registry;
+mod session;
+mod signals;
+mod sockets;
+mod wishes;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+
+use crate::audit::Audit;
+use crate::log::{Log, Verbosity};
+use events::{Events, Source};
+use half_open::{Counts, Strangers};
+pub use plan::{Plan, ServeError};
+use session::Session;
+use signals::Signals;
+use sockets::{Reserve, Sockets, raise_descriptors};
+
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Serves what the file says until SIGTERM.
+///
+/// # Errors
+/// Why it could not begin.
+pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
+    let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
+    let plan = Plan::load(&path)?;
+    let mut daemon = Daemon::new(path, plan, Log(verbosity))?;
+    // A daemon that stays where it was started keeps that file system mounted.
+    std::env::set_current_dir("/").map_err(ServeError::system("going to /"))?;
+    daemon.begin();
+    daemon.run();
+    daemon.leave();
+    Ok(())
+}
+
+/// How far the daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// No new sessions; running ones may go on until then.
+    Draining(Instant),
+    /// Running ones were told to end.
+    Ending,
+}
+
+struct Daemon {
+    path: PathBuf,
+    plan: Plan,
+    charge: Arc<[u8]>,
+    log: Log,
+    audit: Audit,
+    events: Events,
+    signals: Signals,
+    sockets: Sockets,
+    reserve: Reserve,
+    strangers: Strangers,
+    /// Of strangers, and of sessions that are not admitted.
+    counts: Counts,
+    sessions: BTreeMap<u64, Session>,
+    next_session: u64,
+    phase: Phase,
+    /// How many descriptors the process may have.
+    descriptors: u64,
+    /// What systemd was told last.
+    status: String,
+}
+
+impl Daemon {
+    fn new(path: PathBuf, plan: Plan, log: Log) -> Result<Daemon, ServeError> {
+        let events = Events::new().map_err(ServeError::system("epoll"))?;
+        let signals = Signals::catch().map_err(ServeError::system("watching for signals"))?;
+        let audit = Audit::open(plan.config.audit.as_deref(), log)
+            .map_err(ServeError::system("opening the audit log"))?;
+        let sockets = Sockets::open(&plan.config.listen).map_err(ServeError::system("listening"))?;
+        let charge = plan.charge(log.0).map_err(ServeError::system("preparing sessions"))?;
+        let reserve = Reserve::new().map_err(ServeError::system("opening /dev/null"))?;
+        signals
+            .descriptors()
+            .try_for_each(|pipe| events.watch(pipe, Source::Signal))
+            .map_err(ServeError::system("watching for signals"))?;
+        let daemon = Daemon {
+            path,
+            plan,
+            charge,
+            log,
+            audit,
+            events,
+            signals,
+            sockets,
+            reserve,
+            strangers: Strangers::default(),
+            counts: Counts::default(),
+            sessions: BTreeMap::new(),
+            next_session: 1,
+            phase: Phase::Serving,
+            descriptors: raise_descriptors(),
+            status: String::new(),
+        };
+        daemon.watch_listeners().map_err(ServeError::system("listening"))?;
+        Ok(daemon)
+    }
+
+    fn watch_listeners(&self) -> io::Result<()> {
+        let mut listeners = self.sockets.listeners().enumerate();
+        listeners
+            .try_for_each(|(index, listener)| self.events.watch(listener, Source::Listener(index as u64)))
+    }
+
+    /// Tells everybody that the daemon is there.
+    fn begin(&mut self) {
+        let (most, wanted) = (self.strangers_max(), self.plan.config.limits.half_open);
+        if most < wanted {
+            let descriptors = self.descriptors;
+            self.log.warn(format!(
+                "half_open is {most}, not {wanted}: there are only {descriptors} descriptors (LimitNOFILE)"
+            ));
+        }
+        self.plan.notices.iter().for_each(|notice| self.log.warn(notice));
+        for listener in self.sockets.listeners() {
+            match listener.local_addr() {
+                Ok(address) => self.log.note(format!("listening on {address}")),
+                Err(error) => self.log.warn(format!("a listening socket has no address: {error}")),
+            }
+        }
+        if let Some(path) = &self.plan.config.pid_file
+            && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
+        {
+            self.log.warn(format!("{}: {error}", path.display()));
+        }
+        notify(&[NotifyState::Ready]);
+        self.tell_status();
+    }
+
+    fn leave(&mut self) {
+        if let Some(path) = &self.plan.config.pid_file {
+            // Who has removed it already wanted it gone.
+            let _ = fs::remove_file(path);
+        }
+        self.log.note("ended");
+    }
+
+    fn run(&mut self) {
+        while self.phase == Phase::Serving || !self.sessions.is_empty() {
+            let is_idle = self.strangers.len() == 0 && self.sessions.is_empty();
+            let sources = match self.events.wait((!is_idle).then_some(TICK)) {
+                Ok(sources) => sources,
+                Err(error) => return self.log.warn(format!("epoll: {error}")),
+            };
+            for source in sources {
+                match source {
+                    Source::Signal => self.heed_signals(),
+                    Source::Listener(index) => self.accept(index as usize),
+                    Source::Stranger(number) => self.look_at(number),
+                    Source::Session(number) => self.attend(number),
+                }
+            }
+            self.keep_time();
+            self.serve_waiting();
+            self.tell_status();
+        }
+    }
+}
+
+/// Tells systemd, if it is there (sd_notify(3)). It lives without knowing.
+fn notify(states: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(states);
+}

@@ -1,0 +1,220 @@
+//! A configuration with everything that it names, found to be good: what a daemon begins with, and goes over to on SIGHUP.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use nix::unistd::User;
+use rustix::process::geteuid;
+use thiserror::Error;
+
+use crate::config::{Config, ConfigError, Export, MAX_CONFIG_BYTES, Rule};
+use crate::errand::{Charge, frame};
+use crate::log::Verbosity;
+use crate::material::{Material, MaterialError};
+
+/// Why a daemon does not run.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The configuration can't be read.
+    #[error("{path}: {error}", path = .path.display())]
+    File {
+        /// Its file.
+        path: PathBuf,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// The configuration is wrong.
+    #[error("{path}: {error}", path = .path.display())]
+    Config {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ConfigError,
+    },
+    /// The files that it names are missing or wrong.
+    #[error(transparent)]
+    Material(#[from] MaterialError),
+    /// An export can't be given as the configuration says.
+    #[error("export {export}: {message}")]
+    Export {
+        /// Its name.
+        export: String,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The system refused something.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Its words.
+        error: io::Error,
+    },
+}
+
+impl ServeError {
+    /// What the administrator can do; may be empty.
+    pub fn hint(&self) -> String {
+        match self {
+            ServeError::File { .. } => "packaging/carrack.toml is one to begin with".to_owned(),
+            ServeError::Config { error, .. } => error.hint().to_owned(),
+            ServeError::Material(error) => error.hint(),
+            ServeError::Export { hint, .. } => (*hint).to_owned(),
+            ServeError::System { .. } => String::new(),
+        }
+    }
+
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
+        move |error| ServeError::System { what, error }
+    }
+}
+
+/// A configuration that can be served.
+#[derive(Debug)]
+pub struct Plan {
+    /// As values.
+    pub config: Config,
+    text: String,
+    material: Material,
+    /// What an administrator should know though it keeps nothing from working.
+    pub notices: Vec<String>,
+}
+
+impl Plan {
+    /// Reads a configuration and all files that it names, and looks whether sessions could begin with them.
+    ///
+    /// # Errors
+    /// Why none could.
+    pub fn load(path: &Path) -> Result<Plan, ServeError> {
+        let text = read(path).map_err(|error| ServeError::File { path: path.to_path_buf(), error })?;
+        let config =
+            Config::parse(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;
+        let material = Material::read(&config)?;
+        let mut notices = material.check(&config)?;
+        for export in &config.exports {
+            check_export(export, &mut notices)?;
+        }
+        notices.extend(memory_notice(&config));
+        Ok(Plan { config, text, material, notices })
+    }
+
+    /// What all sessions get.
+    pub(super) fn charge(&self, verbosity: Verbosity) -> io::Result<Arc<[u8]>> {
+        frame(&Charge { config: self.text.clone(), material: self.material.clone(), verbosity })
+    }
+
+    /// What the daemon would do, for people.
+    pub fn describe(&self) -> Vec<String> {
+        let config = &self.config;
+        let limits = &config.limits;
+        let mut lines: Vec<String> =
+            config.listen.iter().map(|address| format!("listen on {address}")).collect();
+        let audit =
+            config.audit.as_ref().map_or("standard error".to_owned(), |path| path.display().to_string());
+        lines.push(format!("audit log: {audit}"));
+        lines.push(format!(
+            "up to {} sessions, {} of one identity, each with {} of buffers and {} I/O threads",
+            limits.sessions,
+            limits.sessions_per_identity,
+            ByteSize(limits.buffer).display().iec(),
+            limits.io_threads
+        ));
+        for export in &config.exports {
+            lines.push(format!(
+                "/{} is {}, data travels {} at least",
+                export.name,
+                export.path.display(),
+                export.protection
+            ));
+            lines.extend(export.allow.iter().map(describe_rule));
+        }
+        lines
+    }
+}
+
+fn describe_rule(rule: &Rule) -> String {
+    let rights = [(rule.read, "read"), (rule.write, "write"), (rule.list || rule.read, "list")];
+    let rights: Vec<&str> = rights.into_iter().filter_map(|(has, right)| has.then_some(right)).collect();
+    let mut line = format!("  {}: {}", rule.identity, rights.join(", "));
+    if let Some(user) = &rule.user {
+        line.push_str(&format!(", as {user}"));
+    }
+    if let Some(sessions) = rule.sessions {
+        line.push_str(&format!(", {sessions} sessions"));
+    }
+    if rule.rate.is_some() {
+        line.push_str(&format!(", {}/s for each", ByteSize(rule.share()).display().si()));
+    }
+    line
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeError> {
+    let wrong =
+        |message: String, hint| Err(ServeError::Export { export: export.name.clone(), message, hint });
+    match std::fs::metadata(&export.path) {
+        Ok(metadata) if !metadata.is_dir() => {
+            return wrong(format!("{} is no directory", export.path.display()), "name a directory");
+        }
+        // It may be mounted later, or be somebody's who is not this user.
+        Err(error) => notices.push(format!("export {}: {}: {error}", export.name, export.path.display())),
+        Ok(_) => {}
+    }
+    let is_root = geteuid().is_root();
+    for rule in &export.allow {
+        match &rule.user {
+            Some(user) => match User::from_name(user) {
+                Ok(Some(account)) if account.uid.is_root() => {
+                    return wrong(
+                        format!("sessions of {} would be root's", rule.identity),
+                        "name another account",
+                    );
+                }
+                Ok(Some(account)) if !is_root && account.uid.as_raw() != geteuid().as_raw() => {
+                    let message =
+                        format!("sessions of {} can't become {user}: the daemon is not root", rule.identity);
+                    return wrong(
+                        message,
+                        "start it as root, or take user out: then sessions are the daemon's own user",
+                    );
+                }
+                Ok(Some(_)) => {}
+                _ => return wrong(format!("there is no account {user}"), "make it, or correct the name"),
+            },
+            None if is_root => {
+                notices.push(format!(
+                    "export {}: sessions of {} run as root; give the rule a user",
+                    export.name, rule.identity
+                ));
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sessions that may have more memory together than there is.
+fn memory_notice(config: &Config) -> Option<String> {
+    let info = rustix::system::sysinfo();
+    let there = info.totalram.saturating_mul(info.mem_unit.into());
+    let most = config.limits.buffer.saturating_mul(config.limits.sessions);
+    let shown = |bytes| ByteSize(bytes).display().iec();
+    (most > there).then(|| {
+        format!(
+            "{} sessions may have buffers of {} in all, the machine has {}",
+            config.limits.sessions,
+            shown(most),
+            shown(there)
+        )
+    })
+}

@@ -1,0 +1,106 @@
+//! Whether there is room for one more session. Pure.
+
+use crate::config::Config;
+
+/// A session that was admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Whose.
+    pub identity: String,
+    /// On what.
+    pub export: String,
+}
+
+/// Why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// In words.
+    pub message: String,
+    /// What the client can do.
+    pub hint: &'static str,
+}
+
+/// Bytes a second that one more session of `wanted` may move beside `running` ones; 0 for any number.
+///
+/// # Errors
+/// Why there is no room for it.
+pub fn admit<'a>(
+    config: &Config,
+    running: impl Iterator<Item = &'a Held> + Clone,
+    wanted: &Held,
+) -> Result<u64, Full> {
+    let Held { identity, export } = wanted;
+    let Some((_, rule)) = config.rule(export, identity) else {
+        // The session looked in the same configuration, or in the one before.
+        return full(
+            format!("the daemon's configuration has changed, {export} is no longer open to you"),
+            "",
+        );
+    };
+    let later = "wait until one of them has ended, and run the same command again";
+    let limits = &config.limits;
+    if running.clone().count() as u64 >= limits.sessions {
+        return full(format!("the daemon has as many sessions as it takes, {}", limits.sessions), later);
+    }
+    let own = running.filter(|held| held.identity == *identity);
+    if own.clone().count() as u64 >= limits.sessions_per_identity {
+        return full(
+            format!("you have as many sessions as one may have, {}", limits.sessions_per_identity),
+            later,
+        );
+    }
+    match rule.sessions {
+        Some(most) if own.filter(|held| held.export == *export).count() as u64 >= most => {
+            full(format!("you have as many sessions on {export} as you may have, {most}"), later)
+        }
+        _ => Ok(rule.share()),
+    }
+}
+
+fn full(message: String, hint: &'static str) -> Result<u64, Full> {
+    Err(Full { message, hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"
+[tls]
+certificate = "/c"
+key = "/k"
+[limits]
+sessions = 4
+sessions_per_identity = 3
+[[export]]
+name = "data"
+path = "/data"
+allow = [{ identity = "alice", read = true, sessions = 2, rate = "10 MB/s" }, { identity = "*", read = true }]
+[[export]]
+name = "more"
+path = "/more"
+allow = [{ identity = "*", read = true }]
+"#;
+
+    fn held(identity: &str, export: &str) -> Held {
+        Held { identity: identity.into(), export: export.into() }
+    }
+
+    #[test]
+    fn there_is_room_until_there_is_none() {
+        let config = Config::parse(CONFIG).unwrap();
+        let (on_data, on_more) = (held("alice", "data"), held("alice", "more"));
+        let bob = held("bob", "data");
+        let said = |running: &[&Held], wanted: &Held| {
+            admit(&config, running.iter().copied(), wanted).map_err(|full| full.message)
+        };
+        assert_eq!(said(&[], &on_data), Ok(5_000_000));
+        assert_eq!(said(&[], &bob), Ok(0));
+        assert_eq!(said(&[&on_data, &bob, &bob], &on_data), Ok(5_000_000));
+        assert!(said(&[&on_data, &on_data], &on_data).unwrap_err().contains("on data as you may have, 2"));
+        assert_eq!(said(&[&on_data, &on_data], &on_more), Ok(0));
+        assert!(said(&[&on_data, &on_data, &on_more], &on_more).unwrap_err().contains("one may have, 3"));
+        assert!(said(&[&bob, &bob, &bob, &on_more], &on_data).unwrap_err().contains("it takes, 4"));
+        assert!(said(&[], &held("alice", "gone")).unwrap_err().contains("no longer open"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Sessions while they last: heard, answered, timed, and waited for in the end.
+
+use std::time::Instant;
+
+use super::events::Source;
+use super::half_open::Neighbourhood;
+use super::quota::{self, Held};
+use super::session::end_of_session;
+use super::{Daemon, Phase};
+
+impl Daemon {
+    /// Hears a session, answers it, and sends what waits for it.
+    pub(super) fn attend(&mut self, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let heard = session.hear().and_then(|questions| {
+            session.flush()?;
+            Ok(questions)
+        });
+        match heard {
+            Ok(questions) => {
+                questions.into_iter().for_each(|(held, until_s)| self.decide(number, held, until_s))
+            }
+            // It has ended, which SIGCHLD tells, or is no longer what was started.
+            Err(_) => session.is_heard = false,
+        }
+        self.watch_session(number);
+    }
+
+    fn watch_session(&mut self, number: u64) {
+        let Some(session) = self.sessions.get(&number) else { return };
+        let source = Source::Session(number);
+        let watched = match session.is_heard {
+            true => self.events.watch_again(&session.socket, source, session.has_unsent()),
+            // A process that has closed its end and goes on is none that can be watched.
+            false => {
+                let ended = self.events.forget(&session.socket);
+                if let Some(session) = self.sessions.get_mut(&number) {
+                    session.kill_when_mute(Instant::now());
+                }
+                ended
+            }
+        };
+        if let Err(error) = watched {
+            self.log.detail(|| format!("session {number}: {error}"));
+        }
+    }
+
+    fn decide(&mut self, number: u64, held: Held, token_until_s: Option<u64>) {
+        let others = self.sessions.iter().filter(|(other, _)| **other != number);
+        let running = others.filter_map(|(_, session)| session.held.as_ref());
+        let room = match self.phase {
+            Phase::Serving => quota::admit(&self.plan.config, running, &held),
+            _ => Err(quota::Full {
+                message: "the daemon is about to end".to_owned(),
+                hint: "run the same command again in a while",
+            }),
+        };
+        let limit = self.plan.config.limits.session();
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let answered = match room {
+            Ok(rate) => {
+                if session.held.is_none() {
+                    self.counts.remove(Neighbourhood::of(session.peer));
+                }
+                let until = end_of_session(limit, token_until_s, session.since, Instant::now());
+                self.log.detail(|| format!("session {number}: {} on {}", held.identity, held.export));
+                session.admit(held, rate, until)
+            }
+            Err(full) => session.refuse(full.message, full.hint.to_owned()),
+        };
+        if let Err(error) = answered {
+            self.log.warn(format!("session {number}: {error}"));
+            session.kill("the daemon could not answer it");
+        }
+    }
+
+    /// Waits for the processes that have ended: none stays a zombie.
+    pub(super) fn wait_for_sessions(&mut self) {
+        let ended: Vec<_> = self
+            .sessions
+            .iter_mut()
+            .filter_map(|(&number, session)| Some((number, session.wait()?)))
+            .collect();
+        for (number, status) in ended {
+            let Some(mut session) = self.sessions.remove(&number) else { continue };
+            session.hear_last_words();
+            if session.held.is_none() {
+                self.forget(session.peer);
+            }
+            let mut reason = String::new();
+            match session.entry(status, &mut reason) {
+                Some(entry) => self.audit.write(&entry),
+                None => {
+                    self.log.detail(|| format!("{}: no TLS session came to stand ({status})", session.peer))
+                }
+            }
+        }
+    }
+
+    /// What is overdue is ended.
+    pub(super) fn keep_time(&mut self) {
+        let now = Instant::now();
+        let patience = self.plan.config.limits.handshake();
+        while let Some(overdue) = self.strangers.take_overdue(patience, now) {
+            self.forget(overdue.peer);
+            self.log.detail(|| format!("{}: closed, it said too little for too long", overdue.peer));
+        }
+        for session in self.sessions.values_mut() {
+            session.kill_if_due(now);
+            // TLS has its own deadline in the session; what comes between it and the admission gets as long again.
+            if session.held.is_none() && now.saturating_duration_since(session.since) >= patience * 2 {
+                session.kill("it was not admitted in time");
+            }
+            if session.until.is_some_and(|until| until <= now) {
+                session.end("its time is over", now);
+            }
+        }
+        if let Phase::Draining(until) = self.phase
+            && until <= now
+        {
+            self.end_sessions("the daemon ended");
+        }
+    }
+
+    pub(super) fn end_sessions(&mut self, reason: &'static str) {
+        self.phase = Phase::Ending;
+        let now = Instant::now();
+        self.sessions.values_mut().for_each(|session| session.end(reason, now));
+    }
+}

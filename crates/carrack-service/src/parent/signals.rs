@@ -1,0 +1,59 @@
+//! Signals as bytes in a pipe each, so that the loop sees them beside everything else.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// SIGHUP: read the configuration anew.
+    Reload,
+    /// SIGTERM and SIGINT: come to an end.
+    End,
+    /// SIGCHLD: a session's process has ended.
+    Wait,
+}
+
+/// The pipes.
+#[derive(Debug)]
+pub struct Signals([(Wish, UnixStream); 4]);
+
+impl Signals {
+    /// Catches them from now on.
+    pub fn catch() -> io::Result<Signals> {
+        Ok(Signals([
+            (Wish::Reload, piped(SIGHUP)?),
+            (Wish::End, piped(SIGTERM)?),
+            (Wish::End, piped(SIGINT)?),
+            (Wish::Wait, piped(SIGCHLD)?),
+        ]))
+    }
+
+    /// What to wait for.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|(_, pipe)| pipe.as_fd())
+    }
+
+    /// What was asked for since the last time, each as often as it came: the kernel may have made one of several.
+    pub fn take(&mut self) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        for (wish, pipe) in &mut self.0 {
+            let mut bytes = [0; 64];
+            while let Ok(count @ 1..) = pipe.read(&mut bytes) {
+                wishes.extend(std::iter::repeat_n(*wish, count));
+            }
+        }
+        wishes
+    }
+}
+
+fn piped(signal: i32) -> io::Result<UnixStream> {
+    let (heard, said) = UnixStream::pair()?;
+    heard.set_nonblocking(true)?;
+    pipe::register(signal, said)?;
+    Ok(heard)
+}

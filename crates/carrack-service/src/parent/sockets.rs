@@ -1,0 +1,167 @@
+//! The sockets that the daemon listens on: systemd's, or its own.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+
+use carrack_transport::begin_near;
+use listenfd::ListenFd;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+/// Connections that the kernel may hold until they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// What the daemon listens on.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Each with the address that it was asked for; systemd's with the one that they have.
+    open: Vec<(SocketAddr, TcpListener)>,
+    /// Whether they are systemd's.
+    given: bool,
+}
+
+impl Sockets {
+    /// Takes what systemd hands over (sd_listen_fds(3)), else opens `addresses`.
+    ///
+    /// # Errors
+    /// The first that can't be listened on, by name.
+    pub fn open(addresses: &[SocketAddr]) -> io::Result<Sockets> {
+        let given = from_systemd()?;
+        if !given.is_empty() {
+            return Ok(Sockets { open: given, given: true });
+        }
+        let open =
+            addresses.iter().map(|&address| Ok((address, listen(address)?))).collect::<io::Result<_>>()?;
+        Ok(Sockets { open, given: false })
+    }
+
+    /// All of them.
+    pub fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
+        self.open.iter().map(|(_, listener)| listener)
+    }
+
+    /// Whether systemd opened them, so that the configuration has no say.
+    pub fn are_given(&self) -> bool {
+        self.given
+    }
+
+    /// What has to be opened for `addresses`; what is open already stays as it is.
+    ///
+    /// # Errors
+    /// The first that can't be listened on; then nothing has changed.
+    pub fn changed_to(&self, addresses: &[SocketAddr]) -> io::Result<Vec<(SocketAddr, Option<TcpListener>)>> {
+        let is_open = |address: &SocketAddr| self.open.iter().any(|(open, _)| open == address);
+        addresses
+            .iter()
+            .map(|&address| Ok((address, (!is_open(&address)).then(|| listen(address)).transpose()?)))
+            .collect()
+    }
+
+    /// Goes over to what [`Sockets::changed_to`] gave; the others are closed.
+    pub fn change(&mut self, changed: Vec<(SocketAddr, Option<TcpListener>)>) {
+        let mut before = std::mem::take(&mut self.open);
+        let mut kept = |address| {
+            let at = before.iter().position(|(open, _)| *open == address)?;
+            Some(before.swap_remove(at).1)
+        };
+        self.open = changed
+            .into_iter()
+            .filter_map(|(address, new)| Some((address, new.or_else(|| kept(address))?)))
+            .collect();
+    }
+}
+
+fn from_systemd() -> io::Result<Vec<(SocketAddr, TcpListener)>> {
+    let mut given = ListenFd::from_env();
+    let mut taken = Vec::new();
+    for index in 0..given.len() {
+        let Some(listener) = given.take_tcp_listener(index)? else { continue };
+        listener.set_nonblocking(true)?;
+        begin_near(&SockRef::from(&listener));
+        taken.push((listener.local_addr()?, listener));
+    }
+    Ok(taken)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+    try_listen(address)
+        .or_else(|error| match Errno::from_io_error(&error) {
+            // Systems without IPv6 have all addresses all the same.
+            Some(Errno::AFNOSUPPORT) if address.ip() == Ipv6Addr::UNSPECIFIED => try_listen(everywhere),
+            _ => Err(error),
+        })
+        .map_err(|error| io::Error::new(error.kind(), format!("{address} can't be listened on: {error}")))
+}
+
+fn try_listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // `[::]` means every address, of IPv4 too, whatever the system's default is.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    begin_near(&SockRef::from(&socket));
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Lets the process have as many descriptors as it may; how many those are.
+pub fn raise_descriptors() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // If it is not allowed, the soft limit holds: fewer strangers are kept then.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current.or(current).unwrap_or(u64::MAX)
+}
+
+/// A descriptor that is given up when there are no others, so that a connection can be accepted and closed: one that
+/// stays in the kernel's queue would wake the daemon for ever.
+#[derive(Debug)]
+pub struct Reserve(Option<File>);
+
+impl Reserve {
+    /// Takes it.
+    pub fn new() -> io::Result<Reserve> {
+        Ok(Reserve(Some(File::open("/dev/null")?)))
+    }
+
+    /// Closes the connection that waits longest in the kernel's queue.
+    pub fn turn_away(&mut self, listener: &TcpListener) {
+        self.0 = None;
+        drop(listener.accept());
+        self.0 = File::open("/dev/null").ok();
+    }
+}
+
+/// What accepting came to.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A connection.
+    Connection(TcpStream, SocketAddr),
+    /// There is none.
+    None,
+    /// There are no descriptors left, here or in the system.
+    NoDescriptors,
+    /// The system lacks something else.
+    Trouble(io::Error),
+}
+
+/// Accepts one connection, without waiting.
+pub fn accept(listener: &TcpListener) -> Accepted {
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => return Accepted::Connection(stream, peer),
+            Err(error) => match (error.kind(), Errno::from_io_error(&error)) {
+                (ErrorKind::WouldBlock, _) => return Accepted::None,
+                // A connection that broke before it was accepted (accept(2)).
+                (ErrorKind::ConnectionAborted | ErrorKind::Interrupted, _) => {}
+                (_, Some(Errno::MFILE | Errno::NFILE)) => return Accepted::NoDescriptors,
+                _ => return Accepted::Trouble(error),
+            },
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the administrator and systemd ask for, by signals: another configuration, an end. And what systemd is told.
+
+use std::time::Instant;
+
+use sd_notify::NotifyState;
+
+use super::plan::{Plan, ServeError};
+use super::signals::Wish;
+use super::{Daemon, Phase, notify};
+
+impl Daemon {
+    pub(super) fn heed_signals(&mut self) {
+        for wish in self.signals.take() {
+            match (wish, self.phase) {
+                (Wish::Wait, _) => self.wait_for_sessions(),
+                (Wish::Reload, Phase::Serving) => self.reload(),
+                (Wish::Reload, _) => self.log.warn("not reloaded: the daemon is about to end"),
+                (Wish::End, Phase::Serving) => self.drain(),
+                (Wish::End, _) => self.end_sessions("the daemon was told to end at once"),
+            }
+        }
+    }
+
+    /// No new sessions from now on; data connections of running ones still come in.
+    fn drain(&mut self) {
+        let drain = self.plan.config.drain();
+        self.phase = Phase::Draining(Instant::now() + drain);
+        notify(&[NotifyState::Stopping]);
+        self.log.note(format!(
+            "ending: {} sessions may go on for {} s",
+            self.sessions.len(),
+            drain.as_secs()
+        ));
+        let waiting: Vec<u64> = self.strangers.waiting().map(|(number, _)| number).collect();
+        waiting.into_iter().for_each(|number| self.dismiss(number));
+    }
+
+    /// Goes over to what the file says now, if that can be served.
+    fn reload(&mut self) {
+        let begun = NotifyState::monotonic_usec_now().map(|now| [NotifyState::Reloading, now]);
+        begun.iter().for_each(|states| notify(states));
+        match self.try_reload() {
+            Ok(()) => self.log.note("reloaded"),
+            Err(error) => self.log.warn(format!(
+                "not reloaded, the daemon goes on as it was: {error} (hint: {})",
+                error.hint()
+            )),
+        }
+        notify(&[NotifyState::Ready]);
+    }
+
+    fn try_reload(&mut self) -> Result<(), ServeError> {
+        let plan = Plan::load(&self.path)?;
+        let charge = plan.charge(self.log.0).map_err(ServeError::system("preparing sessions"))?;
+        if !self.sockets.are_given() {
+            let changed =
+                self.sockets.changed_to(&plan.config.listen).map_err(ServeError::system("listening"))?;
+            self.sockets.listeners().for_each(|listener| drop(self.events.forget(listener)));
+            self.sockets.change(changed);
+            self.watch_listeners().map_err(ServeError::system("listening"))?;
+        }
+        plan.notices.iter().for_each(|notice| self.log.warn(notice));
+        self.audit.reopen(plan.config.audit.as_deref());
+        (self.plan, self.charge) = (plan, charge);
+        Ok(())
+    }
+
+    pub(super) fn tell_status(&mut self) {
+        let admitted = self.sessions.values().filter(|session| session.held.is_some()).count();
+        let status = match self.phase {
+            Phase::Serving => format!("{admitted} sessions"),
+            _ => format!("ending, {admitted} sessions left"),
+        };
+        if status != self.status {
+            notify(&[NotifyState::Status(&status)]);
+            self.status = status;
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Paths on a daemon: `/EXPORT/sub/path`. Pure.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// A path and the export that it begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportPath<'a> {
+    /// The export's name, as it was written.
+    pub export: &'a str,
+    /// The rest, with a slash at its start, which means the export, and at its end if there was one.
+    pub rest: PathBuf,
+}
+
+/// Takes a path apart; nothing for one that names no export. Names of exports are text: what isn't can't be one.
+pub fn split(path: &[u8]) -> Option<ExportPath<'_>> {
+    let begin = path.iter().position(|&byte| byte != b'/').filter(|&begin| begin > 0)?;
+    let named = &path[begin..];
+    let end = named.iter().position(|&byte| byte == b'/').unwrap_or(named.len());
+    let export = str::from_utf8(&named[..end]).ok().filter(|name| !matches!(*name, "." | ".."))?;
+    let rest = if end == named.len() { &b"/"[..] } else { &named[end..] };
+    Some(ExportPath { export, rest: PathBuf::from(OsStr::from_bytes(rest)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_name_is_the_export() {
+        for (path, export, rest) in [
+            ("/data/a/b", "data", "/a/b"),
+            ("/data", "data", "/"),
+            ("/data/", "data", "/"),
+            ("//data//a/", "data", "//a/"),
+            ("/data/../etc", "data", "/../etc"),
+        ] {
+            let expected = ExportPath { export, rest: rest.into() };
+            assert_eq!(split(path.as_bytes()), Some(expected), "{path}");
+        }
+        for path in ["", "/", "//", "data/a", "./data", "/./data", "/../data", "~"] {
+            assert_eq!(split(path.as_bytes()), None, "{path}");
+        }
+        assert_eq!(split(b"/\xff/a"), None);
+    }
+}
