@@ -12,7 +12,21 @@ from .tool import SSH_HOST, Tool, private_sshd, running
 
 
 # What --checksum means, in the words of the security column.
-SECURITY = {"xxh3": "clear, XXH3 checked", "blake3": "clear, BLAKE3 checked", "none": "clear, unchecked"}
+CHECKS = {"xxh3": "XXH3 checked", "blake3": "BLAKE3 checked", "none": "unchecked"}
+
+
+def security(options):
+    """What options of carrack's mean for the data, in words. Where it is sealed, the seal is the check."""
+
+    def value(name, default):
+        found = re.search(rf"--{name}[= ](\S+)", " ".join(options))
+        return found[1] if found else default
+
+    level = value("protection", "private")
+    if level == "clear":
+        return f"clear, {CHECKS[value('checksum', 'xxh3')]}"
+    check = value("checksum", "none")
+    return f"{level}, {value('cipher', 'aes-256-gcm')}" + ("" if check == "none" else f", {CHECKS[check]}")
 
 
 class Carrack(Tool):
@@ -26,8 +40,7 @@ class Carrack(Tool):
         self.over_ssh = over_ssh
         self.pull = pull
         self.extra = list(extra)
-        checksum = re.search(r"--checksum[= ](\w+)", " ".join(self.extra))
-        self.security = SECURITY[checksum[1] if checksum else "xxh3"]
+        self.security = security(self.extra)
         self.watched_name = Path(self.program).name[:15]
         self.receiver_names = (self.watched_name,)
 
@@ -100,9 +113,11 @@ class Template(Tool):
 def built_in(carrack, far=False):
     """All tools that come with the harness, by name, in the order of a round."""
     tools = [
-        Carrack("carrack", carrack),
-        Carrack("carrack-pull", carrack, pull=True),
-        Carrack("carrack-none", carrack, extra=["--checksum=none"]),
+        Carrack("carrack", carrack, extra=["--protection=clear"]),
+        Carrack("carrack-pull", carrack, pull=True, extra=["--protection=clear"]),
+        Carrack("carrack-none", carrack, extra=["--protection=clear", "--checksum=none"]),
+        Carrack("carrack-private", carrack),
+        Carrack("carrack-safe", carrack, extra=["--protection=safe"]),
         Carrack("carrack-ssh", carrack, over_ssh=True),
         Carrack("carrack-ssh-pull", carrack, over_ssh=True, pull=True),
         peers.Globus("globus", far),
@@ -121,7 +136,7 @@ def built_in(carrack, far=False):
 
 
 # Without those that are slow (scp, rclone, xrdcp) or add little; `--tools all` has them.
-DEFAULT_NAMES = ["carrack", "carrack-pull", "carrack-none", "carrack-ssh", "globus", "rsyncd", "tar-socket"]
+DEFAULT_NAMES = ["carrack", "carrack-pull", "carrack-none", "carrack-private", "carrack-ssh", "globus", "rsyncd", "tar-socket"]
 DEFAULT_NAMES += ["tar-socat", "wdt", "wdt-gcm", "cp"]
 
 WAN_NAMES = ["carrack", "globus", "rsyncd", "scp", "tar-socat"]

@@ -107,9 +107,15 @@ class Commands(unittest.TestCase):
         case = tool.Case("linux", Path("/s"), Path("/d"), Path("/x"), 4711)
         self.assertEqual(peers.Globus("globus").client(case)[-2:], ["ftp://127.0.0.1:4711/s/", "file:///d/"])
 
-    def test_checksum_decides_carracks_security(self):
-        for extra, words in (([], "XXH3"), (["--checksum=none"], "unchecked"), (["--checksum", "blake3"], "BLAKE3")):
-            self.assertIn(words, tools.Carrack("carrack", "/c", extra=extra).security)
+    def test_options_decide_carracks_security(self):
+        for extra, words in (
+            ("", "private, aes-256-gcm"),
+            ("--checksum blake3", "private, aes-256-gcm, BLAKE3 checked"),
+            ("--protection=safe --cipher chacha20-poly1305", "safe, chacha20-poly1305"),
+            ("--protection clear", "clear, XXH3 checked"),
+            ("--protection clear --checksum=none", "clear, unchecked"),
+        ):
+            self.assertEqual(tools.Carrack("carrack", "/c", extra=extra.split()).security, words)
 
     def test_some_tools_make_a_directory_of_the_sources_name(self):
         self.assertEqual(peers.Scp("scp").copy_of(self.case), Path("/d/s p"))

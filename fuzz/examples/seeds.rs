@@ -179,6 +179,8 @@ fn messages() -> Vec<(&'static str, Control)> {
     let file = FileRef { id: 1 };
     let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0 };
     let hello = Hello {
+        token: "a.b.c".into(),
+        third_party: false,
         software: "0.1.0".into(),
         session_key: vec![7; 32],
         spec: Some(Spec::from(&TransferSpec { recursive: true, ..TransferSpec::default() })),
@@ -215,7 +217,10 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("place", Control::Place(Place { root: 1 })),
         ("dial", Control::Dial(listening())),
         ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
-        ("open_file", Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30), stripes: None })),
+        (
+            "open_file",
+            Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30), stripes: None }),
+        ),
         ("commit_file", Control::CommitFile(file)),
         ("abandon_file", Control::AbandonFile(file)),
         ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
@@ -230,7 +235,10 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("finished", Control::Finished(counters())),
         ("abort", Control::Abort(refuse)),
         ("heartbeat", Control::Heartbeat(Heartbeat {})),
-        ("file_placed", Control::FilePlaced(FilePlaced { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] })),
+        (
+            "file_placed",
+            Control::FilePlaced(FilePlaced { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] }),
+        ),
     ]
 }
 
@@ -249,7 +257,7 @@ fn auth() {
     let (place, rtt) = (StreamPlace { number: 5, count: 8 }, Duration::from_micros(100_250));
     let other = Response::new(&SessionKey::new([8; 32]), &listener, [2; 32], place, rtt);
     for (name, place, change) in
-        [("changed_version", 8, 1), ("changed_reserved", 14, 255), ("changed_proof", 83, 128)]
+        [("changed_version", 8, 1), ("changed_reserved", 14, 255), ("changed_proof", 115, 128)]
     {
         let parts: [&[u8]; 5] =
             [key.as_bytes(), &[2; 32], listener.as_bytes(), other.as_bytes(), &[place, change]];
@@ -369,7 +377,11 @@ fn sessions() {
     write("first_words", "object_beyond_the_slot", &[preamble, &object(1, 1, 0, &[0; 5000], [0; 32])]);
 
     // A source that keeps to the rules, once with each checksum.
-    let open = control(Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", body.len() as u64), stripes: None }));
+    let open = control(Control::OpenFile(OpenFile {
+        id: 1,
+        table: open_table(b"large", body.len() as u64),
+        stripes: None,
+    }));
     let start = [
         &b"Welcome!\n"[..],
         preamble,

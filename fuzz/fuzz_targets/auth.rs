@@ -1,11 +1,13 @@
 //! The handshake of a data connection: whoever lacks the key proves nothing. Input: key (32 bytes), the dialer's nonce
-//! (32), the listener's (32), response (84), place and value of a changed byte (2).
+//! (32), the listener's (32), response (116), place and value of a changed byte (2).
 #![no_main]
 
 use std::time::Duration;
 
 use carrack_fuzz::Input;
-use carrack_wire::auth::{AuthError, ListenerNonce, RESPONSE_BYTES, Response, SessionKey, StreamPlace};
+use carrack_wire::auth::{
+    AuthError, ListenerNonce, RESPONSE_BYTES, Response, SessionKey, StreamPlace, listener_named,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -21,8 +23,8 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let is_ours = |offset: usize, bytes: &[u8]| guess[offset..offset + bytes.len()] == *bytes;
     let guessed = match Response::verify(&guess, &key, &listener).unwrap_err() {
         AuthError::NotCarrack => !is_ours(0, b"carrackd"),
-        AuthError::OtherVersion(version) => version != 2 && is_ours(8, &version.to_le_bytes()),
-        AuthError::WrongProof => is_ours(0, b"carrackd\x02\0"),
+        AuthError::OtherVersion(version) => version != 3 && is_ours(8, &version.to_le_bytes()),
+        AuthError::WrongProof => is_ours(0, b"carrackd\x03\0"),
     };
     assert!(guessed, "an error that does not fit");
 
@@ -32,9 +34,9 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let ours = Response::new(&key, &listener, nonce, stream, rtt);
     assert_eq!((ours.place(), ours.rtt()), (stream, rtt));
     assert_eq!(Response::verify(ours.as_bytes(), &key, &listener), Ok(ours));
-    let proof = ours.listener_proof(&key, &listener);
-    assert_eq!(ours.verify_listener(&proof, &key, &listener), Ok(()));
-    assert!(proof != ours.as_bytes()[52..], "a proof sent back is no proof");
+    let proof = ours.listener_proof(&key);
+    assert_eq!(ours.verify_listener(&proof, &key), Ok(()));
+    assert!(proof != ours.as_bytes()[RESPONSE_BYTES - 32..], "a proof sent back is no proof");
 
     // No byte of a response can be changed.
     let place = usize::from(place) % RESPONSE_BYTES;
@@ -51,7 +53,10 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let other_listener = ListenerNonce::new(other);
     for (key, listener) in [(&other_key, &listener), (&key, &other_listener)] {
         assert!(Response::verify(ours.as_bytes(), key, listener).is_err());
-        assert!(ours.verify_listener(&proof, key, listener).is_err());
     }
+    assert!(ours.verify_listener(&proof, &other_key).is_err());
+    // The listener that is named is the one that is meant.
+    let named = listener_named(ours.as_bytes().first_chunk().expect("longer"));
+    assert_eq!(named, Ok(listener));
     Some(())
 }

@@ -2,8 +2,9 @@
 //! Input: what comes. A session that could begin is left out: its paths would be real ones.
 #![no_main]
 
-use carrack_engine::{Abort, serve};
+use carrack_engine::{Abort, Channel, OwnHouse, serve};
 use carrack_fuzz::far_end::closed_pipes;
+use carrack_model::Protection;
 use carrack_wire::message::Control;
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 use libfuzzer_sys::fuzz_target;
@@ -23,6 +24,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let (input, output) = closed_pipes(data);
-    let outcome = serve(input, output, &Abort::new().expect("an eventfd"));
+    let house = OwnHouse::over_ssh(Protection::Clear);
+    let outcome = serve(Channel::Pipes { input, output }, &house, &Abort::new().expect("an eventfd"));
     assert!(outcome.result.is_err());
 });

@@ -12,7 +12,8 @@ fuzz_target!(|data: &[u8]| {
     is_sound(&topology);
     is_read_again(&topology);
     let names = || topology.devices.iter().map(|device| device.name.clone());
-    let request = Request { io_threads: 9, nic: names().next(), disks: names().collect(), ..Request::default() };
+    let request =
+        Request { io_threads: 9, nic: names().next(), disks: names().collect(), ..Request::default() };
     let placement = place(&topology, &request);
     assert_eq!(placement.lanes.len(), lanes_wanted(&topology, &request));
     for lane in &placement.lanes {
@@ -26,13 +27,16 @@ fuzz_target!(|data: &[u8]| {
 fn is_sound(topology: &Topology) {
     let (sockets, nodes) = (topology.sockets.len(), topology.nodes.len());
     assert!(sockets > 0 && nodes > 0 && !topology.cores.is_empty());
-    assert!(topology.cores.iter().all(|core| core.socket < sockets && core.node < nodes && !core.cpus.is_empty()));
+    assert!(
+        topology.cores.iter().all(|core| core.socket < sockets && core.node < nodes && !core.cpus.is_empty())
+    );
     let cpus: usize = topology.cores.iter().map(|core| core.cpus.len()).sum();
     assert_eq!(cpus, topology.cpus().len(), "a CPU is in one core");
     assert!(topology.nodes.iter().all(|node| node.socket < sockets));
     assert!(topology.devices.iter().all(|device| !device.nodes.is_empty()));
     assert!(topology.devices.iter().flat_map(|device| &device.nodes).all(|&node| node < nodes));
-    let is_square = topology.distances.iter().all(|row| row.len() == nodes) && topology.distances.len() == nodes;
+    let is_square =
+        topology.distances.iter().all(|row| row.len() == nodes) && topology.distances.len() == nodes;
     assert!(topology.distances.is_empty() || is_square);
 }
 
@@ -54,21 +58,24 @@ fn is_read_again(topology: &Topology) {
     }
     for node in &topology.nodes {
         let (id, cpus, bytes) = (node.id, bitmap(&node.cpus), node.memory_bytes);
-        let _ = write!(text, "<object type='NUMANode' os_index='{id}' cpuset='{cpus}' local_memory='{bytes}'/>");
+        let _ =
+            write!(text, "<object type='NUMANode' os_index='{id}' cpuset='{cpus}' local_memory='{bytes}'/>");
     }
     for core in &topology.cores {
         let _ = write!(text, "<object type='Core' cpuset='{}'/>", bitmap(&core.cpus));
     }
     text.push_str("</topology>");
     let again = Topology::from_xml(&text, "again").unwrap();
-    let cores = |topology: &Topology| topology.cores.iter().map(|c| (c.cpus.clone(), c.socket)).collect::<Vec<_>>();
+    let cores =
+        |topology: &Topology| topology.cores.iter().map(|c| (c.cpus.clone(), c.socket)).collect::<Vec<_>>();
     assert_eq!((&again.nodes, cores(&again)), (&topology.nodes, cores(topology)), "{text}");
 }
 
 /// Words of 32 bits, the highest first.
 fn bitmap<K>(set: &IdSet<K>) -> String {
     let count = set.iter().last().map_or(1, |last| last / 32 + 1);
-    let word = |word: u32| set.iter().filter(|id| id / 32 == word).fold(0_u32, |bits, id| bits | 1 << (id % 32));
+    let word =
+        |word: u32| set.iter().filter(|id| id / 32 == word).fold(0_u32, |bits, id| bits | 1 << (id % 32));
     let words: Vec<String> = (0..count).rev().map(|index| format!("0x{:08x}", word(index))).collect();
     words.join(",")
 }

@@ -121,7 +121,7 @@ fuzz_target!(|data: &[u8]| {
 
     let (receiving, sending) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
     let nowhere = NOWHERE.try_clone().expect("a descriptor");
-    let mut link = Link::new(receiving, nowhere, SLOT_BYTES).expect("a link");
+    let mut link = Link::over_pipes(receiving, nowhere, SLOT_BYTES).expect("a link");
     let mut rest = stream;
     let mut goes_on = true;
     while goes_on && !rest.is_empty() {

@@ -132,7 +132,7 @@ impl Ground {
         let (done, over) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || say(saying.into(), said, &over));
-            let outcome = self.end(role, checksum, Peer { input, output: nowhere(), host: String::new() });
+            let outcome = self.end(role, checksum, Peer::over_pipes(input, nowhere(), String::new()));
             drop(done);
             outcome
         })

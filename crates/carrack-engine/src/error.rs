@@ -39,6 +39,9 @@ pub enum SessionError {
     /// The two ends of the control channel don't trust each other.
     #[error("{0}")]
     Tls(TlsError),
+    /// The other end is there, and nothing has moved for too long.
+    #[error("nothing has moved for {0} s")]
+    Idle(u64),
     /// The other end gave up and said why.
     #[error("the other end gave up: {message}")]
     PeerAborted {

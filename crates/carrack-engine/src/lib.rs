@@ -11,6 +11,7 @@ mod counters;
 mod error;
 mod fault;
 mod ground;
+mod idle;
 mod lanes;
 mod mailbox;
 mod placed;
@@ -27,6 +28,6 @@ pub use error::SessionError;
 pub use report::Observer;
 pub use session::{
     Admission, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request, browse,
-    browse_here, check_protection, copy_local, copy_with_peer, serve,
+    browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve,
 };
-pub use settings::{Peer, Role, Settings, Transfer};
+pub use settings::{FarEnds, Peer, Role, Settings, Transfer};

@@ -43,6 +43,8 @@ pub struct Settings {
     pub placement: Scheme,
     /// How the cores of the transfer are kept (M3).
     pub zone: ZoneKind,
+    /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             lanes: 0,
             placement: Scheme::Auto,
             zone: ZoneKind::Off,
+            idle: None,
         }
     }
 }
@@ -95,6 +98,17 @@ pub struct Peer {
     pub host: String,
     /// What the user may there, for an end that asks: a bearer token; empty for none.
     pub token: String,
+}
+
+/// The ways to both ends of a third-party transfer.
+#[derive(Debug)]
+pub struct FarEnds {
+    /// To the end that reads.
+    pub source: Peer,
+    /// To the end that writes.
+    pub sink: Peer,
+    /// Whether the data comes through this process, for ends that can't reach each other.
+    pub relays: bool,
 }
 
 impl Peer {
@@ -269,6 +283,7 @@ impl Settings {
                 3 => ZoneKind::Auto,
                 _ => return Err(MessageError::OutOfRange("the kind of zone")),
             },
+            idle: None,
         })
     }
 }

@@ -6,13 +6,18 @@
 mod common;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use carrack_engine::{Outcome, Role, SessionError};
-use carrack_model::{Checksum, Event, FailureKind, RelPath, TransferSpec};
+use carrack_engine::{
+    Abort, Admission, Channel, House, Outcome, OwnHouse, Request, Role, SessionError, Settings, serve,
+};
+use carrack_model::{Checksum, Event, FailureKind, Protection, RelPath, TransferSpec};
 use carrack_wire::message::{
-    self, Control, FileRef, Finish, Hello, ObjectsDone, Place, SinkState, Spec, Welcome,
+    self, Control, Counters, DialFailed, FileRef, Finish, Hello, ObjectsDone, Place, SinkState, Spec, Welcome,
 };
 use carrack_wire::{FrameHeader, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, TableWriter};
 use common::scripted::*;
@@ -1176,5 +1181,62 @@ fn a_peer_cannot_drive_the_terminal() {
         }
         // Whoever prints the error tames it.
         assert!(matches!(outcome.result, Err(SessionError::PeerAborted { .. })));
+    });
+}
+
+/// A house that does not wait for ever.
+struct Impatient;
+
+impl House for Impatient {
+    fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
+        let admission = OwnHouse::over_ssh(Protection::Clear).admit(request)?;
+        let settings = Settings { idle: Some(Duration::from_secs(1)), ..admission.settings };
+        Ok(Admission { settings, ..admission })
+    }
+}
+
+/// Peers that keep a session alive and do nothing in it.
+#[test]
+fn a_session_in_which_nothing_moves_comes_to_an_end() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("src/f"), b"abc");
+        for as_sink in [false, true] {
+            let (here, (input, output)) = channel();
+            let serving = thread::spawn(move || {
+                serve(Channel::Pipes { input, output }, &Impatient, &Abort::new().unwrap())
+            });
+            let mut peer = Scripted::new(here);
+            peer.preambles();
+            let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+            let hello = match as_sink {
+                true => Hello {
+                    sources: vec![bytes(&dir.path().join("src"))],
+                    sink: Some(Scripted::sink_state(0)),
+                    ..Scripted::hello(&spec())
+                },
+                false => Hello { destination: Some(bytes(dir.path())), ..Scripted::hello(&spec()) },
+            };
+            peer.say(Control::Hello(hello));
+            let Control::Welcome(_) = peer.message() else { panic!("no welcome") };
+            if !as_sink {
+                peer.say(Control::Place(Place { root: 0 }));
+            }
+            peer.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
+            let began = Instant::now();
+            let counters =
+                |n| Control::Counters(Counters { bytes_done: n, entries_found: n, ..Counters::default() });
+            for n in 0.. {
+                // What it claims to have done does not count.
+                peer.say(counters(n));
+                thread::sleep(Duration::from_millis(100));
+                if serving.is_finished() {
+                    break;
+                }
+                assert!(began.elapsed() < Duration::from_secs(LIMIT_S / 2), "it waits for ever");
+            }
+            let outcome = serving.join().unwrap();
+            assert!(matches!(outcome.result, Err(SessionError::Idle(1))), "{outcome:?}");
+        }
     });
 }

@@ -126,7 +126,8 @@ fn tapped(way: Way, level: Protection, attack: Attack) -> (Result<(), SessionErr
         transfer.spec.streams = 2;
         let (outcome, _, seen) = copy_tapped(way, &transfer, attack);
         // Whatever happened: what has its final name has its content.
-        for (path, kept) in destination.exists().then(|| snapshot(&destination)).unwrap_or_default() {
+        let found = if destination.exists() { snapshot(&destination) } else { Default::default() };
+        for (path, kept) in found {
             if source.join(&path).is_file() {
                 assert!(
                     fs::read(source.join(&path)).unwrap() == fs::read(destination.join(&path)).unwrap(),

@@ -3,7 +3,7 @@
 //! A small parent, one thread with one loop, accepts connections, tells control connections from data connections by
 //! their first bytes, bounds what strangers may do, and starts one process for each control connection. That process
 //! does what is dangerous or slow: TLS, finding out who is there, and the session. The two speak over a socket pair
-//! ([`errand`]); data connections are handed on over another. The parent never reads what a stranger says beyond the
+//! (`errand`); data connections are handed on over another. The parent never reads what a stranger says beyond the
 //! first 52 bytes; the child never has more rights than its client once it knows who that is.
 
 mod audit;

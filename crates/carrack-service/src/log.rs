@@ -24,8 +24,9 @@ pub struct Log(pub Verbosity);
 impl Log {
     /// Something went wrong that an administrator has to know.
     pub fn warn(self, line: impl Display) {
-        // Nobody is left to be told where standard error can't be written to.
-        let _ = writeln!(std::io::stderr(), "carrack: {}", one_line(&line.to_string()));
+        // In one piece: the sessions write to the same place. Nobody is left to be told where that can't be done.
+        let line = format!("carrack: {}\n", one_line(&line.to_string()));
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
     /// Something began or ended.

@@ -4,6 +4,7 @@
 //! number of threads may place files in the same directory. See [`crate::GrowingFile`] for large files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use carrack_model::{Metadata, Timestamp};
 use rustix::fs::{
@@ -23,7 +24,18 @@ const SPECIAL_BITS: u32 = 0o7000;
 ///
 /// Everything that is created unfinished has mode 0600 or 0700, so nothing becomes more open by it.
 pub fn clear_umask() {
-    rustix::process::umask(Mode::empty());
+    let users = rustix::process::umask(Mode::empty());
+    // Only the first call sees it.
+    USERS_UMASK.get_or_init(|| users);
+}
+
+static USERS_UMASK: OnceLock<Mode> = OnceLock::new();
+
+/// The mode of a directory that nobody gave one, as mkdir(1) makes it: what the user's umask leaves of 0777.
+pub(crate) fn mode_of_new_directory() -> Mode {
+    let everything = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    // Without a call of `clear_umask` the kernel takes the umask off.
+    everything.difference(USERS_UMASK.get().copied().unwrap_or(Mode::empty()))
 }
 
 /// Places the file `name` with this `content` in `directory`, in place of a file or link that has the name.

@@ -69,6 +69,23 @@ fn nonsense_is_a_usage_error_with_a_hint() {
     assert!(talk(&world.run(&["cp", "g:a", "h:b"])).contains("\nhint: third-party transfers"));
 }
 
+/// What a directory gets that no source gives a mode: as mkdir(1) makes it.
+#[test]
+fn a_destination_that_is_made_has_the_users_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    std::fs::write(world.near("a"), "a").unwrap();
+    std::fs::write(world.near("b"), "b").unwrap();
+    for (umask, mode) in [("027", 0o750), ("077", 0o700)] {
+        let script = format!("umask {umask}; exec \"$0\" cp a b new{umask}/");
+        let mut shell = Command::new("sh");
+        let ended = shell.args(["-c", &script, CARRACK]).current_dir(world.near("")).output().unwrap();
+        assert_exit(&ended, 0);
+        let made = std::fs::metadata(world.near(&format!("new{umask}"))).unwrap();
+        assert_eq!(made.permissions().mode() & 0o7777, mode);
+    }
+}
+
 #[test]
 fn a_tree_within_this_host() {
     let world = World::new();

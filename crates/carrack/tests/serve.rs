@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{Role, Settings};
 use carrack_model::{Protection, Scheduling, TransferSpec};
@@ -25,6 +25,11 @@ fn file(site: &Site, name: &str, len: usize) -> String {
 
 fn path(site: &Site, name: &str) -> String {
     site.path().join(name).display().to_string()
+}
+
+/// Where nobody listens, and nobody will but who is told to: the other tests are at 127.0.0.1.
+fn free_address() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.77.1:0").unwrap().local_addr().unwrap()
 }
 
 /// A push that takes so long that things can happen meanwhile.
@@ -213,6 +218,36 @@ fn quotas_are_kept() {
     );
 }
 
+/// Whoever reads and whoever writes: a client that is asked to be slow need not be.
+#[test]
+fn a_rate_is_kept_both_ways() {
+    let site = Site::new();
+    let exports =
+        site.usual_exports().replace("write = true }", "write = true, sessions = 2, rate = \"4 MB/s\" }");
+    let daemon = Daemon::start(&site.write_config("", &exports));
+    let (source, back) = (file(&site, "file", 6_000_000), path(&site, "back"));
+    for (role, from, to) in
+        [(Role::Source, source.as_str(), "/data/file"), (Role::Sink, "/data/file", back.as_str())]
+    {
+        let began = Instant::now();
+        assert_eq!(refusal(&site.copy(daemon.address, "alice", role, from, to)), "");
+        let took = began.elapsed();
+        assert!(took > Duration::from_millis(1_500), "6 MB at 2 MB/s, {role:?}: {took:?}");
+    }
+    assert_eq!(fs::read(back).unwrap(), noise(6_000_000));
+}
+
+#[test]
+fn who_has_no_name_is_refused_and_that_is_in_the_log() {
+    let site = Site::new();
+    let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
+    // TLS without carrack's protocol: a client of something else that has a certificate of the same CA.
+    let said = site.connect_as_something_else(daemon.address, "alice");
+    let line = &site.audited(1)[0];
+    assert_eq!((&line["result"], &line["who"]), (&"refused".into(), &serde_json::Value::Null), "{said}");
+    assert!(line["reason"].as_str().unwrap().contains("not carrack's protocol"), "{line}");
+}
+
 #[test]
 fn a_reload_changes_what_comes_next_and_only_if_it_is_good() {
     let site = Site::new();
@@ -241,8 +276,7 @@ fn a_reload_changes_what_comes_next_and_only_if_it_is_good() {
 #[test]
 fn a_reload_may_move_the_port_and_the_log() {
     let site = Site::new();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (kept, left, new) = (free(), free(), free());
+    let (kept, left, new) = (free_address(), free_address(), free_address());
     let listen = |addresses: [std::net::SocketAddr; 2]| {
         let both = addresses.map(|address| format!("{:?}", address.to_string())).join(", ");
         site.write_config(&format!("listen = [{both}]"), &site.usual_exports())
@@ -251,6 +285,8 @@ fn a_reload_may_move_the_port_and_the_log() {
     let source = file(&site, "file", 1000);
     let copy = |address| refusal(&site.copy(address, "alice", Role::Source, &source, "/data/file"));
     assert_eq!(copy(left), "");
+    // A client may know of its end before the log does.
+    site.audited(1);
     listen([new, kept]);
     fs::rename(site.audit(), path(&site, "old.jsonl")).unwrap();
     daemon.signal(Signal::HUP);
@@ -268,7 +304,10 @@ fn a_reload_may_move_the_port_and_the_log() {
 #[test]
 fn a_drain_lets_sessions_end_and_nobody_in() {
     let site = Site::new();
-    let mut daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
+    let pid_file = path(&site, "pid");
+    let mut daemon =
+        Daemon::start(&site.write_config(&format!("pid_file = {pid_file:?}"), &site.usual_exports()));
+    assert_eq!(fs::read_to_string(&pid_file).unwrap().trim(), daemon.pid().to_string());
     let source = file(&site, "file", 6_000_000);
     thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, slow_push(&source))));
@@ -279,6 +318,7 @@ fn a_drain_lets_sessions_end_and_nobody_in() {
         assert_eq!(slow.join().unwrap(), "");
     });
     assert!(daemon.ended().success());
+    assert!(!fs::exists(pid_file).unwrap());
     assert_eq!(site.audited(1)[0]["result"], "ok");
 }
 
@@ -502,7 +542,7 @@ fn systemd_is_told_how_things_are() {
 fn systemd_may_listen_instead() {
     let site = Site::new();
     let config = site.write_config("", &site.usual_exports());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = free_address();
     let mut activating = match Command::new("systemd-socket-activate")
         .args(["-l", &port.to_string(), CARRACK, "serve", "--config"])
         .arg(&config)

@@ -1,6 +1,8 @@
 //! The end that was called: it welcomes the caller, or says why not.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -80,9 +82,11 @@ struct Answerer {
     role: Role,
     spec: TransferSpec,
     settings: Settings,
-    /// What it was admitted to: paths, and where they begin.
+    /// What it was admitted to.
     base: Base,
     paths: Vec<PathBuf>,
+    /// The sources, where they are a third one's.
+    asked: Vec<PathBuf>,
     /// Nothing once it is open.
     door: Option<Door>,
     addresses: Vec<IpAddr>,
@@ -108,9 +112,10 @@ impl Answerer {
         let admission = house.admit(request)?;
         admission.settings.check_pool()?;
         let Admission { base, paths, settings, door, addresses, caller } = admission;
+        let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
         let caller = caller.filter(|_| !hello.third_party);
         let (door, key) = (Some(door), SessionKey::new(key));
-        Ok(Answerer { role, spec, settings, base, paths, door, addresses, caller, key, slots, hello })
+        Ok(Answerer { role, spec, settings, base, paths, asked, door, addresses, caller, key, slots, hello })
     }
 
     /// Which end dials first.
@@ -140,12 +145,20 @@ impl Answerer {
                 else {
                     return Err(SessionError::Protocol("no place".into()));
                 };
-                Part::sink(&destination, Some(place), &self.spec, None)?
+                // Of a third party the caller says what it may send.
+                let asked = self.hello.third_party.then_some(&*self.asked);
+                Part::sink(&destination, Some(place), &self.spec, asked)?
             }
             Role::Source => {
                 let file_systems = self.settings.file_systems(&self.base)?;
-                let sink = self.hello.sink.clone();
-                let part = Part::source(&self.base, &self.paths, &self.spec, file_systems, sink, None)?;
+                let part = Part::source(
+                    &self.base,
+                    &self.paths,
+                    &self.spec,
+                    file_systems,
+                    self.hello.sink.clone(),
+                    None,
+                )?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());

@@ -47,7 +47,7 @@ pub struct Request<'a> {
 /// What the caller gets.
 #[derive(Debug)]
 pub struct Admission {
-    /// Where the paths begin.
+    /// Where paths begin.
     pub base: Base,
     /// The paths, as this end knows them.
     pub paths: Vec<PathBuf>,

@@ -18,6 +18,7 @@ mod lanes;
 mod local;
 mod place;
 mod sources;
+mod third;
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ use crate::error::SessionError;
 use crate::ground::{Camp, Ground, Load};
 use crate::lanes::{LaneStart, deal};
 use crate::report::{Observer, to_message};
-use crate::settings::{Peer, Role, Settings, Transfer};
+use crate::settings::{FarEnds, Peer, Role, Settings, Transfer};
 use crate::sink::{self, SinkStart, SinkStorage};
 use crate::source::{self, RootStorage, SourceStart};
 pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
@@ -85,6 +86,11 @@ pub fn copy_with_peer(
 ) -> Outcome {
     clear_umask();
     Outcome::of(call::run(transfer, role, peer, observer, abort))
+}
+
+/// Has one far end copy to another; both run [`serve`].
+pub fn copy_between(transfer: &Transfer, ends: FarEnds, observer: &dyn Observer, abort: &Abort) -> Outcome {
+    Outcome::of(third::run(transfer, ends, observer, abort))
 }
 
 /// Answers one session on a channel, such as standard input and output under ssh, as far as `house` allows.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carrack_model::{Event, FileId, Notice, Side, escape};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint, TransportError};
-use carrack_wire::message::{Control, ObjectsDone, OpenFile};
+use carrack_wire::message::{Control, Counters, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
 
 use super::inbox::Task;
@@ -16,6 +16,7 @@ use super::sink_file::SinkFile;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
+use crate::idle::IdleWatch;
 use crate::report::{deliver, target_reports, to_event, together};
 
 /// How long a single answer waits for company: short against any network's round trip, long against an object's
@@ -34,6 +35,7 @@ pub(super) struct SinkComm<'a> {
     both: BothEnds,
     before: BothEnds,
     counters_due: Instant,
+    idle: IdleWatch,
     answers_due: Option<Instant>,
     /// When the first stream was closed.
     stream_closed: Option<Instant>,
@@ -55,6 +57,7 @@ impl<'a> SinkComm<'a> {
             both: BothEnds::default(),
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
+            idle: IdleWatch::new(lanes[index].sink.idle),
             answers_due: None,
             stream_closed: None,
             finish_seen: false,
@@ -67,15 +70,19 @@ impl<'a> SinkComm<'a> {
         BothEnds { sink: sum_of(self.lanes.iter().map(|lane| &lane.counters)), ..self.both }
     }
 
-    fn exchange_counters(&mut self, link: &mut Link, now: Instant) {
+    fn exchange_counters(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
         if now < self.counters_due {
-            return;
+            return Ok(());
         }
         self.counters_due = now + COUNTERS_EVERY;
         if !self.lane.leads {
-            return;
+            return Ok(());
         }
         self.both = self.both();
+        let Counters { files_done, directories_done, bytes_done, symlinks_done, entries_failed, .. } =
+            self.both.sink;
+        let done = [files_done, directories_done, symlinks_done, bytes_done, entries_failed];
+        self.idle.look(done.into_iter().fold(0, u64::wrapping_add), now)?;
         link.queue_control(Control::Counters(self.both.sink).to_body());
         if let Some(observer) = self.lane.sink.observer {
             observer.event(&Event::Progress(self.both.progress(&self.before)));
@@ -83,6 +90,7 @@ impl<'a> SinkComm<'a> {
         self.before = self.both;
         self.tell_targets(link);
         self.tell_news(link);
+        Ok(())
     }
 
     /// Where the lanes are, and why.
@@ -197,7 +205,7 @@ impl<'a> SinkComm<'a> {
 impl CommSide for SinkComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
         self.answer(link, now);
-        self.exchange_counters(link, now);
+        self.exchange_counters(link, now)?;
         let is_late = |closed: Instant| !self.finish_seen && now > closed + WORD_AFTER_STREAMS;
         if self.stream_closed.is_some_and(is_late) {
             return Err(TransportError::ClosedEarly.into());

@@ -48,8 +48,8 @@ impl Inbox {
             true => TargetQueues::new(policy(&scheduling.policy, io_threads, Feed::Arriving)),
             false => TargetQueues::default(),
         };
-        // The source keeps to the rate of all together.
-        objects.set_rates(Rates { all: 0, each: scheduling.target_rate });
+        // A source keeps to the rate of all together by itself, unless it is a client that a daemon has to hold to it.
+        objects.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
         Inbox {
             ends: VecDeque::new(),
             objects,

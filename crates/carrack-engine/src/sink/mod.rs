@@ -21,6 +21,7 @@ mod writer;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use carrack_model::{Scheduling, TransferSpec};
 use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames};
@@ -75,6 +76,8 @@ struct Sink<'a> {
     is_sorting: bool,
     scratch: ScratchNames,
     directories: Mutex<Option<DirectorySpool>>,
+    /// How long nothing may move.
+    idle: Option<Duration>,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
     observer: Option<&'a dyn Observer>,
@@ -98,6 +101,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         io_threads: settings.io_thread_count(storage.depth()),
         writes_in_turn: storage.own().own_target().medium != Medium::Network,
         is_sorting: storage.has_targets(),
+        idle: settings.idle,
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
         root: start.root,

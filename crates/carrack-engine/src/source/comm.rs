@@ -17,6 +17,7 @@ use super::queue::{Job, Sent};
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
+use crate::idle::IdleWatch;
 use crate::placed::to_layout;
 use crate::report::{deliver, target_reports, to_event, together};
 
@@ -33,6 +34,7 @@ pub(super) struct SourceComm<'a> {
     both: BothEnds,
     before: BothEnds,
     counters_due: Instant,
+    idle: IdleWatch,
     finish_sent: bool,
     is_over: bool,
 }
@@ -48,6 +50,7 @@ impl<'a> SourceComm<'a> {
             both: BothEnds::default(),
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
+            idle: IdleWatch::new(lanes[index].source.settings.idle),
             finish_sent: false,
             is_over: false,
         }
@@ -72,15 +75,16 @@ impl<'a> SourceComm<'a> {
         self.lanes[0].mail.wake();
     }
 
-    fn exchange_counters(&mut self, link: &mut Link, now: Instant) {
+    fn exchange_counters(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
         if now < self.counters_due {
-            return;
+            return Ok(());
         }
         self.counters_due = now + COUNTERS_EVERY;
         if !self.leads {
-            return;
+            return Ok(());
         }
         self.both = self.both();
+        self.idle.look(self.both.source.entries_found.wrapping_add(self.lanes_done()), now)?;
         link.queue_control(Control::Counters(self.both.source).to_body());
         if let Some(observer) = self.lane.source.observer {
             observer.event(&Event::Progress(self.both.progress(&self.before)));
@@ -88,6 +92,13 @@ impl<'a> SourceComm<'a> {
         self.before = self.both;
         self.tell_targets(link);
         self.tell_news(link);
+        Ok(())
+    }
+
+    /// Changes with every object that leaves and every item that comes to its end, in any lane.
+    fn lanes_done(&self) -> u64 {
+        let done = |lane: &Lane<'_>| lane.objects_sent().wrapping_sub(lane.pending.load(Acquire) as u64);
+        self.lanes.iter().map(done).fold(0, u64::wrapping_add)
     }
 
     /// How the work was divided between several lanes (N7).
@@ -229,7 +240,7 @@ impl CommSide for SourceComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
         self.read_mail(link);
         self.feed_link(link);
-        self.exchange_counters(link, now);
+        self.exchange_counters(link, now)?;
         if self.is_done() && !self.finish_sent {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link);

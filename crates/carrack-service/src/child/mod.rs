@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{Abort, Channel, Outcome, SessionError, serve};
 use carrack_transport::{TlsChannel, TlsError};
-use carrack_trust::{Identity, IdentityError, handshake_hint, server_config, speaks_carrack};
+use carrack_trust::{Identity, IdentityError, PublicKeys, handshake_hint, server_config, speaks_carrack};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio;
 use thiserror::Error;
@@ -103,10 +103,7 @@ fn run(log: &mut Log, peer: &mut Option<std::net::SocketAddr>) -> Result<bool, N
     let keys = trust.public_keys.clone();
     let deadline = Instant::now() + config.limits.handshake();
     let channel = TlsChannel::server(connection, server_config(&trust)?, deadline)?;
-    if !speaks_carrack(channel.protocol()) {
-        return Err(NoSession::OtherProtocol);
-    }
-    let who = channel.peer_certificates().map(|chain| Identity::of_peer(chain, &keys)).transpose()?;
+    let who = identity(&channel, &keys).inspect_err(|error| tell_refused(&mut parent, error))?;
     send(&mut parent, &ToParent::Known(who.clone())).map_err(system("the parent"))?;
 
     let token_keys = charge.material.token_keys(&config)?;
@@ -119,6 +116,22 @@ fn run(log: &mut Log, peer: &mut Option<std::net::SocketAddr>) -> Result<bool, N
     // Without a parent there is nobody to tell.
     let _ = send(&mut parent, &ToParent::Done(report));
     Ok(went_well)
+}
+
+/// Who is at the other end of TLS; nobody who is known if it is left to a token.
+fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<Identity>, NoSession> {
+    if !speaks_carrack(channel.protocol()) {
+        return Err(NoSession::OtherProtocol);
+    }
+    Ok(channel.peer_certificates().map(|chain| Identity::of_peer(chain, keys)).transpose()?)
+}
+
+/// For the audit log: TLS stood, and that was all.
+fn tell_refused(parent: &mut UnixStream, error: &NoSession) {
+    let reason = shortened(&error.to_string());
+    let report = Report { ending: Ending::Refused, reason, bytes: 0, files: 0, failed: 0 };
+    // Without a parent there is nobody to tell.
+    let _ = send(parent, &ToParent::Known(None)).and_then(|()| send(parent, &ToParent::Done(report)));
 }
 
 /// The connection and the way to the parent; `/dev/null` and stderr stand in their place from now on.

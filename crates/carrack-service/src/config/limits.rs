@@ -27,6 +27,9 @@ pub struct Limits {
     /// How long a session may last, in seconds; as long as it likes if it isn't said.
     #[serde(deserialize_with = "optional_within::<1, 31_536_000, _>")]
     session_seconds: Option<u64>,
+    /// How long nothing may move in a session before it is ended, in seconds.
+    #[serde(deserialize_with = "within::<1, 31_536_000, _>")]
+    idle_seconds: u64,
     /// Sessions at the same time.
     #[serde(deserialize_with = "within::<1, 4_096, _>")]
     pub sessions: u64,
@@ -49,6 +52,7 @@ impl Default for Limits {
             per_address: 128,
             handshake_seconds: 10,
             session_seconds: None,
+            idle_seconds: 3_600,
             sessions: 64,
             sessions_per_identity: 8,
             buffer: POOL_BYTES_DEFAULT,
@@ -61,6 +65,11 @@ impl Limits {
     /// How long a connection may be half-open, and then how long its TLS handshake may take.
     pub fn handshake(&self) -> Duration {
         Duration::from_secs(self.handshake_seconds)
+    }
+
+    /// How long nothing may move in a session.
+    pub fn idle(&self) -> Duration {
+        Duration::from_secs(self.idle_seconds)
     }
 
     /// How long a session may last.

@@ -118,6 +118,7 @@ impl Daemon {
     /// The one whose turn it is to get a process. One address has a quarter of the places at most, so that nobody who is
     /// slow on purpose takes them all.
     fn next_served(&self) -> Option<u64> {
+        self.strangers.waiting().next()?;
         let places = self.plan.config.limits.handshakes as usize;
         let mut taken = Counts::default();
         let shaking = self.sessions.values().filter(|session| session.held.is_none());

@@ -57,17 +57,18 @@ impl Daemon {
         };
         let limit = self.plan.config.limits.session();
         let Some(session) = self.sessions.get_mut(&number) else { return };
+        let was_held = session.held.is_some();
         let answered = match room {
             Ok(rate) => {
-                if session.held.is_none() {
-                    self.counts.remove(Neighbourhood::of(session.peer));
-                }
                 let until = end_of_session(limit, token_until_s, session.since, Instant::now());
                 self.log.detail(|| format!("session {number}: {} on {}", held.identity, held.export));
                 session.admit(held, rate, until)
             }
             Err(full) => session.refuse(full.message, full.hint.to_owned()),
         };
+        if session.held.is_some() && !was_held {
+            self.counts.remove(Neighbourhood::of(session.peer));
+        }
         if let Err(error) = answered {
             self.log.warn(format!("session {number}: {error}"));
             session.kill("the daemon could not answer it");

@@ -23,13 +23,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, ope
 use rustix::io::Errno;
 
 use crate::beneath::{PASSAGE, open_beneath, open_child};
+use crate::sink_file::mode_of_new_directory;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
 use follow::{Reached, follow};
-
-/// Of a destination that is created beneath a base: whoever creates one may have cleared the umask.
-const DESTINATION_MODE: Mode =
-    Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 /// Where paths begin. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -179,8 +176,8 @@ impl Base {
     /// What `mkdir` says; as [`Base::open`].
     pub fn make_destination(&self, path: &Path) -> io::Result<()> {
         let made = match self {
-            Base::Anywhere => fs::create_dir(path),
-            Base::Beneath(_) => self.make_child(path, DESTINATION_MODE),
+            Base::Anywhere => Ok(mkdirat(CWD, path, mode_of_new_directory())?),
+            Base::Beneath(_) => self.make_child(path, mode_of_new_directory()),
         };
         made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
     }

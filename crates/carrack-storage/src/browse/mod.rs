@@ -12,19 +12,16 @@ mod tests;
 
 use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::fs::Mode;
-
 use crate::beneath::PASSAGE;
+use crate::sink_file::mode_of_new_directory;
 use crate::typed::{beneath, last_name};
 use crate::{Base, Purpose};
 pub use entry::{Browsed, BrowsedKind};
 pub use list::Listing;
 pub use remove::{Removal, Removing};
-
-/// Of a directory that is asked for, less the umask (mkdir(1)).
-const DIRECTORY_MODE: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 impl Base {
     /// What stands at `path`; a link is itself. The base itself, `/` and `.` have no name.
@@ -42,10 +39,13 @@ impl Base {
     /// What `mkdir` says, `EEXIST` for the base itself; as [`Base::open`].
     pub fn make_directory(&self, path: &Path, parents: bool) -> io::Result<()> {
         match self {
-            _ if !parents => self.make_child(path, DIRECTORY_MODE),
-            Base::Anywhere => DirBuilder::new().recursive(true).create(path),
+            _ if !parents => self.make_child(path, mode_of_new_directory()),
+            Base::Anywhere => {
+                let mode = mode_of_new_directory().as_raw_mode();
+                DirBuilder::new().recursive(true).mode(mode).create(path)
+            }
             Base::Beneath(root) => {
-                root.make_with(&beneath(path)?, DIRECTORY_MODE, PASSAGE)?;
+                root.make_with(&beneath(path)?, mode_of_new_directory(), PASSAGE)?;
                 Ok(())
             }
         }

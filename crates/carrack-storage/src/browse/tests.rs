@@ -169,7 +169,7 @@ fn a_deep_tree_takes_few_descriptors() {
         let path = carrack_model::RelPath::new(&vec![&b"d"[..]; level].join(&b'/')).unwrap();
         let held = root.open_directory(&path).unwrap();
         for n in 0..3 {
-            rustix::fs::mkdirat(&held, format!("e{n}"), DIRECTORY_MODE).unwrap();
+            rustix::fs::mkdirat(&held, format!("e{n}"), mode_of_new_directory()).unwrap();
             rustix::fs::symlinkat("/", &held, format!("l{n}")).unwrap();
         }
     }
@@ -193,14 +193,14 @@ fn a_tree_deeper_than_any_path_is_told_and_the_rest_goes() {
     let deep = carrack_model::RelPath::new(&vec![&name[..]; 255].join(&b'/')).unwrap();
     let mut held = root.make_directory(&deep).unwrap();
     for _ in 0..5 {
-        rustix::fs::mkdirat(&held, &name[..], DIRECTORY_MODE).unwrap();
+        rustix::fs::mkdirat(&held, &name[..], mode_of_new_directory()).unwrap();
         held = crate::beneath::open_child(std::os::fd::AsFd::as_fd(&held), &name, crate::beneath::DIRECTORY)
             .unwrap();
     }
     rustix::fs::mkdirat(
         rustix::fs::CWD,
         dir.path().join(std::str::from_utf8(&name).unwrap()).join("e"),
-        DIRECTORY_MODE,
+        mode_of_new_directory(),
     )
     .unwrap();
     let top = std::str::from_utf8(&name).unwrap();

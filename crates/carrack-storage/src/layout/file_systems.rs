@@ -41,6 +41,8 @@ pub struct FileSystems {
     known: RwLock<HashMap<u64, Arc<FileSystem>>>,
     registry: Arc<Registry>,
     sysfs: PathBuf,
+    /// Whether names of disks, servers and mounts are told to nobody: those who see an export need not know where it lies.
+    is_discreet: bool,
 }
 
 #[derive(Debug)]
@@ -101,7 +103,8 @@ impl FileSystems {
             }
         }
         let (known, registry) = (RwLock::default(), Arc::default());
-        Ok(FileSystems { set, known, registry, sysfs: sysfs.to_path_buf() })
+        let is_discreet = matches!(base, Base::Beneath(_));
+        Ok(FileSystems { set, known, registry, sysfs: sysfs.to_path_buf(), is_discreet })
     }
 
     /// The file system of an open file or directory (`O_PATH` will do).
@@ -127,7 +130,10 @@ impl FileSystems {
 
     /// A target that some layout has named.
     pub fn target(&self, id: TargetId) -> Option<StorageTarget> {
-        self.registry.get(id)
+        let target = self.registry.get(id)?;
+        let label =
+            if self.is_discreet { format!("target {}", id.0).into() } else { Arc::clone(&target.label) };
+        Some(StorageTarget { label, ..target })
     }
 
     /// All targets that layouts have named so far.

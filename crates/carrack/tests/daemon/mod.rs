@@ -143,6 +143,18 @@ allow = [{{ identity = "carol", read = true }}]
         TlsChannel::client(socket, config, name, Instant::now() + PATIENCE).map_err(|error| error.to_string())
     }
 
+    /// A handshake without an application protocol; what came of it.
+    pub fn connect_as_something_else(&self, address: SocketAddr, name: &str) -> String {
+        let cas = Some(fs::read(self.path().join("authority/ca.pem")).unwrap());
+        let identity = Some(self.identity(name));
+        let config = client_config(&ClientTrust { cas, crls: Vec::new(), identity }).unwrap();
+        let mut config = rustls::ClientConfig::clone(&config);
+        config.alpn_protocols.clear();
+        let socket = TcpStream::connect(address).unwrap();
+        let name = "localhost".try_into().unwrap();
+        format!("{:?}", TlsChannel::client(socket, Arc::new(config), name, Instant::now() + PATIENCE))
+    }
+
     pub fn connect(&self, address: SocketAddr, name: &str) -> TlsChannel {
         self.try_connect(address, Some(self.identity(name))).unwrap()
     }

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use carrack_transport::Link;
 use carrack_wire::message::{self, Browse, BrowseDone, Control, Heartbeat};
@@ -34,7 +35,8 @@ pub(in crate::session) fn answer(
         spec: None,
         settings: Settings::default(),
     };
-    let mut telling = Telling { link, asked: &wanted.path, own: Vec::new(), broken: None };
+    let mut telling =
+        Telling { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
     let exports = match browsing.operation {
         Operation::List if is_top(&wanted.path) => house.exports(&request())?,
         _ => None,
@@ -47,7 +49,8 @@ pub(in crate::session) fn answer(
         return Err(error);
     }
     let BrowseSummary { done_count: done, failed_count: failed } = summary;
-    say_within(link, Control::BrowseDone(BrowseDone { done, failed }), PATIENCE)?;
+    let patience = telling.patience;
+    say_within(link, Control::BrowseDone(BrowseDone { done, failed }), patience)?;
     Ok(failed)
 }
 
@@ -70,6 +73,8 @@ struct Telling<'a> {
     asked: &'a [u8],
     /// The same, as it is known here.
     own: Vec<u8>,
+    /// How long the caller may take for one message.
+    patience: Duration,
     /// Why no more can be told.
     broken: Option<SessionError>,
 }
@@ -88,6 +93,7 @@ impl Telling<'_> {
     ) -> Result<BrowseSummary, SessionError> {
         let path = admission.paths.first().ok_or(SessionError::Internal)?;
         self.own = path.as_os_str().as_bytes().to_vec();
+        self.patience = admission.settings.idle.unwrap_or(PATIENCE);
         perform(&admission.base, operation, path, &mut |told| self.tell(told))
             .map_err(|error| unfeasible(self.asked, &error))
     }
@@ -111,7 +117,7 @@ impl Telling<'_> {
     fn say(&mut self, message: Control) -> ControlFlow<()> {
         let said = match self.link.is_interrupted() {
             true => Err(SessionError::Interrupted),
-            false => say_within(self.link, message, PATIENCE),
+            false => say_within(self.link, message, self.patience),
         };
         match said {
             Ok(()) => ControlFlow::Continue(()),

@@ -1,0 +1,51 @@
+//! Whether a session still gets anywhere: a peer that is there and does nothing holds memory and a place.
+
+use std::time::{Duration, Instant};
+
+use crate::error::SessionError;
+
+/// Watches a number that grows with everything that is done here; what the other end says it did does not count.
+pub(crate) struct IdleWatch {
+    longest: Option<Duration>,
+    done: u64,
+    since: Instant,
+}
+
+impl IdleWatch {
+    /// Nothing may be done for `longest` at a time; for ever without it.
+    pub(crate) fn new(longest: Option<Duration>) -> IdleWatch {
+        IdleWatch { longest, done: 0, since: Instant::now() }
+    }
+
+    /// What is done by now.
+    ///
+    /// # Errors
+    /// [`SessionError::Idle`]: it has been so much for too long.
+    pub(crate) fn look(&mut self, done: u64, now: Instant) -> Result<(), SessionError> {
+        if done != self.done {
+            (self.done, self.since) = (done, now);
+        }
+        match self.longest {
+            Some(longest) if now.duration_since(self.since) > longest => {
+                Err(SessionError::Idle(longest.as_secs()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_done_keeps_a_session() {
+        let mut watch = IdleWatch::new(Some(Duration::from_secs(10)));
+        let start = watch.since;
+        let mut look = |seconds, done| watch.look(done, start + Duration::from_secs(seconds)).is_ok();
+        assert!(look(9, 0) && look(10, 5) && look(20, 5) && look(20, 6) && look(30, 6));
+        assert!(!look(31, 6));
+        let mut patient = IdleWatch::new(None);
+        assert!(patient.look(0, start + Duration::from_secs(1_000_000)).is_ok());
+    }
+}
