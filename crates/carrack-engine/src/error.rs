@@ -3,7 +3,7 @@
 use std::io;
 
 use carrack_machine::PoolError;
-use carrack_transport::TransportError;
+use carrack_transport::{TlsError, TransportError};
 use carrack_wire::message::{MessageError, Refuse};
 use carrack_wire::{LedgerError, PreambleError, TableError};
 
@@ -36,6 +36,9 @@ pub enum SessionError {
     /// The other end said nothing for too long.
     #[error("the other end has been silent for {0} s")]
     PeerStalled(u64),
+    /// The two ends of the control channel don't trust each other.
+    #[error("{0}")]
+    Tls(TlsError),
     /// The other end is there, and nothing has moved for too long.
     #[error("nothing has moved for {0} s")]
     Idle(u64),

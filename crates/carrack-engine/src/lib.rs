@@ -22,11 +22,12 @@ mod sink;
 mod source;
 
 pub use abort::Abort;
-pub use carrack_transport::{Channel, Door};
+pub use carrack_storage::{Browsed, BrowsedKind};
+pub use carrack_transport::{Channel, Door, TlsError};
 pub use error::SessionError;
 pub use report::Observer;
 pub use session::{
-    Admission, Deed, House, Outcome, OwnHouse, Request, check_protection, copy_between, copy_local,
-    copy_with_peer, serve,
+    Admission, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request, browse,
+    browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve,
 };
 pub use settings::{FarEnds, Peer, Role, Settings, Transfer};

@@ -29,6 +29,15 @@ pub enum TlsError {
     Tls(#[from] rustls::Error),
 }
 
+impl TlsError {
+    /// What TLS has against the other end, where that is why a channel that stood can't be read: with TLS 1.3 a client
+    /// hears only then that the server does not accept it (RFC 8446 §4.4.2.4).
+    pub fn in_io(error: &io::Error) -> Option<TlsError> {
+        let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        Some(TlsError::Tls(inner.clone()))
+    }
+}
+
 /// One end of a control channel over TLS.
 pub struct TlsChannel {
     socket: TcpStream,

@@ -18,6 +18,9 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub struct Places {
     /// The CAs that the user names (`CARRACK_CA`). What is named has to be there.
     pub ca: Option<PathBuf>,
+    /// Who the user is, if that is named: a certificate and its key in one file, a certificate `NAME.pem` with its key in
+    /// `NAME-key.pem` beside it, or an OpenSSH private key. What is named has to be there.
+    pub identity: Option<PathBuf>,
     /// The user's directory, `~/.config/carrack`: `ca.pem`, `revoked.pem`, `identity.pem`, `identity-key.pem`.
     pub user: Option<PathBuf>,
     /// The host's directory: `ca.pem`, `revoked.pem`.
@@ -68,6 +71,7 @@ impl Places {
         let path = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Places {
             ca: path("CARRACK_CA").map(PathBuf::from),
+            identity: None,
             user: path("HOME").map(|home| PathBuf::from(home).join(".config/carrack")),
             host: "/etc/carrack".into(),
         }
@@ -79,7 +83,11 @@ impl Places {
     /// If something is there and can't be used.
     pub fn client_trust(&self) -> Result<ClientTrust, PlacesError> {
         let (cas, crls) = self.authorities()?;
-        Ok(ClientTrust { cas, crls, identity: self.identity()? })
+        let identity = match &self.identity {
+            Some(path) => Some(named_identity(path)?),
+            None => self.identity()?,
+        };
+        Ok(ClientTrust { cas, crls, identity })
     }
 
     /// The list of what is revoked stands beside the CAs.
@@ -106,6 +114,33 @@ impl Places {
             (None, Some(_)) => Err(PlacesError::Half { there: key_path, missing: chain_path }),
         }
     }
+}
+
+/// What the file is, is seen in it; one with a key has to be private.
+fn named_identity(path: &Path) -> Result<ClientIdentity, PlacesError> {
+    const SSH_KEY: &[u8] = b"-----BEGIN OPENSSH PRIVATE KEY-----";
+    const KEY: &[u8] = b"PRIVATE KEY-----";
+    let holds = |content: &[u8], words: &[u8]| content.windows(words.len()).any(|window| window == words);
+    let content = read(path)?;
+    if holds(&content, SSH_KEY) {
+        return Ok(ClientIdentity::SshKey(read_secret(path)?));
+    }
+    if holds(&content, KEY) {
+        let both = read_secret(path)?;
+        return Ok(ClientIdentity::Certificate { chain: both.clone(), key: both });
+    }
+    let key_path = key_beside(path);
+    match read_secret_if_there(&key_path)? {
+        Some(key) => Ok(ClientIdentity::Certificate { chain: content, key }),
+        None => Err(PlacesError::Half { there: path.into(), missing: key_path }),
+    }
+}
+
+/// `NAME-key.pem` of `NAME.pem`, as `carrack keys issue` names them.
+fn key_beside(path: &Path) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push("-key.pem");
+    path.with_file_name(name)
 }
 
 /// Reads a private key's file, which nobody but its owner (and root) may read.
@@ -173,8 +208,11 @@ mod tests {
     impl World {
         fn new() -> World {
             let root = tempfile::tempdir().unwrap();
-            let places =
-                Places { ca: None, user: Some(root.path().join("user")), host: root.path().join("host") };
+            let places = Places {
+                user: Some(root.path().join("user")),
+                host: root.path().join("host"),
+                ..Places::default()
+            };
             fs::create_dir(root.path().join("user")).unwrap();
             fs::create_dir(root.path().join("host")).unwrap();
             World { root, places }
@@ -223,6 +261,31 @@ mod tests {
         let identity = world.places.client_trust().unwrap().identity;
         assert!(matches!(identity, Some(ClientIdentity::Certificate { chain, key })
             if chain == b"chain" && key == b"key"));
+    }
+
+    #[test]
+    fn a_named_identity_is_what_is_in_the_file() {
+        let mut world = World::new();
+        world.put("user/identity.pem", "the user's own is not asked for", 0o644);
+        let mut name = |content: &str, mode| {
+            world.places.identity = Some(world.put("alice.pem", content, mode));
+            world.places.client_trust().map(|trust| trust.identity.unwrap())
+        };
+        let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
+        assert!(matches!(name(both, 0o600), Ok(ClientIdentity::Certificate { chain, key })
+            if chain == key && chain == both.as_bytes()));
+        assert!(matches!(name(both, 0o644), Err(PlacesError::Exposed(_))));
+        let ssh = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
+        assert!(matches!(name(ssh, 0o600), Ok(ClientIdentity::SshKey(key)) if key == ssh.as_bytes()));
+        assert!(matches!(name(ssh, 0o640), Err(PlacesError::Exposed(_))));
+        let chain = "-----BEGIN CERTIFICATE-----\n";
+        assert!(matches!(name(chain, 0o644), Err(PlacesError::Half { missing, .. })
+            if missing.ends_with("alice-key.pem")));
+        world.put("alice-key.pem", "key", 0o600);
+        let identity = world.places.client_trust().unwrap().identity;
+        assert!(matches!(identity, Some(ClientIdentity::Certificate { key, .. }) if key == b"key"));
+        world.places.identity = Some("/nonexistent".into());
+        assert!(matches!(world.places.client_trust(), Err(PlacesError::Io { .. })));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26"
     )]
     body: Option<Control>,
 }
@@ -101,6 +101,15 @@ pub enum Control {
     /// To the end that the user started: the targets of the other, as they are now.
     #[prost(message, tag = "23")]
     Targets(Targets),
+    /// Caller → called end, first, instead of `Hello`: nothing is to be copied.
+    #[prost(message, tag = "24")]
+    Browse(Browse),
+    /// Called end → caller: some of what `Browse` asked for.
+    #[prost(message, tag = "25")]
+    Entries(Entries),
+    /// Called end → caller: that was all.
+    #[prost(message, tag = "26")]
+    BrowseDone(BrowseDone),
 }
 
 impl Control {
@@ -570,6 +579,75 @@ pub struct Finish {
     /// Objects and bundles sent in all, each reading counted.
     #[prost(uint64, tag = "2")]
     pub objects_sent: u64,
+}
+
+/// What to do with one path beside copying.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Browse {
+    /// The caller's version, for people.
+    #[prost(string, tag = "1")]
+    pub software: String,
+    /// 1 list a directory, 2 look at the path itself, 3 make a directory, 4 remove.
+    #[prost(uint32, tag = "2")]
+    pub operation: u32,
+    /// As typed.
+    #[prost(bytes = "vec", tag = "3")]
+    pub path: Vec<u8>,
+    /// Make: the directories above too, and it may be there. Remove: with everything in it.
+    #[prost(bool, tag = "4")]
+    pub deep: bool,
+    /// What the caller may, where a daemon asks: a bearer token; empty for none.
+    #[prost(string, tag = "5")]
+    pub token: String,
+}
+
+/// Some entries, in the order of the file system.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Entries {
+    /// 256 at most.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<BrowsedEntry>,
+}
+
+/// One name and what stands there.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BrowsedEntry {
+    /// Empty where a directory was asked for that has none.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    /// 0 something else, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 7 an export, of which nothing
+    /// else is told.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// Bytes.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// Seconds since 1970, may be negative.
+    #[prost(int64, tag = "4")]
+    pub mtime_s: i64,
+    /// 0 to 999,999,999.
+    #[prost(uint32, tag = "5")]
+    pub mtime_ns: u32,
+    /// Permission bits, at most `07777`.
+    #[prost(uint32, tag = "6")]
+    pub mode: u32,
+    /// Number of the user.
+    #[prost(uint32, tag = "7")]
+    pub uid: u32,
+    /// Number of the group.
+    #[prost(uint32, tag = "8")]
+    pub gid: u32,
+}
+
+/// It is done.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct BrowseDone {
+    /// Entries that were told, or removed; 1 for a directory that is there now.
+    #[prost(uint64, tag = "1")]
+    pub done: u64,
+    /// Entries that failed, each of which was told by a `Failure`.
+    #[prost(uint64, tag = "2")]
+    pub failed: u64,
 }
 
 /// Nothing but a sign of life.

@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, cp, doctor, keys, layout, man, serve, session, topo};
+use crate::commands::{
+    completions, cp, doctor, keys, layout, ls, man, mkdir, rm, serve, session, stat, topo,
+};
 use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
@@ -16,6 +18,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Cp(Box<cp::CpArgs>),
+    Ls(Box<ls::LsArgs>),
+    Stat(Box<stat::StatArgs>),
+    Mkdir(Box<mkdir::MkdirArgs>),
+    Rm(Box<rm::RmArgs>),
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
@@ -36,6 +42,10 @@ impl Cli {
     pub fn run(self) -> Exit {
         match self.command {
             Command::Cp(args) => cp::run(&args),
+            Command::Ls(args) => ls::run(&args),
+            Command::Stat(args) => stat::run(&args),
+            Command::Mkdir(args) => mkdir::run(&args),
+            Command::Rm(args) => rm::run(&args),
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),

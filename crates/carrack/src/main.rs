@@ -3,16 +3,21 @@
 //! One file for each subcommand in `commands`; what decides, parses or renders lives in modules of its own that tests
 //! reach without a process. stdout is data, stderr is talk.
 
+mod browsing;
 mod cli;
 mod commands;
+mod daemon;
 mod doctor_report;
+mod entry_report;
 mod exit;
+mod far;
 mod keys_report;
 mod layout_report;
 mod lifetime;
 mod location;
 mod manifest;
 mod ports;
+mod reins;
 mod report;
 mod route;
 mod signals;

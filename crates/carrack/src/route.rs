@@ -1,9 +1,9 @@
-//! Which way the data goes: the sources and the destination of one transfer, and the far host if there is one.
+//! Which way the data goes: the sources and the destination of one transfer, and the far end if there is one.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::location::{Host, Location, LocationError};
+use crate::location::{FarEnd, Location, LocationError};
 use crate::trouble::Trouble;
 
 /// Which end is far away.
@@ -12,9 +12,9 @@ pub enum Far {
     /// None: both ends in this process.
     Neither,
     /// The data comes from there.
-    Source(Host),
+    Source(FarEnd),
     /// The data goes there.
-    Sink(Host),
+    Sink(FarEnd),
 }
 
 /// The ways and the paths of one transfer.
@@ -39,7 +39,7 @@ pub enum RouteError {
     ScatteredSources(String, String),
     /// Both ends are remote.
     #[error("both the sources ({0}) and the destination ({1}) are on remote hosts")]
-    ThirdParty(Host, Host),
+    ThirdParty(FarEnd, FarEnd),
 }
 
 impl RouteError {
@@ -64,12 +64,12 @@ impl From<RouteError> for Trouble {
 impl Route {
     /// Reads the arguments of a copy.
     pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<Route, RouteError> {
-        let destination = Location::parse(destination)?;
-        let sources = sources.iter().map(|text| Location::parse(text)).collect::<Result<Vec<_>, _>>()?;
-        let far = match (common_host(&sources)?, destination.host) {
+        let destination = Location::parse_path(destination)?;
+        let sources = sources.iter().map(|text| Location::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
+        let far = match (common_end(&sources)?, destination.far) {
             (None, None) => Far::Neither,
-            (Some(host), None) => Far::Source(host),
-            (None, Some(host)) => Far::Sink(host),
+            (Some(source), None) => Far::Source(source),
+            (None, Some(sink)) => Far::Sink(sink),
             (Some(source), Some(sink)) => return Err(RouteError::ThirdParty(source, sink)),
         };
         let sources = sources.into_iter().map(|location| location.path).collect();
@@ -77,30 +77,31 @@ impl Route {
     }
 }
 
-/// The host that all sources are on; nothing if all are local.
-fn common_host(sources: &[Location]) -> Result<Option<Host>, RouteError> {
-    let first = sources.first().and_then(|location| location.host.as_ref());
-    match sources.iter().find(|location| location.host.as_ref() != first) {
+/// The far end that all sources are on; nothing if all are local.
+fn common_end(sources: &[Location]) -> Result<Option<FarEnd>, RouteError> {
+    let first = sources.first().and_then(|location| location.far.as_ref());
+    match sources.iter().find(|location| location.far.as_ref() != first) {
         None => Ok(first.cloned()),
-        Some(other) => Err(RouteError::ScatteredSources(place(first), place(other.host.as_ref()))),
+        Some(other) => Err(RouteError::ScatteredSources(place(first), place(other.far.as_ref()))),
     }
 }
 
-fn place(host: Option<&Host>) -> String {
-    host.map_or_else(|| "this host".to_owned(), Host::to_string)
+fn place(far: Option<&FarEnd>) -> String {
+    far.map_or_else(|| "this host".to_owned(), FarEnd::to_string)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::location::{Daemon, Host};
 
     fn parse(sources: &[&str], destination: &str) -> Result<Route, RouteError> {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
         Route::parse(&sources, OsStr::new(destination))
     }
 
-    fn host(name: &str) -> Host {
-        Host { user: None, name: name.to_owned() }
+    fn host(name: &str) -> FarEnd {
+        FarEnd::Ssh(Host { user: None, name: name.to_owned() })
     }
 
     #[test]
@@ -112,6 +113,19 @@ mod tests {
         let paths: Vec<&OsStr> = route.sources.iter().map(|path| path.as_os_str()).collect();
         assert_eq!(paths, ["a/", "./h:b"]);
         assert_eq!(route.destination.as_os_str(), ".");
+    }
+
+    #[test]
+    fn a_daemon_is_a_far_end_too() {
+        let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
+        let route = parse(&["carrack://h/data/a", "carrack://h:7512/data/b"], "c").unwrap();
+        assert_eq!(route.far, Far::Source(daemon.clone()));
+        assert_eq!(route.sources, [PathBuf::from("/data/a"), PathBuf::from("/data/b")]);
+        assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, Far::Sink(daemon));
+        assert!(matches!(parse(&["carrack://h/x", "h:x"], "c"), Err(RouteError::ScatteredSources(..))));
+        let no_export = parse(&["a"], "carrack://h/").unwrap_err();
+        assert!(no_export.hint().contains("carrack ls"), "{no_export}");
+        assert!(parse(&["carrack://h"], "c").is_err());
     }
 
     #[test]

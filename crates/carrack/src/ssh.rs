@@ -187,6 +187,11 @@ impl<'a> Remote<'a> {
         Ok((remote, Peer::over_pipes(input, output, command.dial_name(host))))
     }
 
+    /// Where it leads to.
+    pub fn host(&self) -> &'a Host {
+        self.host
+    }
+
     /// Waits for its end, after the engine has closed the pipes; what the status says if it is not 0.
     pub fn stop(self, patience: Duration) -> Option<Trouble> {
         let status = self.leash.wait(patience);

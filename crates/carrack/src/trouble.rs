@@ -23,6 +23,11 @@ impl Trouble {
         Trouble { hint: Some(hint.into()), ..self }
     }
 
+    /// The same without what a terminal would obey: some of it may be another machine's words.
+    pub fn tamed(self) -> Trouble {
+        Trouble { message: tame(&self.message), hint: self.hint.as_deref().map(tame) }
+    }
+
     /// Tells it on stderr; nobody can be told if that fails.
     pub fn tell(&self) {
         let _ = writeln!(io::stderr(), "{self}");
@@ -39,9 +44,27 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// The text without what a terminal would obey.
+pub fn tame(text: &str) -> String {
+    let mut tamed = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => tamed.extend(c.escape_default()),
+            false => tamed.push(c),
+        }
+    }
+    tamed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_machines_words_cannot_drive_the_terminal() {
+        let trouble = Trouble::new("a\\b\x1b[2J").hint("x\r\ny").tamed();
+        assert_eq!((&*trouble.message, trouble.hint.as_deref()), ("a\\b\\u{1b}[2J", Some("x\\r\\ny")));
+    }
 
     #[test]
     fn ends_with_the_hint() {

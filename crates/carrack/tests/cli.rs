@@ -111,6 +111,52 @@ fn a_tree_to_the_far_host_and_back() {
 }
 
 #[test]
+fn looking_making_and_removing_here_and_over_ssh() {
+    let world = World::new();
+    for (prefix, place) in [("", world.near("")), ("localhost:", world.far(""))] {
+        let at = |path: &str| format!("{prefix}{path}");
+        let go = |command: &str, more: &[&str]| {
+            world.run(&[&[command, "--remote-carrack", CARRACK][..], more].concat())
+        };
+        assert_exit(&go("mkdir", &["-p", &at("d/e")]), 0);
+        fs::write(place.join("d/f"), "12345").unwrap();
+        let listed = go("ls", &[&at("d")]);
+        assert_exit(&listed, 0);
+        let mut names: Vec<&[u8]> = listed.stdout.split_inclusive(|&byte| byte == b'\n').collect();
+        names.sort_unstable();
+        assert_eq!(names, [b"e\n", b"f\n"]);
+        let stat = go("stat", &["--json", &at("d/f"), &at("none")]);
+        assert_exit(&stat, 1);
+        assert_eq!((json(&stat).len(), &json(&stat)[0]["size_bytes"]), (1, &5.into()));
+        assert_says(&stat, &["none: No such file or directory"]);
+        assert_exit(&go("rm", &["-r", &at("d")]), 2);
+        assert_exit(&go("rm", &["--yes", &at("d")]), 3);
+        assert_exit(&go("rm", &["--yes", "-r", &at("d")]), 0);
+        assert!(!place.join("d").exists());
+    }
+    let listed = world.run(&["ls"]);
+    assert_exit(&listed, 0);
+    let silent = world.script("silent", "exit 255");
+    let lost = run(world.command(&["ls", "localhost:"]).env("CARRACK_SSH", silent));
+    assert_exit(&lost, 3);
+    assert_says(&lost, &["silent could not connect to localhost"]);
+}
+
+/// ssh's rule: nothing of a directory is created with more than the umask lets.
+#[test]
+fn the_umask_of_the_far_end_holds_for_directories() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let strict = world.script(
+        "strict",
+        &format!("umask 077; shift; cd '{}' && exec sh -c \"$*\"", world.far("").display()),
+    );
+    let words = ["mkdir", "--remote-carrack", CARRACK, "localhost:d"];
+    assert_exit(&run(world.command(&words).env("CARRACK_SSH", strict)), 0);
+    assert_eq!(fs::metadata(world.far("d")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
 fn json_ends_with_the_summary() {
     let world = World::new();
     plant(&world.near("tree"));

@@ -117,7 +117,7 @@ fn a_client_finds_its_files_where_they_are_put() {
     assert_exit(&world.keys(&["issue", "identity", "--subject", "alice", "--out", ".config/carrack"]), 0);
     let user = world.home.path().join(".config/carrack");
     fs::copy(world.path("ca.pem"), user.join("ca.pem")).unwrap();
-    let places = ClientPlaces { ca: None, user: Some(user), host: "/nonexistent".into() };
+    let places = ClientPlaces { user: Some(user), host: "/nonexistent".into(), ..ClientPlaces::default() };
     client_config(&places.client_trust().unwrap()).unwrap();
 }
 

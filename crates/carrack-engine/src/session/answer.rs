@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
-use carrack_storage::Base;
+use carrack_storage::{Base, clear_umask};
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello, Welcome};
@@ -19,8 +19,9 @@ use super::handshake::{
     ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
 use super::house::{Admission, Deed, House, Request};
-use super::{Ended, Part, Standing, Terms, lanes, no_slots, refuse};
+use super::{Ended, Part, Standing, Terms, browse, lanes, no_slots, refuse};
 use crate::abort::Abort;
+use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Ground;
 use crate::settings::{Role, Settings};
@@ -32,10 +33,16 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
     receive_preamble(&mut link, false)?;
-    let answered = Answerer::greet(&mut link, house).and_then(|mut answerer| {
-        let stand = answerer.establish(&mut link);
-        Ok((stand.map_err(|error| explained(&mut link, &answerer.slots, error))?, answerer))
-    });
+    let slots = no_slots()?;
+    let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
+        Ok(Control::Hello(hello)) => answer_hello(&mut link, house, slots, hello),
+        Ok(Control::Browse(wanted)) => match browse::answer(&mut link, house, &wanted) {
+            Ok(failed_count) => return Ok(browsed(failed_count)),
+            Err(error) => Err(error),
+        },
+        Ok(_) => Err(SessionError::Protocol("no hello".into())),
+        Err(error) => Err(error),
+    };
     link.interrupt_on(None);
     match answered {
         Ok((stand, answerer)) => {
@@ -49,6 +56,26 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
             Err(error)
         }
     }
+}
+
+/// From here on a transfer may create files.
+fn answer_hello(
+    link: &mut Link,
+    house: &dyn House,
+    slots: SlotPool,
+    hello: Hello,
+) -> Result<(Standing, Answerer), SessionError> {
+    clear_umask();
+    let mut answerer = Answerer::admit(house, slots, hello)?;
+    let stand = answerer.establish(link);
+    Ok((stand.map_err(|error| explained(link, &answerer.slots, error))?, answerer))
+}
+
+/// What a session comes to in which nothing was copied.
+fn browsed(failed_count: u64) -> Ended {
+    let mut both = BothEnds::default();
+    both.source.entries_failed = failed_count;
+    (both, Ok(()))
 }
 
 struct Answerer {
@@ -71,11 +98,7 @@ struct Answerer {
 }
 
 impl Answerer {
-    fn greet(link: &mut Link, house: &dyn House) -> Result<Answerer, SessionError> {
-        let slots = no_slots()?;
-        let Control::Hello(hello) = expect(link, &slots, Instant::now() + ANSWER_TIMEOUT)? else {
-            return Err(SessionError::Protocol("no hello".into()));
-        };
+    fn admit(house: &dyn House, slots: SlotPool, hello: Hello) -> Result<Answerer, SessionError> {
         let missing = || SessionError::Protocol("a hello without what is to be done".into());
         let spec = TransferSpec::try_from(hello.spec.as_ref().ok_or_else(missing)?)?;
         let settings = Settings::from_message(hello.settings.as_ref().ok_or_else(missing)?)?;

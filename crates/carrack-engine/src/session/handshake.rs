@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{Link, TransportError};
+use carrack_transport::{Link, TlsError, TransportError};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::Control;
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
@@ -30,25 +30,35 @@ const SHOWN_BYTES: usize = 200;
 
 /// Sends a message now.
 pub(super) fn say(link: &mut Link, message: Control) -> Result<(), SessionError> {
-    link.queue_control(message.to_body());
-    link.flush_by(Instant::now() + ANSWER_TIMEOUT).map_err(|error| broken(&error, SessionError::PeerGone))
+    say_within(link, message, ANSWER_TIMEOUT)
 }
 
-/// What a failure of the control channel means.
-fn broken(error: &io::Error, otherwise: SessionError) -> SessionError {
-    match error.kind() {
-        ErrorKind::Interrupted => SessionError::Interrupted,
-        ErrorKind::TimedOut => SessionError::PeerStalled(ANSWER_TIMEOUT.as_secs()),
+/// Sends a message, which the other end has to take within `patience`.
+pub(super) fn say_within(link: &mut Link, message: Control, patience: Duration) -> Result<(), SessionError> {
+    link.queue_control(message.to_body());
+    let sent = link.flush_by(Instant::now() + patience);
+    sent.map_err(|error| broken(&error, SessionError::PeerGone, patience))
+}
+
+/// What a failure of the control channel means after `waited` at most.
+fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> SessionError {
+    match (error.kind(), TlsError::in_io(error)) {
+        (_, Some(distrust)) => SessionError::Tls(distrust),
+        (ErrorKind::Interrupted, _) => SessionError::Interrupted,
+        (ErrorKind::TimedOut, _) => SessionError::PeerStalled(waited.as_secs()),
         _ => otherwise,
     }
 }
 
 /// The next message; the other end's refusal is an error.
 pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Result<Control, SessionError> {
+    let began = Instant::now();
     let body = match link.receive_control_by(pool, deadline) {
         Ok(Some(body)) => body,
         Ok(None) => return Err(SessionError::PeerGone),
-        Err(TransportError::Io(error)) => return Err(broken(&error, SessionError::PeerGone)),
+        Err(TransportError::Io(error)) => {
+            return Err(broken(&error, SessionError::PeerGone, began.elapsed()));
+        }
         Err(TransportError::Truncated) => return Err(SessionError::PeerGone),
         Err(error) => return Err(error.into()),
     };
@@ -81,15 +91,15 @@ pub(super) fn explained(link: &mut Link, pool: &SlotPool, error: SessionError) -
 /// Sends this build's versions.
 pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
     link.write_raw_by(&Preamble::OURS.encode(), Instant::now() + ANSWER_TIMEOUT)
-        .map_err(|error| broken(&error, SessionError::PeerSilent))
+        .map_err(|error| broken(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
 }
 
 /// Reads the other end's versions; `greeting_allowed` skips what a login shell prints before.
 pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Result<(), SessionError> {
     let deadline = Instant::now() + START_TIMEOUT;
+    let silent = |error: io::Error| broken(&error, SessionError::PeerSilent, START_TIMEOUT);
     let mut heard = vec![0; PREAMBLE_BYTES];
-    let got =
-        link.read_raw_by(&mut heard, deadline).map_err(|error| broken(&error, SessionError::PeerSilent))?;
+    let got = link.read_raw_by(&mut heard, deadline).map_err(silent)?;
     heard.truncate(got);
     if got == 0 {
         return Err(SessionError::PeerSilent);
@@ -102,12 +112,7 @@ pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Resul
         }
         let mut byte = [0];
         let more = greeting_allowed && heard.len() < GREETING_BYTES_MAX;
-        if !more
-            || link
-                .read_raw_by(&mut byte, deadline)
-                .map_err(|error| broken(&error, SessionError::PeerSilent))?
-                == 0
-        {
+        if !more || link.read_raw_by(&mut byte, deadline).map_err(silent)? == 0 {
             heard.truncate(SHOWN_BYTES);
             return Err(SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii())));
         }

@@ -68,6 +68,16 @@ pub trait House {
     /// # Errors
     /// [`SessionError::Refused`], which the caller is told.
     fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError>;
+
+    /// The names of what the caller may see at the top, where that is a list of exports; nothing where `/` is a directory
+    /// as others are. Asked when the caller lists `/`.
+    ///
+    /// # Errors
+    /// As [`House::admit`].
+    fn exports(&self, request: &Request<'_>) -> Result<Option<Vec<String>>, SessionError> {
+        let _ = request;
+        Ok(None)
+    }
 }
 
 /// The house of the user who started this process, where everything is allowed that the system allows.

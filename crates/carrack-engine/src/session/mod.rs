@@ -1,10 +1,13 @@
 //! How a session comes to stand, in the three ways that exist so far: called over a control channel, answering one,
 //! or both ends within this process. What follows is the matter of [`crate::source`] and [`crate::sink`].
 //!
+//! A caller that only wants to look around, or to make or remove something, says so instead ([`browse`]).
+//!
 //! Hello (what is to be done) → Welcome (what the other end is like) → Place (where the tree goes; with the source at
 //! the other end it comes with the Welcome) → data connections → objects.
 
 mod answer;
+mod browse;
 mod call;
 mod confine;
 mod connect;
@@ -38,6 +41,7 @@ use crate::report::{Observer, to_message};
 use crate::settings::{FarEnds, Peer, Role, Settings, Transfer};
 use crate::sink::{self, SinkStart, SinkStorage};
 use crate::source::{self, RootStorage, SourceStart};
+pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
 use handshake::say;
@@ -91,7 +95,6 @@ pub fn copy_between(transfer: &Transfer, ends: FarEnds, observer: &dyn Observer,
 
 /// Answers one session on a channel, such as standard input and output under ssh, as far as `house` allows.
 pub fn serve(channel: Channel, house: &dyn House, abort: &Abort) -> Outcome {
-    clear_umask();
     Outcome::of(answer::run(channel, house, abort))
 }
 

@@ -1,6 +1,7 @@
 //! Trees to copy, and ways to copy and compare them.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod export;
 pub mod gate;
 pub mod scripted;
 pub mod tap;

@@ -227,23 +227,37 @@ impl House for ExportHouse {
             caller: Some(self.errand.peer.ip().to_canonical()),
         })
     }
+
+    /// Those with a rule for the caller; with a token, those of them that it is for as a whole.
+    fn exports(&self, request: &Request<'_>) -> Result<Option<Vec<String>>, SessionError> {
+        let work = work_of(request);
+        let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
+        self.tell_wanted(Some(&claim.who), &work);
+        let is_named = |name: &&str| is_in_scope(&claim, Deed::List, &[format!("/{name}").as_bytes()]);
+        let open = self.config.open_to(&claim.who.name).filter(is_named);
+        Ok(Some(open.map(str::to_owned).collect()))
+    }
 }
 
 /// What a token has to say as well: writing may replace what is there.
 fn check_scope(claim: &Claim, request: &Request<'_>) -> Result<(), SessionError> {
-    let Some(scope) = &claim.scope else { return Ok(()) };
-    let needed: &[Operation] = match request.deed {
+    if is_in_scope(claim, request.deed, &request.paths) {
+        return Ok(());
+    }
+    let message = format!("the token does not let you {} there", in_words(request.deed));
+    Err(SessionError::refused(message, "ask for a token with that right for these paths"))
+}
+
+fn is_in_scope(claim: &Claim, deed: Deed, paths: &[&[u8]]) -> bool {
+    let Some(scope) = &claim.scope else { return true };
+    let needed: &[Operation] = match deed {
         Deed::Read => &[Operation::Read],
         Deed::List => &[Operation::Stat, Operation::Read],
         Deed::MakeDirectory => &[Operation::Create, Operation::Modify],
         Deed::Write | Deed::Remove => &[Operation::Modify],
     };
     let is_allowed = |path: &&[u8]| needed.iter().any(|&operation| scope.allows(operation, path));
-    if request.paths.iter().all(is_allowed) {
-        return Ok(());
-    }
-    let message = format!("the token does not let you {} there", in_words(request.deed));
-    Err(SessionError::refused(message, "ask for a token with that right for these paths"))
+    paths.iter().all(is_allowed)
 }
 
 fn in_words(deed: Deed) -> &'static str {

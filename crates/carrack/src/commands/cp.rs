@@ -3,27 +3,18 @@
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
 
-use carrack_engine::{
-    Abort, Observer, Outcome, Peer, Role, SessionError, Transfer, copy_local, copy_with_peer,
-};
+use carrack_engine::{Observer, Outcome, Role, Transfer, copy_local, copy_with_peer};
 
 pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
-use crate::location::Host;
+use crate::far::{self, Reached, reach};
+use crate::location::FarEnd;
 use crate::manifest::Manifest;
+use crate::reins::Reins;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
-use crate::signals::{self, Signalled};
-use crate::ssh::{self, Leash, Remote};
 use crate::trouble::Trouble;
-
-/// How long ssh may take to end after the session has: the far side may still be removing temporary names.
-const SSH_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The same after a signal, when somebody waits for the prompt; the far side cleans up without ssh's help.
-const SSH_PATIENCE_INTERRUPTED: Duration = Duration::from_secs(1);
 
 /// Copies.
 pub fn run(args: &CpArgs) -> Exit {
@@ -44,9 +35,7 @@ struct Job<'a> {
     args: &'a CpArgs,
     far: Far,
     transfer: Transfer,
-    abort: Abort,
-    signalled: Signalled,
-    leash: Leash,
+    reins: Reins,
 }
 
 impl<'a> Job<'a> {
@@ -60,60 +49,44 @@ impl<'a> Job<'a> {
             sources: route.sources,
             destination: route.destination,
         };
-        let (abort, signalled, leash) = watch_signals()
-            .map_err(|error| (Trouble::new(format!("signals can't be watched: {error}")), Exit::Nothing))?;
-        Ok(Job { args, far: route.far, transfer, abort, signalled, leash })
+        let reins = Reins::take().map_err(|trouble| (trouble, Exit::Nothing))?;
+        Ok(Job { args, far: route.far, transfer, reins })
     }
 
     fn reporter(&self) -> Result<Reporter, (Trouble, Exit)> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
-        Ok(Reporter::new(views(self.args), manifest, spec.dry_run, spec.checksum, self.abort.clone()))
+        Ok(Reporter::new(views(self.args), manifest, spec.dry_run, spec.checksum, self.reins.abort.clone()))
     }
 
     fn copy(&self, observer: &dyn Observer) -> report::Conclusion {
         match &self.far {
-            Far::Neither => self.conclude(copy_local(&self.transfer, observer, &self.abort), None),
-            Far::Source(host) => self.copy_over_ssh(host, Role::Sink, observer),
-            Far::Sink(host) => self.copy_over_ssh(host, Role::Source, observer),
+            Far::Neither => self.conclude(copy_local(&self.transfer, observer, &self.reins.abort), None),
+            Far::Source(far) => self.copy_with(far, Role::Sink, observer),
+            Far::Sink(far) => self.copy_with(far, Role::Source, observer),
         }
     }
 
-    fn copy_over_ssh(&self, host: &Host, role: Role, observer: &dyn Observer) -> report::Conclusion {
-        let (command, carrack) = (&self.args.ssh, &self.args.remote_carrack);
-        match Remote::start(command, host, carrack, self.args.protection(), self.leash.clone()) {
-            Ok((remote, peer)) => self.copy_with_remote(host, role, remote, peer, observer),
-            Err(trouble) => {
-                report::Conclusion { end: End::Failed, summary: Default::default(), trouble: Some(trouble) }
+    fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
+        let failed = |end, trouble| report::Conclusion { end, summary: Default::default(), trouble };
+        match reach(far, &self.args.far, self.args.protection(), &self.reins) {
+            Ok(Some((reached, peer))) => {
+                let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.reins.abort);
+                self.conclude(outcome, Some(reached))
             }
+            Ok(None) => failed(End::Interrupted, None),
+            Err(_) if self.reins.is_told_to_end() => failed(End::Interrupted, None),
+            Err(trouble) => failed(End::Failed, Some(trouble)),
         }
     }
 
-    fn copy_with_remote(
-        &self,
-        host: &Host,
-        role: Role,
-        remote: Remote<'_>,
-        peer: Peer,
-        observer: &dyn Observer,
-    ) -> report::Conclusion {
-        let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.abort);
-        let patience = if self.is_told_to_end() { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
-        let ended = remote.stop(patience);
-        self.conclude(outcome, Some(ended.unwrap_or_else(|| ssh::silent(host))))
-    }
-
-    fn is_told_to_end(&self) -> bool {
-        self.signalled.is_set() || self.abort.is_set()
-    }
-
-    /// `silence` explains why a peer that never spoke did not. After a signal the connection's end is no error of its
-    /// own.
-    fn conclude(&self, outcome: Outcome, silence: Option<Trouble>) -> report::Conclusion {
+    /// After a signal the connection's end is no error of its own.
+    fn conclude(&self, outcome: Outcome, reached: Option<Reached<'_>>) -> report::Conclusion {
+        let far = reached.map(|reached| reached.leave(&self.reins));
         let (end, trouble) = match outcome.result {
             Ok(()) => (End::Reached, None),
-            Err(error) if error.is_interrupted() || self.is_told_to_end() => (End::Interrupted, None),
-            Err(error) => (End::Failed, Some(explain(&error, silence))),
+            Err(error) if error.is_interrupted() || self.reins.is_told_to_end() => (End::Interrupted, None),
+            Err(error) => (End::Failed, Some(far::explain(&error, far))),
         };
         report::Conclusion { end, summary: outcome.summary, trouble }
     }
@@ -124,23 +97,6 @@ fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
         let path = carrack_model::escape(path.as_os_str().as_bytes());
         (Trouble::new(format!("--manifest {path}: {error}")), Exit::Nothing)
     })
-}
-
-fn watch_signals() -> io::Result<(Abort, Signalled, Leash)> {
-    let (abort, leash) = (Abort::new()?, Leash::default());
-    let cut = {
-        let leash = leash.clone();
-        move || leash.kill()
-    };
-    let signalled = signals::watch(abort.clone(), cut)?;
-    Ok((abort, signalled, leash))
-}
-
-fn explain(error: &SessionError, silence: Option<Trouble>) -> Trouble {
-    match silence {
-        Some(trouble) if error.is_peer_silent() => trouble,
-        _ => Trouble { message: error.to_string(), hint: error.hint() },
-    }
 }
 
 /// stdout is data, stderr is talk.

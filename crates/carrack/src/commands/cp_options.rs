@@ -11,17 +11,16 @@ use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::far_options::{CONNECTION, FarArgs};
 use super::machine_options::MachineArgs;
 use super::storage_options::StorageArgs;
 use crate::exit;
 use crate::ports::PortRange;
 use crate::size;
-use crate::ssh::SshCommand;
 use crate::trouble::Trouble;
 
 const DATA: &str = "What is copied, and how it is checked";
 const TALK: &str = "What is told";
-const CONNECTION: &str = "The far host";
 const TUNING: &str = "Tuning";
 
 /// Copy files and directories on this host, or to or from another one
@@ -30,6 +29,9 @@ const TUNING: &str = "Tuning";
 /// the far side. The data then flows over several connections of its own, or through ssh where none can be made. Remote
 /// paths without a leading slash start at the home directory there; `[user@][address]:path` takes an IPv6 address. A
 /// local name with a colon is written `./a:b`.
+///
+/// Or it may be at a daemon (`carrack serve`), `carrack://host[:port]/EXPORT/path`, over TLS: no login is needed there, but a
+/// certificate, a key that the daemon knows, or a token. In such a path `?`, `#` and `%` are written %3F, %23 and %25.
 ///
 /// Permission bits, modification times (to the nanosecond) and symbolic links are always kept. Sockets, devices and
 /// pipes are left out. A file at the destination is replaced only when its new content is complete and checked.
@@ -74,15 +76,8 @@ pub struct CpArgs {
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
-    /// The command that logs in to the far host, with arguments if need be
-    ///
-    /// A program named `ssh` gets some of OpenSSH's options from carrack, any other only `[user@]host` and what to run.
-    #[arg(long, value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
-    pub ssh: SshCommand,
-
-    /// Name or path of carrack on the far host
-    #[arg(long, value_name = "PATH", default_value = "carrack", help_heading = CONNECTION)]
-    pub remote_carrack: String,
+    #[command(flatten)]
+    pub far: FarArgs,
 
     /// How the data is protected on its way to another host
     ///
@@ -346,7 +341,7 @@ mod tests {
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (8 << 20, 3));
         assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
-        assert_eq!((&args.ssh, &*args.remote_carrack), (&"x -y".parse().unwrap(), "/c"));
+        assert_eq!((&args.far.ssh, &*args.far.remote_carrack), (&"x -y".parse().unwrap(), "/c"));
         assert_eq!(args.paths().unwrap(), (&["a".into(), "b".into()][..], OsStr::new("c")));
     }
 

@@ -13,7 +13,22 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 3] = ["layout", "doctor", "topo"];
+const BESIDE_CP: [&str; 9] = ["ls", "stat", "mkdir", "rm", "layout", "doctor", "topo", "keys", "serve"];
+
+/// What else carrack can be asked for, in a line each.
+const OTHER_SYNOPSES: [(&str, &str); 11] = [
+    ("carrack ls", " [OPTIONS] [LOCATION]"),
+    ("carrack stat", " [OPTIONS] LOCATION..."),
+    ("carrack mkdir", " [OPTIONS] LOCATION..."),
+    ("carrack rm", " [OPTIONS] LOCATION..."),
+    ("carrack layout", " [OPTIONS] PATH..."),
+    ("carrack doctor", " [OPTIONS] [PATH]..."),
+    ("carrack topo", " [OPTIONS]"),
+    ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
+    ("carrack serve", " [OPTIONS]"),
+    ("carrack completions", " SHELL"),
+    ("carrack", " --help | --version"),
+];
 
 /// Prints it to stdout.
 pub fn run() -> Exit {
@@ -36,6 +51,9 @@ fn page() -> io::Result<String> {
     for name in BESIDE_CP {
         if let Some(command) = command.find_subcommand(name) {
             render_beside(name, command, &mut page)?;
+            for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+                render_beside(&format!("{name} {}", below.get_name()), below, &mut page)?;
+            }
         }
     }
     literal("EXIT STATUS", codes(&exit::help()), &mut page)?;
@@ -47,18 +65,11 @@ fn page() -> io::Result<String> {
 fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let man = Man::new(cp.clone().bin_name("carrack cp"));
     man.render_synopsis_section(page)?;
-    Roff::new()
-        .control("br", [])
-        .text([bold("carrack layout"), roman(" [OPTIONS] PATH...")])
-        .control("br", [])
-        .text([bold("carrack doctor"), roman(" [OPTIONS] [PATH]...")])
-        .control("br", [])
-        .text([bold("carrack topo"), roman(" [OPTIONS]")])
-        .control("br", [])
-        .text([bold("carrack completions"), roman(" SHELL")])
-        .control("br", [])
-        .text([bold("carrack"), roman(" --help | --version")])
-        .to_writer(page)?;
+    let mut synopsis = Roff::new();
+    for (command, takes) in OTHER_SYNOPSES {
+        synopsis.control("br", []).text([bold(command), roman(takes)]);
+    }
+    synopsis.to_writer(page)?;
     man.render_description_section(page)?;
     man.render_options_section(page)?;
     literal("EXAMPLES", &examples(cp), page)
@@ -75,8 +86,10 @@ fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Resul
         .replace(".SH DESCRIPTION", &format!(".SH \"{heading}\""))
         .replace(".SH OPTIONS", &format!(".SH \"OPTIONS OF {heading}\""));
     page.extend_from_slice(sections.as_bytes());
-    let examples = examples(command);
-    literal(&format!("EXAMPLES OF {heading}"), examples.trim_start_matches("Examples:\n"), page)
+    match examples(command).trim_start_matches("Examples:\n") {
+        "" => Ok(()),
+        examples => literal(&format!("EXAMPLES OF {heading}"), examples, page),
+    }
 }
 
 /// The lines of a paragraph of exit codes.
@@ -143,7 +156,7 @@ mod tests {
         let mut command = Cli::command();
         for name in ["cp"].into_iter().chain(BESIDE_CP) {
             let command = command.find_subcommand_mut(name).unwrap();
-            for line in command.get_after_long_help().unwrap().to_string().lines() {
+            for line in examples(command).lines() {
                 assert!(line.len() <= INDENTED_MAX, "{line}");
             }
         }
@@ -160,6 +173,11 @@ mod tests {
             "\\-\\-extents",
             "carrack doctor",
             "carrack topo",
+            "CARRACK LS",
+            "\\-\\-token\\-file",
+            "CARRACK RM",
+            "CARRACK KEYS TOKEN",
+            "CARRACK SERVE",
             "\\-\\-apply",
             "EXAMPLES",
             "EXIT STATUS",

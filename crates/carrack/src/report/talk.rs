@@ -12,6 +12,7 @@ use carrack_model::{EntryFailure, Event, Notice, escape};
 use super::progress::Bar;
 use super::{Ending, View, summary, targets};
 use crate::exit::Exit;
+use crate::trouble::tame;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,18 +121,6 @@ impl<W: Write + Send> View for TalkView<W> {
 /// Whether a summary would only repeat that nothing was copied.
 fn is_told_by_troubles(ending: &Ending) -> bool {
     ending.exit == Exit::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
-}
-
-/// The text without what a terminal would obey.
-fn tame(text: &str) -> String {
-    let mut tamed = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => tamed.extend(c.escape_default()),
-            false => tamed.push(c),
-        }
-    }
-    tamed
 }
 
 #[cfg(test)]

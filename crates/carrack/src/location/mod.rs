@@ -1,8 +1,11 @@
-//! Where a source or destination is: `path`, `[user@]host:path` or `[user@][address]:path`.
+//! Where a source or destination is: `path`, `[user@]host:path` or `[user@][address]:path`, or
+//! `carrack://host[:port]/EXPORT/path` ([`url`](self::url)).
 //!
 //! Paths are bytes and stay as they were typed (trailing slashes matter), except that a remote path that is empty is
 //! the home directory and a leading `~/` is taken off, since remote paths start there. A colon that comes first or
 //! after a slash belongs to a local name (`./a:b`), as in scp.
+
+mod url;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -28,12 +31,54 @@ impl fmt::Display for Host {
     }
 }
 
+/// A daemon, as `carrack serve` runs on a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// Name or address, an IPv6 address without its brackets.
+    pub name: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Daemon {
+    /// The port if none is named.
+    pub const PORT: u16 = 7512;
+}
+
+impl fmt::Display for Daemon {
+    /// `carrack://host[:port]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Daemon { name, port } = self;
+        f.write_str("carrack://")?;
+        if name.contains(':') { write!(f, "[{name}]") } else { f.write_str(name) }?;
+        if *port == Daemon::PORT { Ok(()) } else { write!(f, ":{port}") }
+    }
+}
+
+/// An end that is not this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FarEnd {
+    /// A host that ssh goes to.
+    Ssh(Host),
+    /// A daemon.
+    Daemon(Daemon),
+}
+
+impl fmt::Display for FarEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FarEnd::Ssh(host) => host.fmt(f),
+            FarEnd::Daemon(daemon) => daemon.fmt(f),
+        }
+    }
+}
+
 /// One end's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The far host; nothing for a local path.
-    pub host: Option<Host>,
-    /// The path at that end.
+    /// The far end; nothing for a local path.
+    pub far: Option<FarEnd>,
+    /// The path at that end: with a daemon `/EXPORT/path`, or `/` for its exports.
     pub path: PathBuf,
 }
 
@@ -52,6 +97,21 @@ pub enum LocationError {
     /// `scheme://`.
     #[error("{0}:// is not there yet")]
     Scheme(&'static str),
+    /// `carrack://` with something that is not a host, or not a port.
+    #[error("{0:?} is not the host of a daemon")]
+    BadDaemon(String),
+    /// `carrack://user@host`.
+    #[error("{0:?} names a user, and a daemon knows you by your certificate or token")]
+    UserInfo(String),
+    /// `?` or `#` in a URL.
+    #[error("{0:?} is not part of a path on a daemon")]
+    Query(char),
+    /// `%` without two hexadecimal digits behind it, or what no name holds.
+    #[error("{0:?} can't stand in a path on a daemon")]
+    BadEscape(String),
+    /// `carrack://host/` where a path is needed.
+    #[error("{0} without an export names no file")]
+    NoExport(String),
 }
 
 impl LocationError {
@@ -63,13 +123,28 @@ impl LocationError {
             LocationError::OpenBracket(_) => {
                 "write [user@][address]:path, such as [::1]:data, or ./NAME for a local name"
             }
-            LocationError::Scheme(_) => "write [user@]host:path to go over ssh",
+            LocationError::Scheme(_) => {
+                "write [user@]host:path to go over ssh, carrack://host/EXPORT/path to a daemon"
+            }
+            LocationError::BadDaemon(_) => {
+                "write carrack://host[:port]/EXPORT/path, such as carrack://[::1]:7512/data/x"
+            }
+            LocationError::UserInfo(_) => {
+                "write carrack://host/EXPORT/path, and say who you are with --identity"
+            }
+            LocationError::Query(_) => "in a name write %3F for ? and %23 for #",
+            LocationError::BadEscape(_) => {
+                "write %25 for %; a name holds neither / nor NUL, so that %2F and %00 are none"
+            }
+            LocationError::NoExport(_) => {
+                "write carrack://host/EXPORT/path; `carrack ls carrack://host/` lists the exports"
+            }
         }
     }
 }
 
 /// Schemes that people try; a host of such a name can still be reached as `NAME:./path`.
-const SCHEMES: [&str; 8] = ["carrack", "ssh", "scp", "sftp", "rsync", "file", "http", "https"];
+const SCHEMES: [&str; 7] = ["ssh", "scp", "sftp", "rsync", "file", "http", "https"];
 
 impl Location {
     /// Reads what the user typed.
@@ -78,12 +153,29 @@ impl Location {
         if bytes.is_empty() {
             return Err(LocationError::Empty);
         }
+        if let Some(rest) = url::without_scheme(bytes) {
+            let (daemon, path) = url::parse(rest)?;
+            return Ok(Location { far: Some(FarEnd::Daemon(daemon)), path });
+        }
         let Some(colon) = host_end(bytes)? else {
-            return Ok(Location { host: None, path: PathBuf::from(text) });
+            return Ok(Location { far: None, path: PathBuf::from(text) });
         };
         let (host, path) = (&bytes[..colon], &bytes[colon + 1..]);
         check_scheme(host, path)?;
-        Ok(Location { host: Some(parse_host(host)?), path: remote_path(path) })
+        Ok(Location { far: Some(FarEnd::Ssh(parse_host(host)?)), path: remote_path(path) })
+    }
+
+    /// The same, of something that can be read, written or removed: with a daemon it has an export.
+    pub fn parse_path(text: &OsStr) -> Result<Location, LocationError> {
+        let location = Location::parse(text)?;
+        match &location.far {
+            Some(FarEnd::Daemon(daemon))
+                if location.path.as_os_str().as_bytes().iter().all(|&b| b == b'/') =>
+            {
+                Err(LocationError::NoExport(daemon.to_string()))
+            }
+            _ => Ok(location),
+        }
     }
 }
 
@@ -150,7 +242,7 @@ mod tests {
 
     fn parse(text: &[u8]) -> Result<(Option<String>, Vec<u8>), LocationError> {
         let location = Location::parse(OsStr::from_bytes(text))?;
-        let host = location.host.map(|host| host.to_string());
+        let host = location.far.map(|far| far.to_string());
         Ok((host, location.path.as_os_str().as_bytes().to_vec()))
     }
 
@@ -206,7 +298,7 @@ mod tests {
     #[test]
     fn refuses_what_is_no_place() {
         assert_eq!(parse(b""), Err(LocationError::Empty));
-        assert_eq!(parse(b"carrack://host/a"), Err(LocationError::Scheme("carrack")));
+        assert_eq!(parse(b"rsync://host/a"), Err(LocationError::Scheme("rsync")));
         assert_eq!(parse(b"[::1:a"), Err(LocationError::OpenBracket("[::1:a".into())));
         for text in [
             &b"-oProxyCommand=x:a"[..],

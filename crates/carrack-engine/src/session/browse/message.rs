@@ -1,0 +1,178 @@
+//! What is asked for and what is found, as messages. Everything that the other end sends is checked here.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use carrack_model::limits::PATH_BYTES_MAX;
+use carrack_model::{Timestamp, check_name};
+use carrack_storage::{Browsed, BrowsedKind};
+use carrack_wire::message::{Browse, BrowsedEntry, Entries};
+
+use super::{Browsing, Found, Operation};
+use crate::error::SessionError;
+
+/// Entries of one message: of the longest names they take a third of the largest one.
+pub(super) const ENTRIES_MAX: usize = 256;
+
+const NANOSECONDS: u32 = 1_000_000_000;
+const MODE_MAX: u32 = 0o7777;
+
+/// `BrowsedEntry.kind` of an export.
+const EXPORT: u32 = 7;
+
+const KINDS: [(u32, BrowsedKind); 7] = [
+    (0, BrowsedKind::Other),
+    (1, BrowsedKind::File),
+    (2, BrowsedKind::Directory),
+    (3, BrowsedKind::Symlink),
+    (4, BrowsedKind::Pipe),
+    (5, BrowsedKind::Socket),
+    (6, BrowsedKind::Device),
+];
+
+pub(super) fn to_browse(browsing: &Browsing, token: &str) -> Browse {
+    let (operation, deep) = match browsing.operation {
+        Operation::List => (1, false),
+        Operation::Stat => (2, false),
+        Operation::MakeDirectory { parents } => (3, parents),
+        Operation::Remove { recursive } => (4, recursive),
+    };
+    Browse {
+        software: env!("CARGO_PKG_VERSION").into(),
+        operation,
+        path: browsing.path.as_os_str().as_bytes().to_vec(),
+        deep,
+        token: token.into(),
+    }
+}
+
+pub(super) fn to_browsing(message: &Browse) -> Result<Browsing, SessionError> {
+    let operation = match message.operation {
+        1 => Operation::List,
+        2 => Operation::Stat,
+        3 => Operation::MakeDirectory { parents: message.deep },
+        4 => Operation::Remove { recursive: message.deep },
+        other => return Err(SessionError::Protocol(format!("operation {other} is not known here"))),
+    };
+    if message.path.len() > PATH_BYTES_MAX {
+        return Err(SessionError::Protocol("a path that is too long".into()));
+    }
+    Ok(Browsing { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
+}
+
+pub(super) fn of_entries(entries: Vec<Browsed>) -> Entries {
+    let of = |entry: Browsed| BrowsedEntry {
+        kind: KINDS.iter().find(|(_, kind)| *kind == entry.kind).map_or(0, |(code, _)| *code),
+        name: entry.name.into(),
+        size: entry.size,
+        mtime_s: entry.mtime.seconds,
+        mtime_ns: entry.mtime.nanoseconds,
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+    };
+    Entries { entries: entries.into_iter().map(of).collect() }
+}
+
+pub(super) fn of_exports(names: &[String]) -> Entries {
+    let of = |name: &String| BrowsedEntry {
+        name: name.clone().into_bytes(),
+        kind: EXPORT,
+        ..BrowsedEntry::default()
+    };
+    Entries { entries: names.iter().map(of).collect() }
+}
+
+/// What an entry says. `asked` decides whether it may have come: a name can only miss where the path itself was asked for.
+pub(super) fn to_found(entry: BrowsedEntry, asked: Operation) -> Result<Found, SessionError> {
+    let is_nameless = entry.name.is_empty() && asked == Operation::Stat;
+    if !is_nameless {
+        check_name(&entry.name).map_err(|problem| SessionError::Protocol(format!("an entry: {problem}")))?;
+    }
+    if entry.kind == EXPORT && asked == Operation::List {
+        return Ok(Found::Export(entry.name.into()));
+    }
+    if entry.mtime_ns >= NANOSECONDS || entry.mode > MODE_MAX {
+        return Err(SessionError::Protocol("an entry with a time or mode out of range".into()));
+    }
+    Ok(Found::Entry(Browsed {
+        kind: KINDS
+            .iter()
+            .find(|(code, _)| *code == entry.kind)
+            .map_or(BrowsedKind::Other, |(_, kind)| *kind),
+        name: entry.name.into(),
+        size: entry.size,
+        mtime: Timestamp { seconds: entry.mtime_s, nanoseconds: entry.mtime_ns },
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &[u8]) -> BrowsedEntry {
+        BrowsedEntry { name: name.to_vec(), kind: 1, ..BrowsedEntry::default() }
+    }
+
+    #[test]
+    fn what_is_asked_for_arrives() {
+        for operation in [
+            Operation::List,
+            Operation::Stat,
+            Operation::MakeDirectory { parents: true },
+            Operation::MakeDirectory { parents: false },
+            Operation::Remove { recursive: true },
+            Operation::Remove { recursive: false },
+        ] {
+            let browsing = Browsing { operation, path: OsStr::from_bytes(b"/a\xff/").into() };
+            let message = to_browse(&browsing, "t");
+            assert_eq!((to_browsing(&message).unwrap(), &*message.token), (browsing, "t"));
+        }
+        for operation in [0, 5, u32::MAX] {
+            assert!(to_browsing(&Browse { operation, ..Browse::default() }).is_err());
+        }
+        let path = vec![b'a'; PATH_BYTES_MAX + 1];
+        assert!(to_browsing(&Browse { operation: 1, path, ..Browse::default() }).is_err());
+    }
+
+    #[test]
+    fn entries_survive_the_wire() {
+        for (_, kind) in KINDS {
+            let mtime = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
+            let (name, mode) = (b"\xff\n"[..].into(), 0o7777);
+            let browsed = Browsed { name, kind, size: u64::MAX, mtime, mode, uid: 1, gid: 2 };
+            let message = of_entries(vec![browsed.clone()]).entries.remove(0);
+            assert_eq!(to_found(message, Operation::List).unwrap(), Found::Entry(browsed));
+        }
+        let export = of_exports(&["data".into()]).entries.remove(0);
+        assert_eq!(to_found(export, Operation::List).unwrap(), Found::Export(b"data"[..].into()));
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'x'; 256]] {
+            assert!(to_found(entry(name), Operation::List).is_err(), "{name:?}");
+            let export = BrowsedEntry { kind: EXPORT, ..entry(name) };
+            assert!(to_found(export, Operation::List).is_err(), "{name:?}");
+        }
+        assert!(to_found(entry(b""), Operation::Stat).is_ok());
+        assert!(to_found(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, Operation::List).is_err());
+        assert!(to_found(BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") }, Operation::List).is_err());
+        let future = to_found(BrowsedEntry { kind: 99, ..entry(b"a") }, Operation::List).unwrap();
+        assert!(matches!(future, Found::Entry(Browsed { kind: BrowsedKind::Other, .. })));
+    }
+
+    #[test]
+    fn a_batch_of_the_longest_names_fits_a_message() {
+        let name: Box<[u8]> = [b'x'; carrack_model::limits::NAME_BYTES_MAX].into();
+        let mtime = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
+        let (kind, size, mode) = (BrowsedKind::Other, u64::MAX, 0o7777);
+        let longest = Browsed { name, kind, size, mtime, mode, uid: u32::MAX, gid: u32::MAX };
+        let message = carrack_wire::message::Control::Entries(of_entries(vec![longest; ENTRIES_MAX]));
+        assert!(message.to_body().len() < carrack_model::limits::CONTROL_BODY_BYTES_MAX / 2);
+    }
+}

@@ -1,0 +1,46 @@
+//! A house with one export, `/data`, as a daemon has it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use carrack_engine::{Admission, Door, House, Request, SessionError, check_protection};
+use carrack_model::Protection;
+use carrack_storage::{Base, Root};
+
+pub struct ExportHouse {
+    base: Base,
+    protection_min: Protection,
+}
+
+impl ExportHouse {
+    pub fn new(directory: &Path, protection_min: Protection) -> ExportHouse {
+        ExportHouse { base: Base::beneath(Root::open(directory).unwrap()), protection_min }
+    }
+}
+
+impl House for ExportHouse {
+    fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
+        check_protection(request.protection, self.protection_min)?;
+        let beneath = |path: &&[u8]| {
+            let rest =
+                path.strip_prefix(b"/data").ok_or_else(|| SessionError::refused("no such export", ""))?;
+            Ok(Path::new(OsStr::from_bytes(if rest.is_empty() { b"/" } else { rest })).to_path_buf())
+        };
+        Ok(Admission {
+            base: self.base.clone(),
+            paths: request.paths.iter().map(beneath).collect::<Result<_, SessionError>>()?,
+            settings: request.settings,
+            door: Door::Ports(None),
+            addresses: vec![[127, 0, 0, 1].into()],
+            caller: Some([127, 0, 0, 1].into()),
+        })
+    }
+
+    fn exports(&self, request: &Request<'_>) -> Result<Option<Vec<String>>, SessionError> {
+        match request.token {
+            "unwelcome" => Err(SessionError::refused("nothing is open to you", "")),
+            _ => Ok(Some((0..1_000).map(|n| format!("export-{n}")).chain(["data".into()]).collect())),
+        }
+    }
+}

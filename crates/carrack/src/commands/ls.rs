@@ -1,0 +1,113 @@
+//! `carrack ls`: what is in a directory, from its arguments to its exit code.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::ops::ControlFlow;
+
+use carrack_engine::{Found, Operation};
+use clap::{Args, ValueHint};
+
+use super::far_options::FarArgs;
+use crate::browsing::{Browser, Tally, tell_failure};
+use crate::entry_report::{Style, write_line};
+use crate::exit::{self, Exit};
+use crate::location::Location;
+use crate::trouble::Trouble;
+
+/// List a directory here, on another host or at a daemon
+///
+/// The names come in the order of the file system, as they are read: a directory of millions is not held in memory to be
+/// sorted (`| sort` does that). Of what is no directory, links included, the entry itself is shown. A terminal gets names
+/// escaped, a pipe gets their bytes; names that hold newlines are told apart by `--json`.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct LsArgs {
+    /// A directory: PATH, [user@]host:PATH, carrack://host[:port]/EXPORT/PATH, or carrack://host/ for the exports there
+    #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
+    location: OsString,
+
+    /// Show modes, owners, bytes and modification times (UTC) too
+    #[arg(short, long, conflicts_with = "json")]
+    long: bool,
+
+    /// Write one JSON object a line for each entry to stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    far: FarArgs,
+}
+
+/// Lists it.
+pub fn run(args: &LsArgs) -> Exit {
+    let location = match Location::parse(&args.location) {
+        Ok(location) => location,
+        Err(error) => {
+            Trouble::new(error.to_string()).hint(error.hint()).tell();
+            return Exit::Usage;
+        }
+    };
+    let browser = match Browser::new(&args.far) {
+        Ok(browser) => browser,
+        Err(trouble) => {
+            trouble.tell();
+            return Exit::Nothing;
+        }
+    };
+    list(&browser, &location, args.style())
+}
+
+impl LsArgs {
+    fn style(&self) -> Style {
+        match (self.json, self.long) {
+            (true, _) => Style::Json,
+            (_, true) => Style::Long,
+            _ if io::stdout().is_terminal() => Style::Names,
+            _ => Style::Bytes,
+        }
+    }
+}
+
+fn list(browser: &Browser<'_>, location: &Location, style: Style) -> Exit {
+    let mut out: Box<dyn Write> = match io::stdout().is_terminal() {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(BufWriter::new(io::stdout().lock())),
+    };
+    let (mut shown, mut unwritten) = (0, None);
+    let ended = browser.run(location, Operation::List, &mut |found| {
+        if let Found::Failed { path, detail } = &found {
+            tell_failure(path, detail);
+            return ControlFlow::Continue(());
+        }
+        match write_line(&found, style, &mut out) {
+            Ok(()) => {
+                shown += 1;
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                unwritten = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    let unwritten = unwritten.or(out.flush().err());
+    let mut tally = Tally::default();
+    if ended.is_err() {
+        tally.add_done(shown);
+    }
+    tally.add(ended);
+    unwritten.iter().for_each(|error| tally.fail_to_write(error));
+    tally.exit()
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack ls carrack://dtn1.site.org/        the exports that are open to you
+  carrack ls -l carrack://dtn1.site.org/data/run7
+  carrack ls --json me@dtn1:/data | jq -r .path
+  carrack ls --token-file token carrack://dtn1.site.org/data
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}

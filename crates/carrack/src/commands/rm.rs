@@ -1,0 +1,163 @@
+//! `carrack rm`: removing, from its arguments to its exit code. Nothing goes before somebody said so.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use carrack_engine::{Found, Operation};
+use carrack_model::escape;
+use clap::{Args, ValueHint};
+
+use super::far_options::FarArgs;
+use crate::browsing::{Browser, Tally, locations, tell_failure};
+use crate::exit::{self, Exit};
+use crate::trouble::Trouble;
+
+/// Locations that are shown with the question.
+const SHOWN_MAX: usize = 20;
+
+/// Remove files, links and directories here, on another host or at a daemon
+///
+/// Asks first; `--yes` answers. Links are removed, not followed. What can't be removed is told, and the rest goes.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct RmArgs {
+    /// What goes: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH
+    #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
+    locations: Vec<OsString>,
+
+    /// Remove directories with everything in them; without it only empty ones
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Don't ask; needed where nobody could answer
+    #[arg(short, long)]
+    yes: bool,
+
+    #[command(flatten)]
+    far: FarArgs,
+}
+
+/// Removes them.
+pub fn run(args: &RmArgs) -> Exit {
+    let locations = match locations(&args.locations) {
+        Ok(locations) => locations,
+        Err(trouble) => {
+            trouble.tell();
+            return Exit::Usage;
+        }
+    };
+    if !args.yes && !io::stdin().is_terminal() {
+        let trouble = Trouble::new("nobody is there to be asked, and nothing was removed");
+        trouble.hint("--yes removes without a question").tell();
+        return Exit::Usage;
+    }
+    // Before signals are watched: at the question one ends the command.
+    if !args.yes && !is_confirmed(args, &mut io::stdin().lock(), &mut io::stderr()) {
+        return Exit::Nothing;
+    }
+    let browser = match Browser::new(&args.far) {
+        Ok(browser) => browser,
+        Err(trouble) => {
+            trouble.tell();
+            return Exit::Nothing;
+        }
+    };
+    let mut tally = Tally::default();
+    for location in &locations {
+        let ended = browser.run(location, Operation::Remove { recursive: args.recursive }, &mut |found| {
+            if let Found::Failed { path, detail } = &found {
+                tell_failure(path, detail);
+            }
+            ControlFlow::Continue(())
+        });
+        if !tally.add(ended) {
+            break;
+        }
+    }
+    tally.exit()
+}
+
+/// Shows what would go, and asks. Whatever is not yes is no.
+fn is_confirmed(args: &RmArgs, answers: &mut dyn BufRead, talk: &mut dyn Write) -> bool {
+    let asked = ask(args, talk);
+    let mut answer = String::new();
+    let heard = asked.and_then(|()| answers.read_line(&mut answer));
+    heard.is_ok() && matches!(&*answer.trim().to_ascii_lowercase(), "y" | "yes")
+}
+
+fn ask(args: &RmArgs, talk: &mut dyn Write) -> io::Result<()> {
+    let with = if args.recursive { " with everything in it" } else { "" };
+    if let [only] = &args.locations[..] {
+        write!(talk, "carrack: remove {}{with}? [y/N] ", escape(only.as_bytes()))?;
+        return talk.flush();
+    }
+    for location in args.locations.iter().take(SHOWN_MAX) {
+        writeln!(talk, "  {}", escape(location.as_bytes()))?;
+    }
+    let count = args.locations.len();
+    if count > SHOWN_MAX {
+        writeln!(talk, "  and {} more", count - SHOWN_MAX)?;
+    }
+    let with = if args.recursive { ", each with everything in it" } else { "" };
+    write!(talk, "carrack: remove these {count}{with}? [y/N] ")?;
+    talk.flush()
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack rm carrack://dtn1.site.org/data/run7/big.h5
+  carrack rm -r --yes me@dtn1:data/run7
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Rm {
+        #[command(flatten)]
+        args: RmArgs,
+    }
+
+    fn asked(words: &[&str], answer: &str) -> (bool, String) {
+        let rm = Rm::try_parse_from([&["rm"], words].concat()).unwrap();
+        let mut talk = Vec::new();
+        let is_confirmed = is_confirmed(&rm.args, &mut answer.as_bytes(), &mut talk);
+        (is_confirmed, String::from_utf8(talk).unwrap())
+    }
+
+    #[test]
+    fn only_yes_is_yes() {
+        for (answer, is_yes) in [
+            ("y\n", true),
+            ("Yes\n", true),
+            (" y ", true),
+            ("\n", false),
+            ("", false),
+            ("n\n", false),
+            ("yep\n", false),
+            ("no y\n", false),
+        ] {
+            assert_eq!(asked(&["a"], answer).0, is_yes, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn the_question_shows_what_would_go() {
+        assert_eq!(asked(&["a\x1b"], "").1, "carrack: remove a\\u{1b}? [y/N] ");
+        assert_eq!(asked(&["-r", "h:a"], "").1, "carrack: remove h:a with everything in it? [y/N] ");
+        let question = asked(&["-r", "a", "b"], "").1;
+        assert_eq!(question, "  a\n  b\ncarrack: remove these 2, each with everything in it? [y/N] ");
+        let many: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();
+        let question = asked(&many.iter().map(String::as_str).collect::<Vec<_>>(), "").1;
+        assert!(question.contains("f19\n  and 10 more\n") && !question.contains("f20"), "{question}");
+    }
+}

@@ -1,0 +1,79 @@
+//! `carrack stat`: what stands at a path, from its arguments to its exit code.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use carrack_engine::{Found, Operation};
+use clap::{Args, ValueHint};
+
+use super::far_options::FarArgs;
+use crate::browsing::{Browser, Tally, locations};
+use crate::entry_report::write_stat;
+use crate::exit::{self, Exit};
+
+/// Show what stands at a path here, on another host or at a daemon
+///
+/// Links are not followed.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct StatArgs {
+    /// Files and directories: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH
+    #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
+    locations: Vec<OsString>,
+
+    /// Write one JSON object a line for each of them to stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    far: FarArgs,
+}
+
+/// Shows them.
+pub fn run(args: &StatArgs) -> Exit {
+    let locations = match locations(&args.locations) {
+        Ok(locations) => locations,
+        Err(trouble) => {
+            trouble.tell();
+            return Exit::Usage;
+        }
+    };
+    let browser = match Browser::new(&args.far) {
+        Ok(browser) => browser,
+        Err(trouble) => {
+            trouble.tell();
+            return Exit::Nothing;
+        }
+    };
+    let mut tally = Tally::default();
+    for (location, typed) in locations.iter().zip(&args.locations) {
+        let mut written = Ok(());
+        let ended = browser.run(location, Operation::Stat, &mut |found| {
+            if let Found::Entry(entry) = &found {
+                written = write_stat(typed.as_bytes(), entry, args.json, &mut io::stdout().lock());
+            }
+            ControlFlow::Continue(())
+        });
+        let goes_on = tally.add(ended);
+        let written = written.and_then(|()| io::stdout().flush());
+        if let Err(error) = &written {
+            tally.fail_to_write(error);
+        }
+        if !goes_on || written.is_err() {
+            break;
+        }
+    }
+    tally.exit()
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack stat carrack://dtn1.site.org/data/run7/big.h5
+  carrack stat --json me@dtn1:data
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}

@@ -1,0 +1,82 @@
+//! Far ends, whichever way leads there: how each is reached, left, and explained when something went wrong.
+
+use std::time::Duration;
+
+use carrack_engine::{Peer, SessionError};
+use carrack_model::Protection;
+
+use crate::commands::FarArgs;
+use crate::daemon;
+use crate::location::{Daemon, FarEnd};
+use crate::reins::Reins;
+use crate::ssh::{self, Remote};
+use crate::trouble::Trouble;
+
+/// How long ssh may take to end after the session has: the far side may still be removing temporary names.
+const SSH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same after a signal, when somebody waits for the prompt; the far side cleans up without ssh's help.
+const SSH_PATIENCE_INTERRUPTED: Duration = Duration::from_secs(1);
+
+/// A far end that a session may be held with.
+pub enum Reached<'a> {
+    /// Over a running ssh.
+    Ssh(Remote<'a>),
+    /// Over TLS.
+    Daemon(&'a Daemon),
+}
+
+/// A far end that was left: what is known of why it never spoke, or of what TLS has against it.
+pub enum Left<'a> {
+    /// ssh's own end tells.
+    Ssh(Trouble),
+    /// Nobody else does.
+    Daemon(&'a Daemon),
+}
+
+/// Goes there; data may travel with this protection. Nothing if the user ended it.
+pub fn reach<'a>(
+    far: &'a FarEnd,
+    args: &'a FarArgs,
+    protection: Protection,
+    reins: &Reins,
+) -> Result<Option<(Reached<'a>, Peer)>, Trouble> {
+    match far {
+        FarEnd::Ssh(host) => {
+            let (remote, peer) =
+                Remote::start(&args.ssh, host, &args.remote_carrack, protection, reins.leash.clone())?;
+            Ok(Some((Reached::Ssh(remote), peer)))
+        }
+        FarEnd::Daemon(daemon) => {
+            let peer = daemon::connect(daemon, &args.daemon, &reins.abort)?;
+            Ok(peer.map(|peer| (Reached::Daemon(daemon), peer)))
+        }
+    }
+}
+
+impl<'a> Reached<'a> {
+    /// After the session, when the channel is closed.
+    pub fn leave(self, reins: &Reins) -> Left<'a> {
+        match self {
+            Reached::Daemon(daemon) => Left::Daemon(daemon),
+            Reached::Ssh(remote) => {
+                let patience = if reins.is_told_to_end() { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
+                let host = remote.host();
+                Left::Ssh(remote.stop(patience).unwrap_or_else(|| ssh::silent(host)))
+            }
+        }
+    }
+}
+
+/// What ended a session, for people; `left` is the far end if there was one.
+pub fn explain(error: &SessionError, left: Option<Left<'_>>) -> Trouble {
+    match (error, left) {
+        (error, Some(Left::Ssh(silence))) if error.is_peer_silent() => silence,
+        (error, Some(Left::Daemon(daemon))) if error.is_peer_silent() => daemon::silent(daemon),
+        (SessionError::Tls(distrust), Some(Left::Daemon(daemon))) => daemon::explain(daemon, distrust),
+        (SessionError::NotCarrack(printed), Some(Left::Daemon(daemon))) => {
+            Trouble::new(format!("{daemon} speaks another protocol; it said: {printed}"))
+        }
+        (error, _) => Trouble { message: error.to_string(), hint: error.hint() }.tamed(),
+    }
+}

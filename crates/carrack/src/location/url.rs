@@ -1,0 +1,188 @@
+//! `carrack://host[:port]/EXPORT/path` as RFC 3986 has it, without user, query and fragment.
+//!
+//! Percent-encoded bytes are decoded once, within names. Bytes that RFC 3986 wants encoded may stand as they are, except
+//! for `?`, `#` and `%`: a path that was typed or completed by a shell works as long as it has none of these.
+
+use std::ffi::OsString;
+use std::net::Ipv6Addr;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use carrack_model::escape;
+
+use super::{Daemon, LocationError};
+
+const SCHEME: &[u8] = b"carrack://";
+
+/// What stands behind `carrack://`; nothing if the text has another beginning. Upper and lower case are one (§3.1).
+pub(super) fn without_scheme(text: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = text.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then_some(rest)
+}
+
+/// The daemon, and the path there, which begins with a slash.
+pub(super) fn parse(rest: &[u8]) -> Result<(Daemon, PathBuf), LocationError> {
+    let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(slash);
+    let daemon = parse_authority(authority)?;
+    let path = if path.is_empty() { b"/".to_vec() } else { decode(path)? };
+    Ok((daemon, PathBuf::from(OsString::from_vec(path))))
+}
+
+fn parse_authority(authority: &[u8]) -> Result<Daemon, LocationError> {
+    let bad = || LocationError::BadDaemon(escape(authority));
+    if authority.contains(&b'@') {
+        return Err(LocationError::UserInfo(escape(authority)));
+    }
+    let text = std::str::from_utf8(authority).map_err(|_| bad())?;
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']').ok_or_else(bad)?;
+            address.parse::<Ipv6Addr>().map_err(|_| bad())?;
+            (address, port)
+        }
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    if !is_address(name) && !is_host_name(name) {
+        return Err(bad());
+    }
+    let port = match port.strip_prefix(':') {
+        Some(digits) => parse_port(digits).ok_or_else(bad)?,
+        None if port.is_empty() => Daemon::PORT,
+        None => return Err(bad()),
+    };
+    Ok(Daemon { name: name.to_owned(), port })
+}
+
+fn is_address(name: &str) -> bool {
+    name.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Letters, digits, hyphens, dots and underscores: what resolvers and certificates know.
+fn is_host_name(name: &str) -> bool {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    !name.is_empty() && name.len() <= 253 && !name.starts_with(['-', '.']) && name.bytes().all(is_allowed)
+}
+
+/// An empty port is the usual one (§6.2.3).
+fn parse_port(digits: &str) -> Option<u16> {
+    if digits.is_empty() {
+        return Some(Daemon::PORT);
+    }
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?.filter(|&port| port > 0)
+}
+
+/// §2.1, within names.
+fn decode(path: &[u8]) -> Result<Vec<u8>, LocationError> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        decoded.push(match byte {
+            b'%' => {
+                let bad = || LocationError::BadEscape(escape(&[b"%", &after[..after.len().min(2)]].concat()));
+                let (digits, after) = after.split_at_checked(2).ok_or_else(bad)?;
+                rest = after;
+                decode_byte(digits).filter(|byte| !matches!(byte, b'/' | b'\0')).ok_or_else(bad)?
+            }
+            b'?' | b'#' => return Err(LocationError::Query(char::from(byte))),
+            b'\0' => return Err(LocationError::BadEscape(escape(b"\0"))),
+            byte => byte,
+        });
+    }
+    Ok(decoded)
+}
+
+fn decode_byte(digits: &[u8]) -> Option<u8> {
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let [high, low] = digits else { return None };
+    u8::try_from(value(*high)? << 4 | value(*low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::super::{FarEnd, Location};
+    use super::*;
+
+    fn parse(text: &[u8]) -> Result<(String, u16, Vec<u8>), LocationError> {
+        let location = Location::parse(OsStr::from_bytes(text))?;
+        let Some(FarEnd::Daemon(daemon)) = location.far else { panic!("{:?}", location.far) };
+        Ok((daemon.name, daemon.port, location.path.as_os_str().as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn places_on_daemons() {
+        for (text, name, port, path) in [
+            (&b"carrack://dtn1/data/a"[..], "dtn1", 7512, &b"/data/a"[..]),
+            (b"carrack://dtn1.site.org:99/data/", "dtn1.site.org", 99, b"/data/"),
+            (b"CARRACK://dtn1/data", "dtn1", 7512, b"/data"),
+            (b"carrack://dtn1:/data", "dtn1", 7512, b"/data"),
+            (b"carrack://10.0.0.1/data//a/", "10.0.0.1", 7512, b"/data//a/"),
+            (b"carrack://[::1]/data", "::1", 7512, b"/data"),
+            (b"carrack://[2001:db8::7]:8000/d", "2001:db8::7", 8000, b"/d"),
+            (b"carrack://h", "h", 7512, b"/"),
+            (b"carrack://h/", "h", 7512, b"/"),
+            (b"carrack://h/a%20b%3f%23%25", "h", 7512, b"/a b?#%"),
+            (b"carrack://h/a b/%FF%0a\xfe", "h", 7512, b"/a b/\xff\n\xfe"),
+            (b"carrack://h/%2e%2E/x:y@z", "h", 7512, b"/../x:y@z"),
+            (b"carrack://h/%2525", "h", 7512, b"/%25"),
+        ] {
+            assert_eq!(parse(text), Ok((name.into(), port, path.to_vec())), "{}", escape(text));
+        }
+    }
+
+    #[test]
+    fn what_is_no_place_on_a_daemon() {
+        for text in [
+            &b"carrack:///a"[..],
+            b"carrack://",
+            b"carrack://h:0/a",
+            b"carrack://h:65536/a",
+            b"carrack://h:+1/a",
+            b"carrack://h:x/a",
+            b"carrack://::1/a",
+            b"carrack://[::1/a",
+            b"carrack://[::1]x/a",
+            b"carrack://[h]/a",
+            b"carrack://[fe80::1%eth0]/a",
+            b"carrack://-h/a",
+            b"carrack://h h/a",
+            b"carrack://h\xff/a",
+            b"carrack://h?x/a",
+            b"carrack://h%41/a",
+        ] {
+            assert!(matches!(parse(text), Err(LocationError::BadDaemon(_))), "{}", escape(text));
+        }
+        assert!(matches!(parse(b"carrack://me@h/a"), Err(LocationError::UserInfo(_))));
+        assert_eq!(parse(b"carrack://h/a?b"), Err(LocationError::Query('?')));
+        assert_eq!(parse(b"carrack://h/a#b"), Err(LocationError::Query('#')));
+        for text in ["%2F", "%2f", "%00", "%", "%1", "%g0", "%0g", "%+1", "%\u{e9}"] {
+            let url = format!("carrack://h/a{text}");
+            assert!(matches!(parse(url.as_bytes()), Err(LocationError::BadEscape(_))), "{text}");
+        }
+        assert!(matches!(parse(b"carrack://h/a\0"), Err(LocationError::BadEscape(_))));
+    }
+
+    #[test]
+    fn a_daemon_is_shown_as_it_is_written() {
+        for (text, shown) in [
+            ("carrack://h:7512/a", "carrack://h"),
+            ("carrack://h:99/a", "carrack://h:99"),
+            ("carrack://[::1]/a", "carrack://[::1]"),
+        ] {
+            let far = Location::parse(OsStr::new(text)).unwrap().far.unwrap();
+            assert_eq!(far.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn other_places_stay_what_they_are() {
+        for text in ["carrack:a", "carrack:/a", "./carrack://h/a"] {
+            let location = Location::parse(OsStr::new(text)).unwrap();
+            assert!(!matches!(location.far, Some(FarEnd::Daemon(_))), "{text}");
+        }
+    }
+}
