@@ -7,6 +7,8 @@ use carrack_transport::{TlsError, TransportError};
 use carrack_wire::message::{MessageError, Refuse};
 use carrack_wire::{LedgerError, PreambleError, TableError};
 
+use crate::settings::Role;
+
 /// Why a transfer ended before everything was tried. What concerns single entries is reported as events instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -72,6 +74,14 @@ pub enum SessionError {
         /// The system's words.
         error: io::Error,
     },
+    /// Of two far ends, what went wrong with one of them before it had agreed to anything.
+    #[error("the {}: {error}", if *role == Role::Source { "source" } else { "sink" })]
+    At {
+        /// Which.
+        role: Role,
+        /// What.
+        error: Box<SessionError>,
+    },
     /// This lane ended because another one of the session did.
     #[error("another lane of the session failed")]
     OtherLane,
@@ -94,6 +104,7 @@ impl SessionError {
     pub fn hint(&self) -> Option<String> {
         match self {
             SessionError::Refused { hint, .. } | SessionError::PeerAborted { hint, .. } => hint.clone(),
+            SessionError::At { error, .. } => error.hint(),
             SessionError::NotCarrack(_) => {
                 Some("install carrack on the other host, or name it with --remote-carrack PATH".into())
             }
@@ -122,7 +133,10 @@ impl SessionError {
 
     /// Whether the user ended it.
     pub fn is_interrupted(&self) -> bool {
-        matches!(self, SessionError::Interrupted)
+        match self {
+            SessionError::At { error, .. } => error.is_interrupted(),
+            error => matches!(error, SessionError::Interrupted),
+        }
     }
 
     /// Whether the other end was gone before it said anything, so that the exit status of ssh tells more.

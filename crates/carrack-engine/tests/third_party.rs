@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 
 use carrack_engine::{
-    Abort, Channel, FarEnds, Outcome, OwnHouse, SessionError, Transfer, copy_between, serve,
+    Abort, Channel, FarEnds, Outcome, OwnHouse, Role, SessionError, Transfer, copy_between, serve,
 };
 use carrack_model::{Checksum, DialFrom, Event, Protection};
 use carrack_wire::message::{Control, Place, SinkState, Welcome};
@@ -131,7 +131,9 @@ fn either_end_may_refuse() {
             let ((source, reading), (sink, writing)) = (end(0), end(1));
             let ends = FarEnds { source, sink, relays: false };
             let outcome = copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap());
-            let Err(SessionError::Refused { message, .. }) = outcome.result else { panic!("{outcome:?}") };
+            let Err(error @ SessionError::At { role, .. }) = outcome.result else { panic!("{outcome:?}") };
+            assert_eq!(role == Role::Sink, strict == 1);
+            let message = error.to_string();
             assert!(message.contains("clear") && message.contains("private"), "{message}");
             assert!(reading.join().unwrap().result.is_err() && writing.join().unwrap().result.is_err());
             assert!(!dir.path().join("dst").exists());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_engine::{Peer, SessionError};
+use carrack_engine::{Peer, Role, SessionError};
 use carrack_model::Protection;
 
 use crate::commands::FarArgs;
@@ -44,7 +44,7 @@ pub fn reach<'a>(
     match far {
         FarEnd::Ssh(host) => {
             let (remote, peer) =
-                Remote::start(&args.ssh, host, &args.remote_carrack, protection, reins.leash.clone())?;
+                Remote::start(&args.ssh, host, &args.remote_carrack, protection, reins.leash())?;
             Ok(Some((Reached::Ssh(remote), peer)))
         }
         FarEnd::Daemon(daemon) => {
@@ -65,6 +65,15 @@ impl<'a> Reached<'a> {
                 Left::Ssh(remote.stop(patience).unwrap_or_else(|| ssh::silent(host)))
             }
         }
+    }
+}
+
+/// The same for a session between two far ends.
+pub fn explain_between(error: &SessionError, source: Left<'_>, sink: Left<'_>) -> Trouble {
+    match error {
+        SessionError::At { role: Role::Source, error } => explain(error, Some(source)),
+        SessionError::At { role: Role::Sink, error } => explain(error, Some(sink)),
+        error => explain(error, None),
     }
 }
 

@@ -1,6 +1,7 @@
-//! What ends a command before its time: signals, and the ssh that has to end with it.
+//! What ends a command before its time: signals, and whatever ssh has to end with it.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_engine::Abort;
 
@@ -13,8 +14,7 @@ use crate::trouble::Trouble;
 pub struct Reins {
     /// Interrupts the engine.
     pub abort: Abort,
-    /// On a running ssh.
-    pub leash: Leash,
+    leashes: Arc<Mutex<Vec<Leash>>>,
     signalled: Signalled,
 }
 
@@ -24,6 +24,13 @@ impl Reins {
         watch().map_err(|error| Trouble::new(format!("signals can't be watched: {error}")))
     }
 
+    /// For an ssh that is about to be started.
+    pub fn leash(&self) -> Leash {
+        let leash = Leash::default();
+        self.leashes.lock().unwrap_or_else(PoisonError::into_inner).push(leash.clone());
+        leash
+    }
+
     /// Whether a signal came, or something else ends the command.
     pub fn is_told_to_end(&self) -> bool {
         self.signalled.is_set() || self.abort.is_set()
@@ -31,11 +38,11 @@ impl Reins {
 }
 
 fn watch() -> io::Result<Reins> {
-    let (abort, leash) = (Abort::new()?, Leash::default());
+    let (abort, leashes) = (Abort::new()?, Arc::<Mutex<Vec<Leash>>>::default());
     let cut = {
-        let leash = leash.clone();
-        move || leash.kill()
+        let leashes = Arc::clone(&leashes);
+        move || leashes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Leash::kill)
     };
     let signalled = signals::watch(abort.clone(), cut)?;
-    Ok(Reins { abort, leash, signalled })
+    Ok(Reins { abort, leashes, signalled })
 }

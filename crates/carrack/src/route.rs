@@ -15,6 +15,8 @@ pub enum Far {
     Source(FarEnd),
     /// The data goes there.
     Sink(FarEnd),
+    /// Both: the data goes from the first to the second.
+    Both(FarEnd, FarEnd),
 }
 
 /// The ways and the paths of one transfer.
@@ -37,9 +39,6 @@ pub enum RouteError {
     /// Some sources are local, some remote, or on different hosts.
     #[error("the sources are not all on the same host ({0} and {1})")]
     ScatteredSources(String, String),
-    /// Both ends are remote.
-    #[error("both the sources ({0}) and the destination ({1}) are on remote hosts")]
-    ThirdParty(FarEnd, FarEnd),
 }
 
 impl RouteError {
@@ -48,9 +47,6 @@ impl RouteError {
         match self {
             RouteError::Location(error) => error.hint(),
             RouteError::ScatteredSources(..) => "run carrack once for each host that has sources",
-            RouteError::ThirdParty(..) => {
-                "third-party transfers are not there yet: run carrack on one of the hosts"
-            }
         }
     }
 }
@@ -70,7 +66,7 @@ impl Route {
             (None, None) => Far::Neither,
             (Some(source), None) => Far::Source(source),
             (None, Some(sink)) => Far::Sink(sink),
-            (Some(source), Some(sink)) => return Err(RouteError::ThirdParty(source, sink)),
+            (Some(source), Some(sink)) => Far::Both(source, sink),
         };
         let sources = sources.into_iter().map(|location| location.path).collect();
         Ok(Route { far, sources, destination: destination.path })
@@ -116,6 +112,15 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_may_be_far() {
+        let route = parse(&["g:a", "g:b/"], "carrack://h/data/").unwrap();
+        let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
+        assert_eq!(route.far, Far::Both(host("g"), daemon));
+        assert_eq!((route.sources.len(), route.destination), (2, PathBuf::from("/data/")));
+        assert_eq!(parse(&["h:a"], "h:b").unwrap().far, Far::Both(host("h"), host("h")));
+    }
+
+    #[test]
     fn a_daemon_is_a_far_end_too() {
         let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
         let route = parse(&["carrack://h/data/a", "carrack://h:7512/data/b"], "c").unwrap();
@@ -130,8 +135,6 @@ mod tests {
 
     #[test]
     fn refuses_what_one_session_cannot_do() {
-        assert_eq!(parse(&["g:a"], "h:b"), Err(RouteError::ThirdParty(host("g"), host("h"))));
-        assert_eq!(parse(&["h:a"], "h:b"), Err(RouteError::ThirdParty(host("h"), host("h"))));
         for sources in [["h:a", "b"], ["b", "h:a"], ["h:a", "me@h:a"], ["g:a", "h:a"]] {
             assert!(matches!(parse(&sources, "c"), Err(RouteError::ScatteredSources(..))));
         }

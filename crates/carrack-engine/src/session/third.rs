@@ -110,15 +110,19 @@ impl Call<'_> {
         // Both start meanwhile.
         let said = links.both().map(send_preamble);
         let heard = links.both().map(|link| receive_preamble(link, true));
-        heard.into_iter().chain(said).collect::<Result<Vec<()>, _>>()?;
+        let ends = [Role::Source, Role::Sink];
+        // Whoever does not listen may still have printed why.
+        for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
+            answer.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
+        }
 
         say(&mut links.sink, Control::Hello(self.hello_to_sink()))?;
-        let from_sink = self.welcome(&mut links.sink)?;
+        let from_sink = self.welcome(links, Role::Sink)?;
         let lane_count = from_sink.lanes;
         let sink =
             from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         say(&mut links.source, Control::Hello(self.hello_to_source(sink, lane_count)))?;
-        let from_source = self.welcome(&mut links.source)?;
+        let from_source = self.welcome(links, Role::Source)?;
         if from_source.lanes != lane_count {
             return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));
         }
@@ -131,12 +135,15 @@ impl Call<'_> {
         self.connect(links, from_source.listening, from_sink.listening)
     }
 
-    fn welcome(&self, link: &mut Link) -> Result<Welcome, SessionError> {
+    fn welcome(&self, links: &mut Links, role: Role) -> Result<Welcome, SessionError> {
+        let link = links.of(role);
         let heard = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT);
-        match heard.map_err(|error| explained(link, &self.slots, error))? {
-            Control::Welcome(welcome) => Ok(welcome),
-            _ => Err(SessionError::Protocol("no welcome".into())),
-        }
+        let welcome =
+            heard.map_err(|error| explained(link, &self.slots, error)).and_then(|heard| match heard {
+                Control::Welcome(welcome) => Ok(welcome),
+                _ => Err(SessionError::Protocol("no welcome".into())),
+            });
+        welcome.map_err(|error| SessionError::At { role, error: Box::new(error) })
     }
 
     fn hello_to_sink(&self) -> Hello {

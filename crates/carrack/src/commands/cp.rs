@@ -4,7 +4,9 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use carrack_engine::{Observer, Outcome, Role, Transfer, copy_local, copy_with_peer};
+use carrack_engine::{
+    FarEnds, Observer, Outcome, Peer, Role, SessionError, Transfer, copy_between, copy_local, copy_with_peer,
+};
 
 pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
@@ -64,29 +66,59 @@ impl<'a> Job<'a> {
             Far::Neither => self.conclude(copy_local(&self.transfer, observer, &self.reins.abort), None),
             Far::Source(far) => self.copy_with(far, Role::Sink, observer),
             Far::Sink(far) => self.copy_with(far, Role::Source, observer),
+            Far::Both(source, sink) => self.copy_between(source, sink, observer),
         }
     }
 
     fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
-        let failed = |end, trouble| report::Conclusion { end, summary: Default::default(), trouble };
+        let (reached, peer) = match self.reach(far) {
+            Ok(found) => found,
+            Err(conclusion) => return *conclusion,
+        };
+        let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.reins.abort);
+        self.conclude(outcome, Some(reached))
+    }
+
+    /// Here is only who controls.
+    fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &dyn Observer) -> report::Conclusion {
+        let ((source, source_peer), (sink, sink_peer)) =
+            match self.reach(source).and_then(|found| Ok((found, self.reach(sink)?))) {
+                Ok(found) => found,
+                Err(conclusion) => return *conclusion,
+            };
+        let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
+        let outcome = copy_between(&self.transfer, ends, observer, &self.reins.abort);
+        let (source, sink) = (source.leave(&self.reins), sink.leave(&self.reins));
+        self.conclude_as(outcome, |error| far::explain_between(error, source, sink))
+    }
+
+    /// A far end, or how the transfer ended without one.
+    fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), Box<report::Conclusion>> {
+        let failed =
+            |end, trouble| Box::new(report::Conclusion { end, summary: Default::default(), trouble });
         match reach(far, &self.args.far, self.args.protection(), &self.reins) {
-            Ok(Some((reached, peer))) => {
-                let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.reins.abort);
-                self.conclude(outcome, Some(reached))
-            }
-            Ok(None) => failed(End::Interrupted, None),
-            Err(_) if self.reins.is_told_to_end() => failed(End::Interrupted, None),
-            Err(trouble) => failed(End::Failed, Some(trouble)),
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(failed(End::Interrupted, None)),
+            Err(_) if self.reins.is_told_to_end() => Err(failed(End::Interrupted, None)),
+            Err(trouble) => Err(failed(End::Failed, Some(trouble))),
         }
     }
 
     /// After a signal the connection's end is no error of its own.
     fn conclude(&self, outcome: Outcome, reached: Option<Reached<'_>>) -> report::Conclusion {
         let far = reached.map(|reached| reached.leave(&self.reins));
+        self.conclude_as(outcome, |error| far::explain(error, far))
+    }
+
+    fn conclude_as(
+        &self,
+        outcome: Outcome,
+        explain: impl FnOnce(&SessionError) -> Trouble,
+    ) -> report::Conclusion {
         let (end, trouble) = match outcome.result {
             Ok(()) => (End::Reached, None),
             Err(error) if error.is_interrupted() || self.reins.is_told_to_end() => (End::Interrupted, None),
-            Err(error) => (End::Failed, Some(far::explain(&error, far))),
+            Err(error) => (End::Failed, Some(explain(&error))),
         };
         report::Conclusion { end, summary: outcome.summary, trouble }
     }

@@ -79,6 +79,10 @@ pub struct CpArgs {
     #[command(flatten)]
     pub far: FarArgs,
 
+    /// Between two far hosts, let the data pass through this one, where they can't reach each other
+    #[arg(long, help_heading = CONNECTION)]
+    pub relay: bool,
+
     /// How the data is protected on its way to another host
     ///
     /// The control channel is encrypted at every level. Less than private has to be allowed at the far end too: over ssh
