@@ -373,6 +373,13 @@ fn sessions() {
     write("first_words", "refusal", &[preamble, &refusal]);
     write("first_words", "no_hello", &[preamble, &ping]);
     write("first_words", "object", &[preamble, &large]);
+    let browse = Browse { operation: 1, path: b"/data".to_vec(), ..Browse::default() };
+    write("first_words", "browse", &[preamble, &control(Control::Browse(browse))]);
+    let entry = BrowsedEntry { name: b"name".to_vec(), kind: 1, mode: 0o644, ..BrowsedEntry::default() };
+    let entries = control(Control::Entries(Entries { entries: vec![entry; 3] }));
+    let done = control(Control::BrowseDone(BrowseDone { done: 3, failed: 0 }));
+    write("browse_answers", "list", &[&[0], &entries, &ping, &done]);
+    write("browse_answers", "refused", &[&[3], &refusal]);
     // Longer than the slots that are there before the agreement.
     write("first_words", "object_beyond_the_slot", &[preamble, &object(1, 1, 0, &[0; 5000], [0; 32])]);
 
