@@ -98,7 +98,8 @@ pub enum Event {
         streams: u32,
         /// Lanes of the session, 1 to 8.
         lanes: u32,
-        /// How the data travels: `tcp`, `ssh pipe`, `tls` (both with the control messages) or `local`.
+        /// How the data travels: `tcp`, `ssh pipe`, `tls` (both with the control messages) or `local`; between two far ends
+        /// `direct`, or through this process, `relay`.
         transport: &'static str,
         /// How it is protected; nothing within one process.
         protection: Option<Protection>,

@@ -60,13 +60,13 @@ impl World {
 fn nonsense_is_a_usage_error_with_a_hint() {
     let world = World::new();
     for arguments in
-        [&["cp", "g:a", "h:b"][..], &["cp", "-ohost:a", "b"], &["cp", "--buffer", "1MiB", "a", "b"]]
+        [&["cp", "g:a", "i", "h:b"][..], &["cp", "-ohost:a", "b"], &["cp", "--buffer", "1MiB", "a", "b"]]
     {
         let output = world.run(arguments);
         assert_exit(&output, 2);
         assert!(output.stdout.is_empty());
     }
-    assert!(talk(&world.run(&["cp", "g:a", "h:b"])).contains("\nhint: third-party transfers"));
+    assert!(talk(&world.run(&["cp", "g:a", "i", "h:b"])).contains("\nhint: run carrack once for each host"));
 }
 
 /// What a directory gets that no source gives a mode: as mkdir(1) makes it.

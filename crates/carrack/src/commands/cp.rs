@@ -45,6 +45,10 @@ impl<'a> Job<'a> {
         let usage = |trouble| (trouble, Exit::Usage);
         let (sources, destination) = args.paths().map_err(usage)?;
         let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
+        if args.relay && !matches!(route.far, Far::Both(..)) {
+            let trouble = Trouble::new("--relay is for copies between two far hosts");
+            return Err(usage(trouble.hint("leave it out")));
+        }
         let transfer = Transfer {
             spec: args.spec(route.far != Far::Neither).map_err(usage)?,
             settings: args.settings().map_err(usage)?,

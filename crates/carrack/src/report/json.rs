@@ -272,7 +272,7 @@ struct SummaryLine<'a> {
     /// What a dry run would copy.
     entries_listed: u64,
     bytes_listed: u64,
-    /// `tcp`, `ssh pipe`, `tls`, `local`, or null if no session stood.
+    /// `tcp`, `ssh pipe`, `tls`, `local`, between two far hosts `direct` or `relay`, or null if no session stood.
     transport: Option<&'static str>,
     /// `private`, `safe` or `clear`; `local` where the data did not leave the host.
     protection: Option<&'static str>,

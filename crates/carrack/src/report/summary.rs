@@ -131,6 +131,8 @@ fn protection_line(ending: &Ending) -> Option<String> {
     let way = match connection.transport {
         "ssh pipe" => "through ssh".into(),
         "tls" => "with the control channel, over TLS".into(),
+        "direct" => "directly between the two hosts".into(),
+        "relay" => "through this host, over the control channels".into(),
         _ => format!("over {}", count(u64::from(connection.streams), "connection", "connections")),
     };
     let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
@@ -241,6 +243,8 @@ pub(super) mod tests {
                 "safe (authenticated, not encrypted) over 2 connections, sealed with chacha20-poly1305",
             ),
             ("tcp", Protection::Clear, None, "in clear over 2 connections, not checked"),
+            ("direct", Protection::Clear, None, "in clear directly between the two hosts, not checked"),
+            ("relay", Protection::Private, None, "private through this host, over the control channels"),
         ] {
             ending.tally.connection = Some(Connection { cipher, ..connection(transport, Some(protection)) });
             assert_eq!(lines(&ending)[1], format!("carrack: data travelled {words}"));

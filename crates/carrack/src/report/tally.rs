@@ -7,7 +7,7 @@ use carrack_model::{Cipher, Event, FailureKind, Protection, Side, TargetReport};
 pub struct Connection {
     /// Data connections; 0 if there are none of their own.
     pub streams: u32,
-    /// The engine's word: `tcp`, `ssh pipe`, `tls`, `local`.
+    /// The engine's word: `tcp`, `ssh pipe`, `tls`, `local`; `direct` or `relay` between two far hosts.
     pub transport: &'static str,
     /// What kept strangers from the data; nothing where it did not leave the host.
     pub protection: Option<Protection>,
