@@ -79,10 +79,12 @@ fn sorted((done, mut found): Answer) -> (String, Vec<Found>) {
 }
 
 fn entries(found: &[Found]) -> Vec<&Browsed> {
-    let entry = |one| match one {
-        &Found::Entry(ref entry) => entry,
-        other => panic!("{other:?}"),
-    };
+    fn entry(one: &Found) -> &Browsed {
+        match one {
+            Found::Entry(entry) => entry,
+            other => panic!("{other:?}"),
+        }
+    }
     found.iter().map(entry).collect()
 }
 

@@ -224,7 +224,7 @@ impl Leg {
         while self.tls.wants_write() && self.tls.write_tls(&mut self.socket).is_ok() {}
         match self.tls.read_tls(&mut self.socket) {
             Ok(0) => return None,
-            Ok(_) => drop(self.tls.process_new_packets().ok()?),
+            Ok(_) => _ = self.tls.process_new_packets().ok()?,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => return None,
         }

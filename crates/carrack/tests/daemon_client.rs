@@ -200,7 +200,7 @@ fn whoever_is_not_believed_is_told_why() {
     assert_exit(&nobody, 3);
     assert_says(&nobody, &[&format!("nobody listens at localhost, port {port}"), "hint: `carrack serve`"]);
 
-    let absent = run(world.command(&["ls", &url, "--identity", "absent.pem"]));
+    let absent = run(&mut world.command(&["ls", &url, "--identity", "absent.pem"]));
     assert_says(&absent, &["absent.pem: No such file"]);
 }
 
@@ -257,7 +257,7 @@ fn a_signal_ends_a_copy_cleanly() {
     let data = world.site.path().join("data");
     let arguments = ["cp", "--bwlimit", "2MB", "big", &world.url("/data/big")];
     let running = Running::start(&mut world.command_as("alice", &arguments));
-    wait_for("the beginning", || fs::read_dir(&data).unwrap().next());
+    wait_for("the beginning", || fs::read_dir(&data).unwrap().next()).unwrap();
     running.signal(Signal::INT);
     assert_exit(&running.end(), 130);
     wait_for("the end", || fs::read_dir(&data).unwrap().next().is_none().then_some(()));

@@ -294,6 +294,7 @@ the directory above it has to be there.
 
 More examples:
   carrack cp -r me@dtn1:/data/run7 /archive
+  carrack cp -r run7 carrack://dtn1.site.org/data/
   carrack cp -rn tree host:         what would be copied?
   carrack cp -r --manifest run7.b3 dtn1:/data/run7 .
                                     then: b3sum --check run7.b3

@@ -22,8 +22,8 @@ pub struct DaemonArgs {
     /// Certificates of the authorities that daemons are believed by [default: ~/.config/carrack/ca.pem, else
     /// /etc/carrack/ca.pem, else the system's]
     ///
-    /// A `revoked.pem` beside it counts too.
-    #[arg(long, value_name = "FILE", env = "CARRACK_CA", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
+    /// `CARRACK_CA` may name them too. A `revoked.pem` beside the file counts.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
     ca: Option<PathBuf>,
 
     /// Who you are: NAME.pem with NAME-key.pem beside it, both in one file, or an OpenSSH private key [default:
@@ -36,7 +36,7 @@ pub struct DaemonArgs {
     token_file: Option<PathBuf>,
 
     /// The token itself, for everybody on this host to see: a file is better
-    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file", hide_env_values = true, help_heading = DAEMON)]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file", help_heading = DAEMON)]
     token: Option<String>,
 
     /// How long to wait for each of the daemon's addresses, and for the handshake
@@ -48,7 +48,8 @@ impl DaemonArgs {
     /// What is believed, and who the user is.
     pub fn trust(&self) -> Result<ClientTrust, Trouble> {
         let places = Places::of_process();
-        let places = Places { ca: self.ca.clone(), identity: self.identity.clone(), ..places };
+        let ca = self.ca.clone().or(places.ca);
+        let places = Places { ca, identity: self.identity.clone(), ..places };
         places.client_trust().map_err(|error| of_places(&error))
     }
 

@@ -103,7 +103,7 @@ fn list(browser: &Browser<'_>, location: &Location, style: Style) -> Exit {
 fn after_long_help() -> String {
     const EXAMPLES: &str = "\
 Examples:
-  carrack ls carrack://dtn1.site.org/        the exports that are open to you
+  carrack ls carrack://dtn1.site.org/      the exports open to you
   carrack ls -l carrack://dtn1.site.org/data/run7
   carrack ls --json me@dtn1:/data | jq -r .path
   carrack ls --token-file token carrack://dtn1.site.org/data
