@@ -208,6 +208,8 @@ fn in_session(message: Control) -> Result<Control, SessionError> {
         Control::Dial(_) | Control::DialFailed(_) => {
             Err(SessionError::Protocol("it gave up data connections that stand here".into()))
         }
+        // It could not take its place after all.
+        Control::Refuse(message) => Err(SessionError::from_refusal(message)),
         message => Ok(message),
     }
 }

@@ -123,6 +123,7 @@ fn through_here_where_nothing_else_leads() {
     let stuck = world.copy(&["-r", "--ports", &port, "left:tree", "right:direct"]);
     assert_exit(&stuck, 3);
     assert_says(&stuck, &["left can't reach right", "no port to listen on", "--relay"]);
+    assert!(!world.on("right", "direct").exists(), "nothing is made before the data has a way there");
     assert_exit(&world.copy(&["-r", "--ports", &port, "--relay", "left:tree", "right:direct"]), 0);
     assert_same(&world.on("left", "tree"), &world.on("right", "direct"));
 }
@@ -135,7 +136,7 @@ fn whose_trouble_it_is_is_said() {
         ("left:tree", "nowhere:", "could not connect to nowhere"),
         ("nowhere:tree", "right:", "could not connect to nowhere"),
         ("left:absent", "right:", "absent"),
-        ("left:tree", "right:no/such/place", "no/such/place"),
+        ("left:tree", "right:no/such/place", "the destination no/such can't be used"),
         ("left:tree", &world.url("/closed/x"), "no export closed is open to you"),
     ] {
         let failed = world.copy(&["-r", from, to]);

@@ -133,7 +133,7 @@ impl Answerer {
             Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
         let ground = Ground::look(&self.settings);
         let lane_count;
-        let part = match self.role {
+        let mut part = match self.role {
             Role::Sink => {
                 let path = self.paths.first().ok_or(SessionError::Internal)?;
                 let destination = Destination::look(&self.base, path, &self.settings)?;
@@ -147,7 +147,7 @@ impl Answerer {
                 };
                 // Of a third party the caller says what it may send.
                 let asked = self.hello.third_party.then_some(&*self.asked);
-                Part::sink(&destination, Some(place), &self.spec, asked)?
+                Part::sink(destination, Some(place), asked)?
             }
             Role::Source => {
                 let file_systems = self.settings.file_systems(&self.base)?;
@@ -167,6 +167,7 @@ impl Answerer {
             }
         };
         let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
+        part.open(&self.spec)?;
         Ok(Standing { part, streams, lane_count, ground })
     }
 

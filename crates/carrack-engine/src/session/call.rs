@@ -110,9 +110,9 @@ impl Caller<'_> {
             return Err(SessionError::Protocol("no welcome".into()));
         };
         let lane_count = self.lane_count(&wish, &welcome)?;
-        let part = match storage {
+        let mut part = match storage {
             Storage::Sink(destination) => {
-                Part::sink(&destination, welcome.place, spec, Some(&self.transfer.sources))?
+                Part::sink(destination, welcome.place, Some(&self.transfer.sources))?
             }
             Storage::Source(file_systems) => {
                 let part = Part::source(
@@ -133,6 +133,7 @@ impl Caller<'_> {
             let keys = session_keys(link, &self.key, spec, lane_count, true)?;
             self.connect(link, &keys, listener, welcome.listening, lane_count)?
         };
+        part.open(spec)?;
         Ok(Standing { part, streams, lane_count, ground })
     }
 

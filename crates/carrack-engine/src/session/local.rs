@@ -31,9 +31,10 @@ pub(super) fn run(
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, &sink_facts)?;
-    let root = open_root(&destination, sources.place, spec)?;
-    let confinement = Confinement::of(destination.facts(), sources.place, Some(&transfer.sources));
-    let sink = SinkPart { root, confinement, storage: destination.storage() };
+    let (root, place) = (open_root(&destination, sources.place, spec)?, sources.place);
+    let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
+    let storage = destination.storage();
+    let sink = SinkPart { root, destination, place, confinement, storage };
     let source = SourcePart::new(sources, sink_facts, settings.file_systems(&Base::Anywhere)?)?;
 
     let ground = Ground::look(settings);

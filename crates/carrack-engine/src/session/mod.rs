@@ -105,7 +105,10 @@ enum Part {
 }
 
 struct SinkPart {
+    /// Once [`Part::open`] was called, unless it is a dry run.
     root: Option<Root>,
+    destination: Destination,
+    place: PlaceRoot,
     confinement: Confinement,
     storage: Arc<SinkStorage>,
 }
@@ -135,23 +138,30 @@ impl Part {
 
     /// `asked` are the sources as typed, if this end named them: a source may send nothing else.
     fn sink(
-        destination: &Destination,
+        destination: Destination,
         place: Option<Place>,
-        spec: &TransferSpec,
         asked: Option<&[PathBuf]>,
     ) -> Result<Part, SessionError> {
-        let root = match place.map(|place| place.root) {
+        let place = match place.map(|place| place.root) {
             Some(0) => PlaceRoot::Destination,
             Some(1) => PlaceRoot::NewDestination,
             Some(2) => PlaceRoot::Parent,
             _ => return Err(SessionError::Protocol("no place for the tree".into())),
         };
-        if !destination.allows(root) {
+        if !destination.allows(place) {
             return Err(SessionError::Protocol("the source would write beside the destination".into()));
         }
-        let confinement = Confinement::of(destination.facts(), root, asked);
+        let confinement = Confinement::of(destination.facts(), place, asked);
         let storage = destination.storage();
-        Ok(Part::Sink(Box::new(SinkPart { root: open_root(destination, root, spec)?, confinement, storage })))
+        Ok(Part::Sink(Box::new(SinkPart { root: None, destination, place, confinement, storage })))
+    }
+
+    /// Opens what it writes to, and makes it if need be: not before the data has a way there.
+    fn open(&mut self, spec: &TransferSpec) -> Result<(), SessionError> {
+        if let Part::Sink(part) = self {
+            part.root = open_root(&part.destination, part.place, spec)?;
+        }
+        Ok(())
     }
 
     /// What its lanes are made for.
