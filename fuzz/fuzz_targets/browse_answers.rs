@@ -24,7 +24,9 @@ fuzz_target!(|data: &[u8]| {
     let mut found = |found| {
         match &found {
             Found::Entry(entry) => {
-                assert!(operation == Operation::Stat && entry.name.is_empty() || check_name(&entry.name).is_ok());
+                assert!(
+                    operation == Operation::Stat && entry.name.is_empty() || check_name(&entry.name).is_ok()
+                );
                 assert!(entry.mode <= 0o7777 && entry.mtime.nanoseconds < 1_000_000_000);
                 count += 1;
             }
