@@ -6,14 +6,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use carrack_engine::Role;
 use carrack_fuzz::far_end::Ground;
 use carrack_fuzz::layouts::{LovWriter, gpfs_answer};
+use carrack_fuzz::site::Site;
 use carrack_journal::{FileDigest, subtrees};
 use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
 use carrack_storage::layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
+use carrack_trust::{ClientIdentity, ClientTrust, Grant, Scope, TokenSigner, client_config};
 use carrack_wire::auth::{ListenerNonce, Response, SessionKey, StreamPlace};
 use carrack_wire::message::*;
 use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
@@ -69,7 +71,125 @@ fn main() {
 
     layouts();
 
+    trust();
+
+    service();
+
     sessions();
+}
+
+/// Who is who: certificates, tokens, keys, and what travels before and under their protection.
+fn trust() {
+    let site = Site::new();
+    for name in ["alice.pem", "server.pem", "authority/ca.pem"] {
+        let der = carrack_trust::certificates_in(&site.read(name)).expect("certificates");
+        write("certificate", &name.replace('/', "_"), &[&der[0]]);
+    }
+    let claims = br#"{"iss":"us","sub":"alice","aud":"here","exp":1700000600,"nbf":1700000000,"iat":1700000000,"jti":"1","scope":"storage.read:/data storage.modify:/data/in"}"#;
+    write("token", "claims", &[&[1], claims]);
+    write("token", "audiences", &[&[1], &claims.to_vec().replacen(b"\"here\"", b"[\"there\",\"here\"]")]);
+    write("token", "expired", &[&[1], &claims.to_vec().replacen(b"1700000600", b"1699999000")]);
+    write("token", "taken_back", &[&[1], &claims.to_vec().replacen(b"\"1\"", b"\"taken-back\"")]);
+    write("token", "unsigned", &[&[0], b"eyJhbGciOiJub25lIn0.e30."]);
+    let signer =
+        TokenSigner::new("us", &String::from_utf8(site.read("authority/token-key.pem")).expect("PEM"));
+    let grant = Grant {
+        subject: "alice".to_owned(),
+        audience: "here".to_owned(),
+        scope: Scope::parse("storage.read:/data").expect("a scope"),
+        lifetime: Duration::from_secs(600),
+    };
+    // Of an issuer that no run of the target knows: each has its own.
+    let (foreign, _) = signer.expect("an issuer").mint(&grant, SystemTime::now()).expect("a token");
+    write("token", "foreign", &[&[0], foreign.as_bytes()]);
+
+    for (name, scope, path) in [
+        ("beneath", "storage.read:/data/run7", "/data/run7/a"),
+        ("beside", "storage.read:/data", "/database"),
+        ("encoded", "storage.modify:/a%20b/%2e%2e storage.stat:/", "/a b/c"),
+        ("others", "openid storage.create:/x//y/ offline", "//x/y"),
+    ] {
+        write("scope", name, &[scope.as_bytes(), &[0xff], path.as_bytes()]);
+    }
+
+    let key = Site::SSH_KEY;
+    write("public_keys", "one", &[key.as_bytes()]);
+    let renamed = key.replace("bob", "eve");
+    write(
+        "public_keys",
+        "lines",
+        &[b"# people\n\n", key.as_bytes(), b"no-pty ", renamed.as_bytes(), renamed.as_bytes()],
+    );
+
+    for (name, what) in [
+        ("untouched", &[0][..]),
+        ("safe", &[1]),
+        ("a_bit", &[2, 0, 90, 0, 1]),
+        ("swapped", &[0, 1, 1, 0, 2]),
+        ("repeated", &[3, 2, 1, 0, 1]),
+        ("left_out", &[4, 3, 2, 0, 0]),
+        ("cut", &[5, 4, 3, 0, 9]),
+        ("added", &[0, 5, 4, 0, 7]),
+    ] {
+        write("sealed_frames", name, &[what]);
+    }
+    // The first record of carrack's own client, and what else may stand there.
+    write("tls_first_words", "client_hello", &[&[0], &client_hello(&site)]);
+    write("tls_first_words", "client_hello_waits", &[&[1], &client_hello(&site)]);
+    write("tls_first_words", "alert", &[&[0], b"\x15\x03\x03\x00\x02\x02\x28"]);
+    write("tls_first_words", "http", &[&[0], b"GET / HTTP/1.1\r\n\r\n"]);
+}
+
+fn client_hello(site: &Site) -> Vec<u8> {
+    let cas = Some(site.read("authority/ca.pem"));
+    let identity =
+        ClientIdentity::Certificate { chain: site.read("alice.pem"), key: site.read("alice-key.pem") };
+    let trust = ClientTrust { cas, crls: Vec::new(), identity: Some(identity) };
+    let config = client_config(&trust).expect("a configuration");
+    let name = "localhost".try_into().expect("a name");
+    let mut hello = Vec::new();
+    let mut connection = rustls::ClientConnection::new(config, name).expect("a client");
+    connection.write_tls(&mut hello).expect("memory");
+    hello
+}
+
+/// Replaces the first place where a piece of bytes stands.
+trait Replace {
+    fn replacen(self, from: &[u8], to: &[u8]) -> Vec<u8>;
+}
+
+impl Replace for Vec<u8> {
+    fn replacen(self, from: &[u8], to: &[u8]) -> Vec<u8> {
+        let at = self.windows(from.len()).position(|window| window == from).expect("it stands there");
+        [&self[..at], to, &self[at + from.len()..]].concat()
+    }
+}
+
+/// What a daemon's parent reads: its configuration, first bytes of strangers, words of its sessions.
+fn service() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/carrack.toml");
+    let sample = fs::read(sample).expect("the sample is there");
+    write("config", "sample", &[&sample]);
+    let small = b"[tls]\ncertificate='/c'\nkey='/k'\n[limits]\nbuffer='64MiB'\n[[export]]\nname='d'\npath='/d'\nprotection='safe'\nallow=[{identity='a*',read=true,rate='1 GB/s'},{identity='*',list=true}]\n";
+    write("config", "small", &[small]);
+
+    write("first_bytes", "tls", &[&[255], b"\x16\x03\x01\x00\x40", &[1; 64]]);
+    write("first_bytes", "tls_not_whole", &[&[0], b"\x16\x03\x01\x02\x00\x01\x00"]);
+    write("first_bytes", "data", &[&[64], b"carrackd\x03\x00", &[7; 42]]);
+    write("first_bytes", "http", &[&[0], b"GET / HTTP/1.1\r\n\r\n"]);
+
+    let frame = |text: &str| [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat();
+    let who = r#"{"name":"alice","how":"certificate","serial":"01","fingerprint":"SHA256:00"}"#;
+    let work = r#"{"deed":"write","export":"data","paths":["/data/x"],"path_count":1,"protection":"private","cipher":"aes-256-gcm"}"#;
+    let known = frame(&format!(r#"{{"Known":{who}}}"#));
+    let ask = frame(&format!(r#"{{"Ask":{{"who":{who},"work":{work},"until_s":1700000000}}}}"#));
+    let wanted = frame(&format!(r#"{{"Wanted":{{"who":null,"work":{work}}}}}"#));
+    let done = frame(r#"{"Done":{"ending":"ok","reason":"","bytes":1,"files":2,"failed":0}}"#);
+    write("errand", "session", &[&[0, 255], &known, &ask, &done]);
+    write("errand", "refused", &[&[0, 3], &frame(r#"{"Known":null}"#), &wanted, &done]);
+    write("errand", "too_long", &[&[0, 0], &known, &u32::MAX.to_be_bytes()]);
+    let errand = frame(r#"{"session":7,"peer":"127.0.0.1:1","here":"[::1]:7512"}"#);
+    write("errand", "parent", &[&[1, 0], &errand, &errand]);
 }
 
 fn write(target: &str, name: &str, parts: &[&[u8]]) {

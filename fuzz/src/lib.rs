@@ -2,6 +2,7 @@
 
 pub mod far_end;
 pub mod layouts;
+pub mod site;
 
 /// Takes pieces of fixed size off the front of an input, so that a mutation changes one thing.
 pub struct Input<'a>(pub &'a [u8]);

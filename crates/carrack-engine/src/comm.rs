@@ -168,7 +168,10 @@ impl Comm<'_> {
     fn hear(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
-                Ok(LinkInput::Control { body, .. }) => {
+                Ok(LinkInput::Control { lane: 1.., .. }) => {
+                    return Err(SessionError::Protocol("a message for a lane that there isn't".into()));
+                }
+                Ok(LinkInput::Control { lane: 0, body }) => {
                     side.control(in_session(Control::from_body(&body)?)?)?
                 }
                 Ok(LinkInput::Object(incoming)) => side.object(incoming)?,

@@ -43,6 +43,9 @@ pub struct Settings {
     pub placement: Scheme,
     /// How the cores of the transfer are kept (M3).
     pub zone: ZoneKind,
+    /// Whether files and directories may get the set-user-id and set-group-id bits that they have at the source. Not told to the
+    /// other end.
+    pub special_modes: bool,
     /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
     pub idle: Option<Duration>,
 }
@@ -62,6 +65,7 @@ impl Default for Settings {
             lanes: 0,
             placement: Scheme::Auto,
             zone: ZoneKind::Off,
+            special_modes: true,
             idle: None,
         }
     }
@@ -283,6 +287,7 @@ impl Settings {
                 3 => ZoneKind::Auto,
                 _ => return Err(MessageError::OutOfRange("the kind of zone")),
             },
+            special_modes: true,
             idle: None,
         })
     }

@@ -241,6 +241,17 @@ impl Answer for Scripted {
     }
 }
 
+// A hostile source: lanes.
+
+#[test]
+fn a_message_for_a_lane_that_there_is_not_is_refused() {
+    attack_sink("lane", |source| {
+        let body = finish().to_body();
+        let header = FrameHeader { lane: 7, ..FrameHeader::control(body.len() as u32) };
+        source.peer.frame(&(header, body));
+    });
+}
+
 // A hostile source: tables.
 
 #[test]

@@ -273,6 +273,11 @@ impl Inbox {
         Ok(true)
     }
 
+    /// Bytes that wait for the rest of their message.
+    pub fn waiting(&self) -> usize {
+        self.0.len()
+    }
+
     /// The next message that is whole.
     ///
     /// # Errors

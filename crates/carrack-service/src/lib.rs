@@ -10,6 +10,8 @@ mod audit;
 mod child;
 mod config;
 mod errand;
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod material;
 mod parent;

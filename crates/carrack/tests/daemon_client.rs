@@ -92,6 +92,24 @@ fn a_tree_to_the_daemon_and_back() {
 }
 
 #[test]
+fn nobody_leaves_programs_with_anothers_rights() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let tree = world.near("tree");
+    fs::create_dir_all(tree.join("shared")).unwrap();
+    fs::write(tree.join("small"), "#!/bin/sh").unwrap();
+    fs::write(tree.join("large"), vec![7; 3 << 20]).unwrap();
+    for (name, mode) in [("shared", 0o2775), ("small", 0o4755), ("large", 0o6755)] {
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    assert_exit(&world.alice(&["cp", "-r", "tree", &world.url("/data/")]), 0);
+    for (name, mode) in [("shared", 0o775), ("small", 0o755), ("large", 0o755)] {
+        let there = fs::metadata(world.site.path().join("data/tree").join(name)).unwrap();
+        assert_eq!(there.permissions().mode() & 0o7777, mode, "{name}");
+    }
+}
+
+#[test]
 fn where_the_users_files_are_they_need_not_be_named() {
     let world = World::new();
     let home = world.near(".config/carrack");

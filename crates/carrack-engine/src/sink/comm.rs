@@ -152,7 +152,9 @@ impl<'a> SinkComm<'a> {
     }
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
-        let file = Arc::new(SinkFile::announced(message)?);
+        let mut file = SinkFile::announced(message)?;
+        file.entry.metadata = self.lane.sink.allowed(file.entry.metadata);
+        let file = Arc::new(file);
         let confinement = &self.lane.sink.confinement;
         if !confinement.allows_section(&file.directory, None)
             || !confinement.allows_entry(&file.directory, &file.entry.name)

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use carrack_model::{Scheduling, TransferSpec};
+use carrack_model::{Metadata, Scheduling, TransferSpec};
 use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames};
 use carrack_transport::{Link, ReceiveEndpoint};
 
@@ -38,6 +38,9 @@ use crate::settings::Settings;
 use comm::SinkComm;
 use lane::Lane;
 pub(crate) use storage::{SinkStorage, stripes_to_message};
+
+/// Set-user-id and set-group-id (inode(7)): a program that has them runs with its owner's rights, whoever starts it.
+const SPECIAL_MODES: u32 = 0o6000;
 
 /// What a sink needs to begin: the session stands, the destination is open.
 pub(crate) struct SinkStart<'a> {
@@ -76,6 +79,8 @@ struct Sink<'a> {
     is_sorting: bool,
     scratch: ScratchNames,
     directories: Mutex<Option<DirectorySpool>>,
+    /// Whether entries may get set-user-id and set-group-id bits.
+    special_modes: bool,
     /// How long nothing may move.
     idle: Option<Duration>,
     /// Lanes that have come to their end.
@@ -102,6 +107,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         writes_in_turn: storage.own().own_target().medium != Medium::Network,
         is_sorting: storage.has_targets(),
         idle: settings.idle,
+        special_modes: settings.special_modes,
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
         root: start.root,
@@ -138,6 +144,12 @@ impl Sink<'_> {
             let (side, result) = run_comms(rests.into_iter().enumerate().map(comm).collect(), abort);
             (side.map(|side| side.both()).unwrap_or_default(), result)
         })
+    }
+
+    /// What an entry gets of the metadata that it has at the source.
+    fn allowed(&self, metadata: Metadata) -> Metadata {
+        let mode = if self.special_modes { metadata.mode } else { metadata.mode & !SPECIAL_MODES };
+        Metadata { mode, ..metadata }
     }
 
     fn directories(&self) -> MutexGuard<'_, Option<DirectorySpool>> {

@@ -86,6 +86,7 @@ impl Unpacker {
             self.held = Some(Held { path, directory });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
+        let metadata = lane.sink.allowed(metadata);
         let noted = match (&held.directory, lane.sink.directories().as_mut()) {
             (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
             (Ok(_), Some(spool)) => {
@@ -119,7 +120,10 @@ impl Unpacker {
 fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
     match entry.symlink_target {
         Some(target) => place_symlink(held.as_fd(), entry.name, target, &entry.metadata, &lane.sink.scratch),
-        None => place_small(held.as_fd(), entry.name, content, &entry.metadata, &lane.sink.scratch),
+        None => {
+            let metadata = lane.sink.allowed(entry.metadata);
+            place_small(held.as_fd(), entry.name, content, &metadata, &lane.sink.scratch)
+        }
     }
 }
 

@@ -307,6 +307,7 @@ fn tempered(wished: Settings, limits: &Limits, slot_bytes: u32) -> Settings {
         target_sets: Vec::new(),
         lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
         zone: ZoneKind::Off,
+        special_modes: false,
         idle: Some(limits.idle()),
         ..wished
     }

@@ -44,7 +44,7 @@ pub fn look(stream: &TcpStream) -> Kind {
 }
 
 /// By the first bytes, of which there are `there` in all.
-fn kind_of(start: &[u8], there: usize) -> Kind {
+pub(crate) fn kind_of(start: &[u8], there: usize) -> Kind {
     match start {
         [TLS_HANDSHAKE, ..] => kind_of_record(start, there),
         _ if !may_begin(start) => Kind::Foreign,

@@ -28,6 +28,7 @@ use sd_notify::NotifyState;
 use crate::audit::Audit;
 use crate::log::{Log, Verbosity};
 use events::{Events, Source};
+pub(crate) use first_bytes::{Kind as ConnectionKind, kind_of};
 use half_open::{Counts, Strangers};
 pub use plan::{Plan, ServeError};
 use session::Session;

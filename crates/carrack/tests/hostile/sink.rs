@@ -1,0 +1,99 @@
+//! A sink that was let in and answers what is not true, or not at all.
+
+use std::time::Duration;
+
+use carrack_wire::message::{Control, FileRef, ObjectsDone};
+
+use super::Attack;
+use super::arena::Arena;
+use super::client::*;
+
+pub const ATTACKS: &[Attack] = &[
+    (
+        "an answer to an object that was never sent",
+        "aborted: the peer broke the protocol: object 1152921504606846976 was never sent",
+        |arena| attack(arena, 4, |sink| sink.say(done(vec![1 << 60], vec![]))),
+    ),
+    ("an answer twice", "aborted: the peer broke the protocol: object 1 was never sent", |arena| {
+        attack(arena, 4, |sink| {
+            while !matches!(sink.hear(), Heard::Object(_) | Heard::Ended(_)) {}
+            sink.say(done(vec![1], vec![]));
+            sink.say(done(vec![1], vec![]))
+        })
+    }),
+    ("every object is damaged, for ever", "closed", always_damaged),
+    (
+        "a file that is done and was never committed",
+        "aborted: the peer broke the protocol: file 1099511627776 was not committed",
+        |arena| attack(arena, 4, |sink| sink.say(Control::FileDone(FileRef { id: 1 << 40 }))),
+    ),
+    (
+        "a sink that says it is finished",
+        "aborted: the peer broke the protocol: a message that a sink does not send",
+        |arena| attack(arena, 4, |sink| sink.say(Control::Finished(Default::default()))),
+    ),
+    ("2^32 credits", "it lasts", |arena| greedy(arena, u32::MAX)),
+    ("no credits", "it lasts", |arena| greedy(arena, 0)),
+    (
+        "objects from the sink",
+        "aborted: the peer broke the protocol: an object that came to the source",
+        |arena| attack(arena, 4, |sink| sink.frame(&object(1, 1, 0, b"abc"))),
+    ),
+    ("a client that stops reading", "it lasts", |arena| greedy(arena, 1000)),
+    ("a client that only says it is alive", "it lasts", |arena| {
+        attack(arena, 4, |sink| {
+            for _ in 0..10 {
+                sink.say(Control::Heartbeat(Default::default()));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let timeout = Some(Duration::from_millis(300));
+            sink.tls.sock.set_read_timeout(timeout).expect("a socket");
+            true
+        })
+    }),
+];
+
+fn done(written: Vec<u64>, corrupt: Vec<u64>) -> Control {
+    Control::ObjectsDone(ObjectsDone { written, corrupt })
+}
+
+/// Breaks a rule, and says how the source takes it.
+fn attack(arena: &Arena, credits: u32, script: impl FnOnce(&mut Client) -> bool) -> End {
+    match sink(arena, &[b"/data/tree"], credits) {
+        Ok(mut sink) => {
+            // It may have left before all is said.
+            let _ = script(&mut sink);
+            sink.end()
+        }
+        Err(end) => end,
+    }
+}
+
+/// What is damaged is read again, but not for ever: the session ends with entries that failed.
+fn always_damaged(arena: &Arena) -> End {
+    let mut sink = match sink(arena, &[b"/data/tree"], 4) {
+        Ok(sink) => sink,
+        Err(end) => return end,
+    };
+    for _ in 0..100 {
+        match sink.hear() {
+            Heard::Object(id) => sink.say(done(vec![], vec![id.0])),
+            Heard::Control(Control::AbandonFile(_) | Control::Failure(_) | Control::OpenFile(_)) => true,
+            Heard::Control(Control::Finish(_)) => sink.say(Control::Finished(Default::default())),
+            Heard::Control(other) => panic!("{other:?}"),
+            Heard::Ended(end) => return end,
+        };
+    }
+    End::Lasts
+}
+
+/// Promises to take more than it does, and reads nothing: the source's memory is what its limits are.
+fn greedy(arena: &Arena, credits: u32) -> End {
+    match sink(arena, &[b"/data/tree"], credits) {
+        Ok(_unread) => {
+            std::thread::sleep(Duration::from_millis(300));
+            End::Lasts
+        }
+        Err(end) => end,
+    }
+}
