@@ -187,6 +187,14 @@ impl<T> TargetQueues<T> {
         &self.states
     }
 
+    /// Takes back what was charged for something that could not be used yet, and will be charged again. The rates keep it.
+    pub fn uncharge(&mut self, target: TargetId, bytes: u64) {
+        if let Some(index) = self.states.iter().position(|state| state.target == target) {
+            let queue = &mut self.queues[index];
+            queue.bytes_taken = queue.bytes_taken.saturating_sub(bytes);
+        }
+    }
+
     /// Every target seen so far, with what the policy thinks of it and the bytes taken from it.
     pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&TargetState, Verdict, u64)> {
         let judged =
@@ -243,6 +251,19 @@ mod tests {
         assert_eq!(take(&mut queues), Some((2, 21)), "1 comes next but is being served");
         assert_eq!(take(&mut queues), Some((1, 11)), "only 1 has work");
         assert_eq!((queues.len(), queues.in_service()), (1, 4));
+    }
+
+    #[test]
+    fn what_is_taken_twice_counts_once() {
+        let mut queues = filled(&[(1, 10)]);
+        let bytes = |queues: &TargetQueues<u32>| {
+            queues.verdicts(Duration::ZERO).map(|(.., bytes)| bytes).sum::<u64>()
+        };
+        queues.charge(TargetId(1), 7, Duration::ZERO);
+        queues.uncharge(TargetId(1), 7);
+        queues.uncharge(TargetId(9), 7);
+        queues.charge(TargetId(1), 7, Duration::ZERO);
+        assert_eq!(bytes(&queues), 7);
     }
 
     #[test]

@@ -171,6 +171,11 @@ impl<'a> SinkComm<'a> {
             self.push_end(Task::Create(file));
         }
         for incoming in early {
+            if self.lane.sink.is_sorting {
+                // It was taken from there before its file was announced.
+                let own = self.lane.sink.storage.own().own_target().id;
+                self.lane.inbox.with(|inbox| inbox.takes_back(own, &incoming));
+            }
             self.queue(incoming);
         }
         Ok(())

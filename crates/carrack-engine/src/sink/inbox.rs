@@ -109,6 +109,11 @@ impl Inbox {
         Some(Task::Store(target, incoming))
     }
 
+    /// An object that was taken from this target's queue has to be queued once more.
+    pub(super) fn takes_back(&mut self, target: TargetId, incoming: &Incoming) {
+        self.objects.uncharge(target, incoming.header.body_len.into());
+    }
+
     /// An object that was taken is stored, after so long if that is known.
     pub(super) fn finished(&mut self, target: TargetId, service: Option<Service>) {
         self.objects.finished(target, service, self.began.elapsed());

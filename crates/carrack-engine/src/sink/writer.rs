@@ -47,6 +47,7 @@ impl Writer<'_> {
                 let own = self.lane.target_of(&incoming);
                 self.lane.inbox.release_many(2, |inbox| {
                     inbox.finished(target, None);
+                    inbox.takes_back(target, &incoming);
                     inbox.push_object(own, incoming);
                 });
                 Ok(())
