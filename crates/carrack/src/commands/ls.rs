@@ -22,7 +22,9 @@ use crate::trouble::Trouble;
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help())]
 pub struct LsArgs {
-    /// A directory: PATH, [user@]host:PATH, carrack://host[:port]/EXPORT/PATH, or carrack://host/ for the exports there
+    #[arg(
+        help = "A directory: PATH, [user@]host:PATH, carrack://host[:port]/EXPORT/PATH, or carrack://host/ for the exports there"
+    )]
     #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
     location: OsString,
 

@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = 20;
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help())]
 pub struct RmArgs {
-    /// What goes: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH
+    #[arg(help = "What goes: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
 

@@ -19,7 +19,7 @@ use crate::exit::{self, Exit};
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help())]
 pub struct StatArgs {
-    /// Files and directories: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH
+    #[arg(help = "Files and directories: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
 

@@ -1,5 +1,5 @@
 //! Where a source or destination is: `path`, `[user@]host:path` or `[user@][address]:path`, or
-//! `carrack://host[:port]/EXPORT/path` ([`url`](self::url)).
+//! `carrack://host[:port]/EXPORT/path` ([`url`]).
 //!
 //! Paths are bytes and stay as they were typed (trailing slashes matter), except that a remote path that is empty is
 //! the home directory and a leading `~/` is taken off, since remote paths start there. A colon that comes first or
