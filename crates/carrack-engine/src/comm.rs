@@ -197,8 +197,10 @@ impl Comm<'_> {
         }
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
-            if let Ok(Control::Abort(message)) = Control::from_body(&body) {
-                return SessionError::from_abort(message);
+            match Control::from_body(&body) {
+                Ok(Control::Abort(message)) => return SessionError::from_abort(message),
+                Ok(Control::Refuse(message)) => return SessionError::from_refusal(message),
+                _ => {}
             }
         }
         error
