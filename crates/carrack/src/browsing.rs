@@ -1,5 +1,6 @@
 //! One thing done with one location beside copying, on this host, over ssh or at a daemon.
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 
@@ -9,7 +10,7 @@ use carrack_model::{Protection, escape};
 use crate::commands::FarArgs;
 use crate::exit::Exit;
 use crate::far::{self, reach};
-use crate::location::{FarEnd, Location};
+use crate::location::{FarEnd, Location, LocationError};
 use crate::reins::Reins;
 use crate::trouble::{Trouble, tame};
 
@@ -29,9 +30,10 @@ pub struct Browser<'a> {
 }
 
 impl<'a> Browser<'a> {
-    /// Watches signals from now on; once in a process.
-    pub fn new(args: &'a FarArgs) -> Result<Browser<'a>, Trouble> {
-        Ok(Browser { args, reins: Reins::take()? })
+    /// Watches signals from now on; once in a process. Trouble is told, and how the command ends by it comes back.
+    pub fn new(args: &'a FarArgs) -> Result<Browser<'a>, Exit> {
+        let reins = Reins::take().map_err(|trouble| told(&trouble, Exit::Nothing))?;
+        Ok(Browser { args, reins })
     }
 
     /// Does it; `found` gets what comes of it, and ends it early with `Break`.
@@ -128,12 +130,19 @@ pub fn tell_failure(path: &[u8], detail: &str) {
     let _ = writeln!(io::stderr(), "carrack: failed: {}: {}", escape(path), tame(detail));
 }
 
-/// The locations of a command's arguments; trouble if one names none.
-pub fn locations(texts: &[std::ffi::OsString]) -> Result<Vec<Location>, Trouble> {
-    let parse = |text: &std::ffi::OsString| {
-        Location::parse_path(text).map_err(|error| Trouble::new(error.to_string()).hint(error.hint()))
-    };
-    texts.iter().map(parse).collect()
+/// The locations of a command's arguments. If one names none, that is told, and how the command ends by it comes back.
+pub fn locations(texts: &[OsString]) -> Result<Vec<Location>, Exit> {
+    texts.iter().map(|text| located(Location::parse_path(text))).collect()
+}
+
+/// A location, or how the command ends without it.
+pub fn located(parsed: Result<Location, LocationError>) -> Result<Location, Exit> {
+    parsed.map_err(|error| told(&Trouble::new(error.to_string()).hint(error.hint()), Exit::Usage))
+}
+
+fn told(trouble: &Trouble, exit: Exit) -> Exit {
+    trouble.tell();
+    exit
 }
 
 #[cfg(test)]

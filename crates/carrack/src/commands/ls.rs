@@ -8,11 +8,10 @@ use carrack_engine::{Found, Operation};
 use clap::{Args, ValueHint};
 
 use super::far_options::FarArgs;
-use crate::browsing::{Browser, Tally, tell_failure};
+use crate::browsing::{Browser, Tally, located, tell_failure};
 use crate::entry_report::{Style, write_line};
 use crate::exit::{self, Exit};
 use crate::location::Location;
-use crate::trouble::Trouble;
 
 /// List a directory here, on another host or at a daemon
 ///
@@ -42,21 +41,12 @@ pub struct LsArgs {
 
 /// Lists it.
 pub fn run(args: &LsArgs) -> Exit {
-    let location = match Location::parse(&args.location) {
-        Ok(location) => location,
-        Err(error) => {
-            Trouble::new(error.to_string()).hint(error.hint()).tell();
-            return Exit::Usage;
-        }
-    };
-    let browser = match Browser::new(&args.far) {
-        Ok(browser) => browser,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Nothing;
-        }
-    };
-    list(&browser, &location, args.style())
+    let begun = located(Location::parse(&args.location))
+        .and_then(|location| Ok((location, Browser::new(&args.far)?)));
+    match begun {
+        Ok((location, browser)) => list(&browser, &location, args.style()),
+        Err(exit) => exit,
+    }
 }
 
 impl LsArgs {

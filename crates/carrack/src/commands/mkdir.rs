@@ -28,20 +28,13 @@ pub struct MkdirArgs {
 
 /// Makes them.
 pub fn run(args: &MkdirArgs) -> Exit {
-    let locations = match locations(&args.locations) {
-        Ok(locations) => locations,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Usage;
-        }
-    };
-    let browser = match Browser::new(&args.far) {
-        Ok(browser) => browser,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Nothing;
-        }
-    };
+    make(args).unwrap_or_else(|exit| exit)
+}
+
+/// An error is the code of a command that could not begin.
+fn make(args: &MkdirArgs) -> Result<Exit, Exit> {
+    let locations = locations(&args.locations)?;
+    let browser = Browser::new(&args.far)?;
     let operation = Operation::MakeDirectory { parents: args.parents };
     let mut tally = Tally::default();
     for location in &locations {
@@ -50,7 +43,7 @@ pub fn run(args: &MkdirArgs) -> Exit {
             break;
         }
     }
-    tally.exit()
+    Ok(tally.exit())
 }
 
 fn after_long_help() -> String {

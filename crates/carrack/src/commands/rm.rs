@@ -41,29 +41,22 @@ pub struct RmArgs {
 
 /// Removes them.
 pub fn run(args: &RmArgs) -> Exit {
-    let locations = match locations(&args.locations) {
-        Ok(locations) => locations,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Usage;
-        }
-    };
+    remove(args).unwrap_or_else(|exit| exit)
+}
+
+/// An error is the code of a command that could not begin.
+fn remove(args: &RmArgs) -> Result<Exit, Exit> {
+    let locations = locations(&args.locations)?;
     if !args.yes && !io::stdin().is_terminal() {
         let trouble = Trouble::new("nobody is there to be asked, and nothing was removed");
         trouble.hint("--yes removes without a question").tell();
-        return Exit::Usage;
+        return Err(Exit::Usage);
     }
     // Before signals are watched: at the question one ends the command.
     if !args.yes && !is_confirmed(args, &mut io::stdin().lock(), &mut io::stderr()) {
-        return Exit::Nothing;
+        return Err(Exit::Nothing);
     }
-    let browser = match Browser::new(&args.far) {
-        Ok(browser) => browser,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Nothing;
-        }
-    };
+    let browser = Browser::new(&args.far)?;
     let mut tally = Tally::default();
     for location in &locations {
         let ended = browser.run(location, Operation::Remove { recursive: args.recursive }, &mut |found| {
@@ -76,7 +69,7 @@ pub fn run(args: &RmArgs) -> Exit {
             break;
         }
     }
-    tally.exit()
+    Ok(tally.exit())
 }
 
 /// Shows what would go, and asks. Whatever is not yes is no.

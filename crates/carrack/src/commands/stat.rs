@@ -33,20 +33,13 @@ pub struct StatArgs {
 
 /// Shows them.
 pub fn run(args: &StatArgs) -> Exit {
-    let locations = match locations(&args.locations) {
-        Ok(locations) => locations,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Usage;
-        }
-    };
-    let browser = match Browser::new(&args.far) {
-        Ok(browser) => browser,
-        Err(trouble) => {
-            trouble.tell();
-            return Exit::Nothing;
-        }
-    };
+    show(args).unwrap_or_else(|exit| exit)
+}
+
+/// An error is the code of a command that could not begin.
+fn show(args: &StatArgs) -> Result<Exit, Exit> {
+    let locations = locations(&args.locations)?;
+    let browser = Browser::new(&args.far)?;
     let mut tally = Tally::default();
     for (location, typed) in locations.iter().zip(&args.locations) {
         let mut written = Ok(());
@@ -65,7 +58,7 @@ pub fn run(args: &StatArgs) -> Exit {
             break;
         }
     }
-    tally.exit()
+    Ok(tally.exit())
 }
 
 fn after_long_help() -> String {
