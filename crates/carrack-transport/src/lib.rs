@@ -23,6 +23,8 @@ pub use endpoint::{
 };
 pub use link::{Channel, Link, LinkInput};
 pub use loopback::loopback_pair;
-pub use rendezvous::{DialError, Door, Listener, PortRange, Stream, StreamCount, dial, local_addresses};
+pub use rendezvous::{
+    DialError, Door, Listener, PortRange, Stream, StreamCount, dial, local_addresses, random,
+};
 pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
 pub use tls::{TlsChannel, TlsError};

@@ -27,10 +27,9 @@ use std::sync::Arc;
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
-use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream};
+use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, random};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Place, Refuse, SinkState};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -360,14 +359,7 @@ fn no_slots() -> Result<SlotPool, SessionError> {
 }
 
 fn new_key() -> Result<SessionKey, SessionError> {
-    let mut bytes = [0; 32];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty());
-    match filled {
-        // The kernel gives up to 256 bytes in one call once it has any.
-        Ok(32) => Ok(SessionKey::new(bytes)),
-        Ok(_) => Err(SessionError::Internal),
-        Err(error) => Err(SessionError::local("getting random bytes")(error.into())),
-    }
+    random().map(SessionKey::new).map_err(SessionError::local("getting random bytes"))
 }
 
 /// Tells the other end that there will be no session.

@@ -9,11 +9,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use carrack_transport::random;
 use carrack_trust::Identity;
 use carrack_wire::auth::ListenerNonce;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::quota::Held;
 use crate::audit::{Ending, Entry, now};
@@ -163,11 +163,7 @@ impl Session {
     pub fn admit(&mut self, held: Held, rate: u64, until: Option<Instant>) -> io::Result<()> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let mut nonce = [0; 32];
-        // 32 bytes come in one call (getrandom(2)).
-        if getrandom(&mut nonce, GetRandomFlags::empty())? != nonce.len() {
-            return Err(io::Error::other("too few random bytes"));
-        }
+        let nonce = random()?;
         self.outbox.bytes(frame(&Answer::Admitted { nonce, rate })?);
         self.outbox.descriptor(theirs);
         self.handing = Some((ListenerNonce::new(nonce), ours));

@@ -105,8 +105,11 @@ impl StreamCount {
     }
 }
 
-/// `N` bytes of the system's random source.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+/// `N` bytes of the system's random source: for keys and nonces.
+///
+/// # Errors
+/// What getrandom(2) says.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
