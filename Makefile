@@ -76,7 +76,7 @@ bench: build ## Compare with other movers; rewrites bench/RESULTS.md
 	@scripts/setup bench
 	bench/compare $(BENCH)
 
-bench-micro: ## Benchmark the parts: scan, cut, queue, codec, hash, seal
+bench-micro: ## Benchmark the parts: scan, cut, queue, codec, hash, seal, journal
 	bench/micro/run $(BENCH)
 
 limits: ## Measure what this machine can do at most, to compare with

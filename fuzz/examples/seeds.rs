@@ -69,6 +69,8 @@ fn main() {
     let huge = [u64::MAX, 0, 1 << 63, 1 << 63, (1 << 63) - 1].map(u64::to_le_bytes).concat();
     write("file_digest", "huge", &[&[1], &huge]);
 
+    journal();
+
     layouts();
 
     trust();
@@ -76,6 +78,58 @@ fn main() {
     service();
 
     sessions();
+}
+
+/// Journals with every kind of record: the bodies, and a whole file as the document has it.
+fn journal() {
+    let record = |kind: u8, body: &[u8]| {
+        let body_len = u16::try_from(body.len()).expect("a short body");
+        [&[kind], &body_len.to_le_bytes()[..], body].concat()
+    };
+    let session = |flags: u8| {
+        record(1, &[&[9; 32][..], &[77, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, flags, 0, 0, 0], b"h"].concat())
+    };
+    let begin = |number: u64| {
+        let temporary = b".large.carrack-00000001";
+        let length = (temporary.len() as u32).to_le_bytes();
+        record(3, &[&number.to_le_bytes()[..], &length, temporary, &open_table(b"large", 4096)].concat())
+    };
+    let held = |number: u64, offset: u64| {
+        let counts = [1u32, 1].map(u32::to_le_bytes).concat();
+        let range = [offset, 1024].map(u64::to_le_bytes).concat();
+        record(4, &[&number.to_le_bytes()[..], &counts, &range, &range, &[7; 32]].concat())
+    };
+    let ended = |kind: u8, number: u64| record(kind, &number.to_le_bytes());
+    let small = record(2, &table(b"a", 3));
+    let all = [
+        session(0),
+        small.clone(),
+        begin(1),
+        held(1, 0),
+        held(1, 2048),
+        begin(2),
+        held(2, 1024),
+        ended(5, 1),
+        ended(6, 2),
+        session(0),
+        begin(3),
+        held(3, 1024),
+        held(3, 0),
+    ];
+    write("journal", "records", &[&[1], &all.concat()]);
+    write(
+        "journal",
+        "soft",
+        &[&[1], &[session(1), small, begin(1), held(1, 0), ended(5, 1), session(0)].concat()],
+    );
+    let document =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats/journal.md"));
+    let document = document.expect("the document");
+    let (_, example) = document.split_once("\n## Example\n").expect("an example");
+    let digits = example.split("```").skip(1).step_by(2).flat_map(str::split_whitespace);
+    let bytes: Vec<u8> = digits.map(|two| u8::from_str_radix(two, 16).expect("hexadecimal digits")).collect();
+    write("journal", "example", &[&[0], &bytes]);
+    write("journal", "torn", &[&[0], &bytes[..bytes.len() - 60]]);
 }
 
 /// Who is who: certificates, tokens, keys, and what travels before and under their protection.
@@ -225,8 +279,8 @@ fn table(directory: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&path(directory), Some(&metadata(0o755)));
-    writer.regular(b"f", size, &metadata(0o644), None);
-    writer.symlink(b"l", b"../f", &metadata(0o777));
+    writer.regular(b"f", size, &metadata(0o644), 7, None);
+    writer.symlink(b"l", b"../f", &metadata(0o777), 8);
     table
 }
 
@@ -237,7 +291,7 @@ fn digest_table(content: &[u8]) -> Vec<u8> {
     for (directory, content) in [(&b"a"[..], content), (b"b", b"")] {
         writer.section(&path(directory), None);
         let digest = blake3::hash(content);
-        writer.regular(b"f", content.len() as u64, &metadata(0o600), Some(digest.as_bytes()));
+        writer.regular(b"f", content.len() as u64, &metadata(0o600), 9, Some(digest.as_bytes()));
     }
     table
 }
@@ -246,7 +300,7 @@ fn open_table(name: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&path(b"d"), None);
-    writer.regular(name, size, &metadata(0o640), None);
+    writer.regular(name, size, &metadata(0o640), 0, None);
     table
 }
 
@@ -298,6 +352,18 @@ fn counters() -> Counters {
 fn messages() -> Vec<(&'static str, Control)> {
     let file = FileRef { id: 1 };
     let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0 };
+    let verify =
+        Verify { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..Verify::default() };
+    let names = || vec![Vec::new(), b"name".to_vec()];
+    let sight = Sight { kind: 1, size: 7, stamp: 9, digest: vec![7; 32], detail: String::new() };
+    let pieces = HashPieces {
+        directory: b"a".to_vec(),
+        name: b"name".to_vec(),
+        file_size: 3 << 20,
+        offset: 0,
+        len: 3 << 20,
+        piece_bytes: 1 << 20,
+    };
     let hello = Hello {
         token: "a.b.c".into(),
         third_party: false,
@@ -327,8 +393,22 @@ fn messages() -> Vec<(&'static str, Control)> {
             lanes: 2,
             placement: 4,
             zone: 3,
+            stall_ms: 5_000,
+            durability: 1,
+            no_journal: false,
+            journal_dir: b"/journals".to_vec(),
+            readback: true,
+            group_bytes: 1 << 20,
+            group_ms: 100,
         }),
         lanes: Some(Lanes { wanted: 2, most: 8 }),
+        transfer: Some(TransferRef {
+            id: vec![7; 16],
+            run: vec![8; 16],
+            sources: vec![b"a".to_vec()],
+            destination: b"/data".to_vec(),
+            shared: true,
+        }),
     };
     vec![
         ("hello", Control::Hello(hello)),
@@ -339,9 +419,29 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
         (
             "open_file",
-            Control::OpenFile(OpenFile { id: 1, table: open_table(b"large", 1 << 30), stripes: None }),
+            Control::OpenFile(OpenFile {
+                id: 1,
+                table: open_table(b"large", 1 << 30),
+                stripes: None,
+                goes_on: true,
+                coming: Some(Coming { ranges: vec![0, 5, 9, 1], is_part: true }),
+            }),
         ),
         ("commit_file", Control::CommitFile(file)),
+        ("offer", Control::Offer(Offer { id: 1, table: open_table(b"large", 1 << 30) })),
+        (
+            "wanted",
+            Control::Wanted(Wanted {
+                id: 1,
+                entries: vec![1],
+                held: vec![HeldRanges { entry: 0, ranges: vec![0, 1 << 20, 2 << 20, 1 << 20] }],
+            }),
+        ),
+        ("file_lacks", Control::FileLacks(FileLacks { id: 1, ranges: vec![0, 1 << 20] })),
+        ("leave", Control::Leave(Leave {})),
+        ("shelve_file", Control::ShelveFile(file)),
+        ("settle", Control::Settle(Mark { number: 7 })),
+        ("settled", Control::Settled(Mark { number: 7 })),
         ("abandon_file", Control::AbandonFile(file)),
         ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
         ("file_done", Control::FileDone(file)),
@@ -350,8 +450,16 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec() })),
         ("counters", Control::Counters(counters())),
         ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
+        ("verify", Control::Verify(verify)),
+        ("walk_on", Control::WalkOn(WalkOn { beneath: b"a".to_vec() })),
+        ("walked", Control::Walked(Walked { directory: b"a".to_vec(), names: names(), ..Walked::default() })),
+        ("look", Control::Look(Look { directory: b"a".to_vec(), names: names(), digests: true })),
+        ("seen", Control::Seen(Seen { sights: vec![sight] })),
+        ("hash_pieces", Control::HashPieces(pieces)),
+        ("pieces", Control::Pieces(Pieces { values: vec![7; 96], problem: String::new() })),
+        ("verify_end", Control::VerifyEnd(VerifyEnd {})),
         ("would_copy", Control::WouldCopy(WouldCopy { path: b"f".to_vec(), size: 3 })),
-        ("finish", Control::Finish(Finish { counters: Some(counters()), objects_sent: 3 })),
+        ("finish", Control::Finish(Finish { counters: Some(counters()), objects_sent: 3, closes: false })),
         ("finished", Control::Finished(counters())),
         ("abort", Control::Abort(refuse)),
         ("heartbeat", Control::Heartbeat(Heartbeat {})),
@@ -508,6 +616,8 @@ fn sessions() {
         id: 1,
         table: open_table(b"large", body.len() as u64),
         stripes: None,
+        goes_on: false,
+        coming: None,
     }));
     let start = [
         &b"Welcome!\n"[..],
@@ -516,7 +626,7 @@ fn sessions() {
         &control(Control::DialFailed(DialFailed { problem: "a firewall".into() })),
     ]
     .concat();
-    let finish = |objects_sent| control(Control::Finish(Finish { counters: None, objects_sent }));
+    let finish = |objects_sent| control(Control::Finish(Finish { counters: None, objects_sent, closes: false }));
     let end = [control(Control::CommitFile(FileRef { id: 1 })), finish(2)].concat();
     write_session(Role::Sink, Checksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
 

@@ -82,8 +82,8 @@ fn write_again(records: &[TableRecord<'_>]) {
         match record {
             TableRecord::Section { path, metadata } => writer.section(path, metadata.as_ref()),
             TableRecord::Entry(e) => match e.symlink_target {
-                Some(target) => writer.symlink(e.name, target, &e.metadata),
-                None => writer.regular(e.name, e.size, &e.metadata, e.digest),
+                Some(target) => writer.symlink(e.name, target, &e.metadata, e.identity),
+                None => writer.regular(e.name, e.size, &e.metadata, e.identity, e.digest),
             },
         }
     }
@@ -110,6 +110,7 @@ fn whole_section(table: &[u8], records: &[TableRecord<'_>]) {
     for (owned, record) in section.entries.iter().zip(entries) {
         let TableRecord::Entry(entry) = record else { panic!("two sections") };
         assert_eq!((&*owned.name, owned.metadata, owned.size()), (entry.name, entry.metadata, entry.size));
+        assert_eq!(owned.identity, entry.identity);
         match &owned.kind {
             EntryKind::Symlink { target } => assert_eq!(Some(&**target), entry.symlink_target),
             EntryKind::Regular { .. } => assert_eq!(entry.symlink_target, None),

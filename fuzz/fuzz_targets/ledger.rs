@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use carrack_fuzz::Input;
-use carrack_model::{ByteRange, FileId};
+use carrack_model::{ByteRange, FileId, RangeSet};
 use carrack_wire::{Arrival, Ledger, LedgerError};
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +22,7 @@ struct Model {
 }
 
 impl Model {
-    fn announce(&mut self, id: u64, size: u8, attached: Option<u8>) -> Result<(), LedgerError> {
+    fn announce(&mut self, id: u64, size: u8, attached: Option<u8>, held: u8) -> Result<(), LedgerError> {
         if id <= self.newest {
             return Err(LedgerError::NotRising(FileId(id)));
         }
@@ -30,7 +30,9 @@ impl Model {
             return Err(LedgerError::TooManyOpen(self.open_max));
         }
         self.newest = id;
-        self.open.insert(id, ModelFile { arrived: vec![false; size.into()], attached });
+        let mut arrived = vec![false; size.into()];
+        arrived[..held.into()].fill(true);
+        self.open.insert(id, ModelFile { arrived, attached });
         Ok(())
     }
 
@@ -81,9 +83,13 @@ fuzz_target!(|data: &[u8]| {
         match what % 8 {
             0 => {
                 let attached = (len & 1 == 0).then_some(len);
+                // Of some files the first half is there already.
+                let held = if len & 2 == 0 { 0 } else { offset / 2 };
+                let mut ranges = RangeSet::new();
+                ranges.insert(ByteRange::new(0, held.into()));
                 assert_eq!(
-                    ledger.announce(file, offset.into(), attached),
-                    model.announce(id, offset, attached)
+                    ledger.announce(file, offset.into(), attached, ranges),
+                    model.announce(id, offset, attached, held)
                 );
             }
             1 | 2 => assert_eq!(ledger.arrive(file, near), model.arrive(id, near)),

@@ -165,6 +165,8 @@ impl Ground {
             },
             sources: vec![self.base.join(sources)],
             destination: self.base.join("sink"),
+            identity: None,
+            feed: None,
         };
         let abort = Abort::new().expect("an eventfd");
         copy_with_peer(&transfer, role, peer, &Nobody, &abort)

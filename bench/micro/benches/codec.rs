@@ -67,7 +67,7 @@ fn encode_table(digest: Option<&[u8; 32]>, out: &mut Vec<u8>) {
     for _ in 0..8 {
         writer.section(&path, Some(&METADATA));
         for _ in 0..BUNDLE_ENTRIES_MAX / 8 {
-            writer.regular(b"an_ordinary_name.c", 16_384, &METADATA, digest);
+            writer.regular(b"an_ordinary_name.c", 16_384, &METADATA, 1_234_567, digest);
         }
     }
 }
@@ -81,10 +81,13 @@ fn message(criterion: &mut Criterion) {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&RelPath::new(b"a/directory").expect("the path is a plain one"), None);
-    writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, None);
+    writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
-        ("OpenFile", Control::OpenFile(OpenFile { id: 3, table, stripes: None })),
+        (
+            "OpenFile",
+            Control::OpenFile(OpenFile { id: 3, table, stripes: None, goes_on: false, coming: None }),
+        ),
         ("ObjectsDone of 16", Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![] })),
         ("Counters", Control::Counters(counters())),
     ];
@@ -117,6 +120,7 @@ fn counters() -> Counters {
         network_ns: 1 << 35,
         idle_ns: 1 << 30,
         blocked_ns: 1 << 30,
+        ..Counters::default()
     }
 }
 

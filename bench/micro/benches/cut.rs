@@ -78,6 +78,7 @@ fn entry(number: usize) -> Entry {
         source_name: None,
         kind: EntryKind::Regular { size },
         metadata: Metadata { mode: 0o644, ..Metadata::default() },
+        identity: number as u64,
     }
 }
 

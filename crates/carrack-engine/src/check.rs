@@ -58,7 +58,8 @@ fn combine(subtrees: &[Subtree]) -> [u8; 32] {
     }
 }
 
-fn xxh3(body: &[u8]) -> [u8; 32] {
+/// XXH3-128, and zeros behind it.
+pub(crate) fn xxh3(body: &[u8]) -> [u8; 32] {
     let mut value = [0; 32];
     value[..16].copy_from_slice(&XxHash3_128::oneshot(body).to_le_bytes());
     value

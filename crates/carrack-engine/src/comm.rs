@@ -7,7 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::limits::PEER_SILENCE_MS_MAX;
 use carrack_transport::{Incoming, Link, LinkInput, TransportError};
 use carrack_wire::message::{Control, Heartbeat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,9 +14,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::fault::Fault;
+use crate::presence::Presence;
 
-/// A peer that has nothing to say says so this often.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+/// A peer that has nothing to say says so this often at least, and four times in the time after which it would count as
+/// dead.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(5);
 
 /// How often counters travel and progress is reported.
 pub(crate) const COUNTERS_EVERY: Duration = Duration::from_millis(500);
@@ -53,6 +54,11 @@ pub(crate) trait CommSide {
 
     /// Whether the session has come to its end.
     fn is_over(&self) -> bool;
+
+    /// Whether the other end may leave without another word.
+    fn may_be_left(&self) -> bool {
+        self.is_over()
+    }
 }
 
 /// What the loop needs beside its side.
@@ -61,6 +67,8 @@ pub(crate) struct Comm<'a> {
     pub(crate) pool: &'a SlotPool,
     pub(crate) abort: &'a Abort,
     pub(crate) fault: &'a Fault,
+    /// Silence of the other end after which it counts as dead.
+    pub(crate) stall: Duration,
 }
 
 impl Comm<'_> {
@@ -79,7 +87,7 @@ impl Comm<'_> {
         if error.distance_from_cause() == 0 {
             self.link.queue_control(Control::Abort(error.to_message()).to_body());
             // The other end may be gone; then nobody is left to be told.
-            let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
+            self.link.part(Instant::now() + LAST_WORDS);
         }
         Err(error)
     }
@@ -87,12 +95,15 @@ impl Comm<'_> {
     fn turn_until_over(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         let mut last_heard = Instant::now();
         let mut last_said = Instant::now();
+        let heartbeat = HEARTBEAT_MAX.min(self.stall / 4);
+        let mut presence = Presence::new(last_heard);
         loop {
             let now = Instant::now();
+            last_heard += presence.missed(now);
             side.listen();
             self.check_flags()?;
             let look_again = side.look_around(&mut self.link, now)?;
-            if now.duration_since(last_said) >= HEARTBEAT {
+            if now.duration_since(last_said) >= heartbeat {
                 self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
                 last_said = now;
             }
@@ -100,14 +111,17 @@ impl Comm<'_> {
             if side.is_over() && is_flushed {
                 return Ok(());
             }
-            let wake_at = look_again.min(now + HEARTBEAT);
+            let wake_at = look_again.min(now + heartbeat);
             let (heard, places) = self.sleep(side, is_flushed, wake_at)?;
             if heard {
                 last_heard = Instant::now();
-                self.hear(side)?;
+                if self.hear(side)? == Heard::LastWord {
+                    return Ok(());
+                }
             }
-            if last_heard.elapsed() > Duration::from_millis(PEER_SILENCE_MS_MAX) {
-                return Err(SessionError::PeerStalled(PEER_SILENCE_MS_MAX / 1000));
+            // Not by the clock: the process may have been stopped in between.
+            if now.saturating_duration_since(last_heard) > self.stall {
+                return Err(SessionError::PeerStalled(self.stall.as_secs()));
             }
             side.ready(&places)?;
         }
@@ -122,12 +136,12 @@ impl Comm<'_> {
                 return Ok(());
             }
         }
-        Err(SessionError::PeerGone)
+        if side.may_be_left() { Ok(()) } else { Err(SessionError::PeerGone) }
     }
 
     fn check_flags(&self) -> Result<(), SessionError> {
         if self.abort.is_set() {
-            return Err(SessionError::Interrupted);
+            return Err(self.abort.error());
         }
         if self.fault.is_raised() {
             return Err(self.fault.take().unwrap_or(SessionError::Internal));
@@ -165,7 +179,7 @@ impl Comm<'_> {
         Ok((has_unread || is_ready(&fds[0]), places.collect()))
     }
 
-    fn hear(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+    fn hear(&mut self, side: &mut dyn CommSide) -> Result<Heard, SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
                 Ok(LinkInput::Control { lane: 1.., .. }) => {
@@ -175,15 +189,19 @@ impl Comm<'_> {
                     side.control(in_session(Control::from_body(&body)?)?)?
                 }
                 Ok(LinkInput::Object(incoming)) => side.object(incoming)?,
-                Ok(LinkInput::Pending) => return Ok(()),
-                Ok(LinkInput::Closed) if side.is_over() => return Ok(()),
+                Ok(LinkInput::Pending) => return Ok(Heard::Words),
+                Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated)
+                    if side.may_be_left() =>
+                {
+                    return Ok(Heard::LastWord);
+                }
                 Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
                     return Err(SessionError::PeerGone);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(Heard::Words)
     }
 
     /// A data connection that breaks is mostly the consequence of something that the other end is about to tell.
@@ -205,6 +223,15 @@ impl Comm<'_> {
         }
         error
     }
+}
+
+/// What the other end had to say.
+#[derive(PartialEq, Eq)]
+enum Heard {
+    /// It may say more.
+    Words,
+    /// It has left, as it may.
+    LastWord,
 }
 
 /// The end that dialled may have lost a connection, or its last proof, when all streams stood here already.

@@ -1,6 +1,7 @@
 //! One end's counters: what was found and done, and where its I/O threads' time went.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use carrack_model::{Limiter, Progress, Summary};
@@ -32,6 +33,13 @@ pub(crate) struct Counters {
     pub(crate) entries_failed: AtomicU64,
     pub(crate) entries_skipped: AtomicU64,
     pub(crate) objects_reread: AtomicU64,
+    pub(crate) entries_kept: AtomicU64,
+    pub(crate) bytes_kept: AtomicU64,
+    pub(crate) symlinks_kept: AtomicU64,
+    /// What the data connections add to as bytes arrive.
+    pub(crate) bytes_arrived: Arc<AtomicU64>,
+    /// Threads for whose work nobody shall blame the network.
+    storage_busy: AtomicU32,
     stage_ns: [AtomicU64; 4],
 }
 
@@ -41,6 +49,14 @@ impl Counters {
         let began = Instant::now();
         let result = work();
         self.stage_ns[stage as usize].fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+        result
+    }
+
+    /// Runs `work`, which may have to wait for storage with what was sent in its hands.
+    pub(crate) fn busy<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.storage_busy.fetch_add(1, Relaxed);
+        let result = work();
+        self.storage_busy.fetch_sub(1, Relaxed);
         result
     }
 
@@ -56,10 +72,15 @@ impl Counters {
             entries_failed: self.entries_failed.load(Relaxed),
             entries_skipped: self.entries_skipped.load(Relaxed),
             objects_reread: self.objects_reread.load(Relaxed),
+            entries_kept: self.entries_kept.load(Relaxed),
+            bytes_kept: self.bytes_kept.load(Relaxed),
+            symlinks_kept: self.symlinks_kept.load(Relaxed),
             storage_ns: self.stage_ns[Stage::Storage as usize].load(Relaxed),
             network_ns: self.stage_ns[Stage::Network as usize].load(Relaxed),
             idle_ns: self.stage_ns[Stage::Idle as usize].load(Relaxed),
             blocked_ns: self.stage_ns[Stage::Blocked as usize].load(Relaxed),
+            storage_busy: self.storage_busy.load(Relaxed),
+            bytes_arrived: self.bytes_arrived.load(Relaxed),
         }
     }
 }
@@ -81,10 +102,15 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
         entries_failed: one.entries_failed + other.entries_failed,
         entries_skipped: one.entries_skipped + other.entries_skipped,
         objects_reread: one.objects_reread + other.objects_reread,
+        entries_kept: one.entries_kept + other.entries_kept,
+        bytes_kept: one.bytes_kept + other.bytes_kept,
+        symlinks_kept: one.symlinks_kept + other.symlinks_kept,
         storage_ns: one.storage_ns + other.storage_ns,
         network_ns: one.network_ns + other.network_ns,
         idle_ns: one.idle_ns + other.idle_ns,
         blocked_ns: one.blocked_ns + other.blocked_ns,
+        storage_busy: one.storage_busy + other.storage_busy,
+        bytes_arrived: one.bytes_arrived + other.bytes_arrived,
     }
 }
 
@@ -93,6 +119,8 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
 pub(crate) struct BothEnds {
     pub(crate) source: message::Counters,
     pub(crate) sink: message::Counters,
+    /// Objects that the sink has answered, as far as this end has seen: counters come twice a second only.
+    pub(crate) answered: u64,
 }
 
 impl BothEnds {
@@ -105,7 +133,15 @@ impl BothEnds {
             entries_failed: self.entries_failed(),
             entries_skipped: self.source.entries_skipped,
             objects_reread: self.source.objects_reread,
+            entries_kept: self.sink.entries_kept,
+            bytes_kept: self.sink.bytes_kept,
+            symlinks_kept: self.sink.symlinks_kept,
         }
+    }
+
+    /// Whether anything was moved.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.answered > 0 || self.sink.bytes_done > 0 || self.summary().entries_done() > 0
     }
 
     /// Saturating, as everywhere here: half of the numbers are a peer's.
@@ -119,8 +155,9 @@ impl BothEnds {
             entries_found: self.source.entries_found,
             bytes_found: self.source.bytes_found,
             scan_done: self.source.scan_done,
-            entries_done: self.summary().entries_done(),
-            bytes_done: self.sink.bytes_done,
+            entries_done: self.summary().entries_done().saturating_add(self.sink.entries_kept),
+            bytes_done: self.sink.bytes_done.saturating_add(self.sink.bytes_kept),
+            bytes_moved: self.sink.bytes_done,
             entries_failed: self.entries_failed(),
             limiter: self.limiter(before),
         }
@@ -156,9 +193,16 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_storage_is_seen() {
+        let counters = Counters::default();
+        let busy = || counters.snapshot().storage_busy;
+        assert_eq!((counters.busy(|| counters.busy(busy)), counters.busy(busy), busy()), (2, 1, 0));
+    }
+
+    #[test]
     fn names_what_limits() {
         let before = BothEnds::default();
-        let judge = |source, sink| BothEnds { source, sink }.limiter(&before);
+        let judge = |source, sink| BothEnds { source, sink, answered: 0 }.limiter(&before);
         assert_eq!(judge(source(0, 0, 0), source(0, 0, 0)), Limiter::Unknown);
         assert_eq!(judge(source(9, 1, 1), source(0, 0, 0)), Limiter::Scan);
         assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);

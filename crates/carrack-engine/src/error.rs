@@ -2,6 +2,7 @@
 
 use std::io;
 
+use carrack_journal::JournalError;
 use carrack_machine::PoolError;
 use carrack_transport::{TlsError, TransportError};
 use carrack_wire::message::{MessageError, Refuse};
@@ -15,6 +16,9 @@ pub enum SessionError {
     /// The user interrupted it, here or at the other end.
     #[error("interrupted")]
     Interrupted,
+    /// The process at this end has to go, as a daemon that is being stopped; the user wants the transfer nevertheless.
+    #[error("it was told to end the session")]
+    Dismissed,
     /// It can't begin: nothing was touched.
     #[error("{message}")]
     Refused {
@@ -22,6 +26,24 @@ pub enum SessionError {
         message: String,
         /// What to do about it.
         hint: Option<String>,
+    },
+    /// It can't begin now: the other end has no room, or is about to end. Nothing was touched.
+    #[error("{message}")]
+    Later {
+        /// What is wrong.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// There was no way to the other end, so that no session began.
+    #[error("{message}")]
+    Unreachable {
+        /// What is wrong.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+        /// Whether it may go better another time: nobody listens yet, say.
+        may_pass: bool,
     },
     /// The other end closed the control channel before it said anything.
     #[error("the other end said nothing")]
@@ -38,6 +60,9 @@ pub enum SessionError {
     /// The other end said nothing for too long.
     #[error("the other end has been silent for {0} s")]
     PeerStalled(u64),
+    /// The other end is there, and what was sent neither arrives nor is answered.
+    #[error("nothing has moved on the data connections for {0} s")]
+    Stalled(u64),
     /// The two ends of the control channel don't trust each other.
     #[error("{0}")]
     Tls(TlsError),
@@ -47,6 +72,14 @@ pub enum SessionError {
     /// The other end gave up and said why.
     #[error("the other end gave up: {message}")]
     PeerAborted {
+        /// Its words.
+        message: String,
+        /// Its hint.
+        hint: Option<String>,
+    },
+    /// The other end gave up for a reason that may pass: the network, as it saw it, or that it has to go.
+    #[error("the other end gave up: {message}")]
+    PeerLeft {
         /// Its words.
         message: String,
         /// Its hint.
@@ -65,6 +98,23 @@ pub enum SessionError {
         path: String,
         /// The system's words.
         detail: String,
+    },
+    /// What was written could not be made durable: what the journal does not have yet may be lost.
+    #[error("{path}: {detail}")]
+    NotDurable {
+        /// What was written, escaped for people.
+        path: String,
+        /// The system's words.
+        detail: String,
+    },
+    /// The journal can't be used.
+    #[error("{path}: {error}")]
+    Journal {
+        /// Where it lies, escaped for people.
+        path: String,
+        /// What is wrong.
+        #[source]
+        error: JournalError,
     },
     /// Something failed on this host that has nothing to do with a single entry.
     #[error("{what}: {error}")]
@@ -95,15 +145,29 @@ impl SessionError {
         move |error| SessionError::Local { what, error }
     }
 
+    /// For `map_err`: of the journal that people know as `path`.
+    pub(crate) fn journal(path: &str) -> impl FnOnce(JournalError) -> SessionError {
+        move |error| SessionError::Journal { path: path.into(), error }
+    }
+
     /// A session that can't begin, with a hint, which may be empty.
     pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
         SessionError::Refused { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
     }
 
+    /// A session that can't begin now, with a hint, which may be empty.
+    pub fn later(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
+        SessionError::Later { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
+    }
+
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
-            SessionError::Refused { hint, .. } | SessionError::PeerAborted { hint, .. } => hint.clone(),
+            SessionError::Refused { hint, .. }
+            | SessionError::Later { hint, .. }
+            | SessionError::Unreachable { hint, .. }
+            | SessionError::PeerAborted { hint, .. }
+            | SessionError::PeerLeft { hint, .. } => hint.clone(),
             SessionError::At { error, .. } => error.hint(),
             SessionError::NotCarrack(_) => {
                 Some("install carrack on the other host, or name it with --remote-carrack PATH".into())
@@ -112,8 +176,13 @@ impl SessionError {
             SessionError::NoSpace { .. } => {
                 Some("make room at the destination and run the same command again".into())
             }
+            SessionError::NotDurable { .. } => {
+                Some("look at the storage's health, then run the same command again".into())
+            }
+            SessionError::Journal { error, .. } => error.hint().map(Into::into),
             SessionError::PeerGone
             | SessionError::PeerStalled(_)
+            | SessionError::Stalled(_)
             | SessionError::Transport(
                 TransportError::Io(_) | TransportError::Truncated | TransportError::ClosedEarly,
             ) => Some("run the same command again; files that are complete stay".into()),
@@ -124,7 +193,7 @@ impl SessionError {
     /// How far it is from the cause: 0 for what failed by itself, more for what is known to follow from something else.
     pub(crate) fn distance_from_cause(&self) -> u32 {
         match self {
-            SessionError::PeerAborted { .. } => 1,
+            SessionError::PeerAborted { .. } | SessionError::PeerLeft { .. } => 1,
             SessionError::PeerGone => 2,
             SessionError::OtherLane => 3,
             _ => 0,
@@ -136,6 +205,34 @@ impl SessionError {
         match self {
             SessionError::At { error, .. } => error.is_interrupted(),
             error => matches!(error, SessionError::Interrupted),
+        }
+    }
+
+    /// Whether another session may do better: the network broke, or the other end was not there, or not ready. Not so with
+    /// what would be the same again, such as a full disk, with peers that don't trust each other, or break the protocol.
+    pub fn may_pass(&self) -> bool {
+        use TransportError::{ClosedEarly, Io, Seal, Truncated};
+        match self {
+            SessionError::At { error, .. } => error.may_pass(),
+            SessionError::Unreachable { may_pass, .. } => *may_pass,
+            SessionError::Later { .. }
+            | SessionError::PeerSilent
+            | SessionError::PeerGone
+            | SessionError::PeerStalled(_)
+            | SessionError::Stalled(_)
+            | SessionError::PeerLeft { .. }
+            | SessionError::Transport(Io(_) | Truncated | ClosedEarly | Seal(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the other end was not met at all, or did not let this one in: at a run's start that is no accident of the
+    /// network, but more likely a name that was mistyped.
+    pub fn is_not_met(&self) -> bool {
+        use SessionError::{At, Later, PeerSilent, Unreachable};
+        match self {
+            At { error, .. } => error.is_not_met(),
+            error => matches!(error, PeerSilent | Unreachable { .. } | Later { .. }),
         }
     }
 
@@ -158,26 +255,65 @@ impl SessionError {
         Refuse {
             message: self.to_string(),
             hint: self.hint().unwrap_or_default(),
-            reason: u32::from(self.is_interrupted()),
+            reason: self.reason() as u32,
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        match self {
+            SessionError::Dismissed | SessionError::Later { .. } => Reason::Later,
+            error if error.is_interrupted() => Reason::Interrupted,
+            error if error.may_pass() => Reason::Network,
+            _ => Reason::Final,
         }
     }
 
     /// What the other end told, as an end of a session that ran.
     pub(crate) fn from_abort(message: Refuse) -> SessionError {
-        match message.reason {
-            1 => SessionError::Interrupted,
-            _ => SessionError::PeerAborted {
-                message: message.message,
-                hint: Some(message.hint).filter(|hint| !hint.is_empty()),
-            },
+        let Refuse { message, hint, reason } = message;
+        let hint = Some(hint).filter(|hint| !hint.is_empty());
+        match Reason::of(reason) {
+            Reason::Interrupted => SessionError::Interrupted,
+            Reason::Network | Reason::Later => SessionError::PeerLeft { message, hint },
+            Reason::Final => SessionError::PeerAborted { message, hint },
         }
     }
 
     /// What the other end told, instead of beginning.
     pub(crate) fn from_refusal(message: Refuse) -> SessionError {
-        match message.reason {
-            1 => SessionError::Interrupted,
-            _ => SessionError::refused(message.message, message.hint),
+        let Refuse { message, hint, reason } = message;
+        match Reason::of(reason) {
+            Reason::Interrupted => SessionError::Interrupted,
+            Reason::Final => SessionError::refused(message, hint),
+            Reason::Later => SessionError::later(message, hint),
+            Reason::Network => {
+                SessionError::PeerLeft { message, hint: Some(hint).filter(|hint| !hint.is_empty()) }
+            }
+        }
+    }
+}
+
+/// What an end says of why it goes (`Refuse.reason`).
+#[derive(Clone, Copy)]
+enum Reason {
+    /// It would be the same again.
+    Final = 0,
+    /// The user wants it.
+    Interrupted = 1,
+    /// The network broke.
+    Network = 2,
+    /// Not now.
+    Later = 3,
+}
+
+impl Reason {
+    /// One from the future would be the same again.
+    fn of(code: u32) -> Reason {
+        match code {
+            1 => Reason::Interrupted,
+            2 => Reason::Network,
+            3 => Reason::Later,
+            _ => Reason::Final,
         }
     }
 }
@@ -203,5 +339,31 @@ impl From<MessageError> for SessionError {
 impl From<PoolError> for SessionError {
     fn from(error: PoolError) -> Self {
         SessionError::refused(error.to_string(), "choose another --buffer or --object-size")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_told_so_and_heard_so() {
+        let broken = || SessionError::Transport(TransportError::Truncated);
+        for error in [broken(), SessionError::PeerGone, SessionError::Stalled(1), SessionError::Dismissed] {
+            let told = SessionError::from_abort(error.to_message());
+            assert!(matches!(told, SessionError::PeerLeft { .. }) && told.may_pass(), "{error:?}: {told:?}");
+        }
+        let at = SessionError::At { role: Role::Sink, error: Box::new(broken()) };
+        assert!(at.may_pass() && !at.is_not_met());
+        let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
+        let wrong = SessionError::Protocol("x".into());
+        for error in [full, wrong, SessionError::Internal, SessionError::refused("no", "")] {
+            let told = SessionError::from_abort(error.to_message());
+            assert!(!error.may_pass() && !told.may_pass(), "{error:?}: {told:?}");
+        }
+        let interrupted = SessionError::from_abort(SessionError::Interrupted.to_message());
+        assert!(interrupted.is_interrupted() && !interrupted.may_pass());
+        let later = SessionError::from_refusal(SessionError::later("full", "wait").to_message());
+        assert!(later.may_pass() && later.is_not_met() && later.hint().as_deref() == Some("wait"));
     }
 }

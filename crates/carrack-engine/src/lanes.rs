@@ -4,6 +4,7 @@
 //! one leads: it speaks for all of them (counters, targets), and ends last.
 
 use std::thread;
+use std::time::Duration;
 
 use carrack_machine::{Duty, LaneCrew, SlotPool};
 use carrack_transport::Link;
@@ -45,9 +46,10 @@ pub(crate) struct LaneComm<'a, S> {
 }
 
 /// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the side of the first
-/// lane, which has heard everything, and what went wrong first.
+/// lane, which has heard everything, and what went wrong first. The other end may be silent for `stall`.
 pub(crate) fn run_comms<S: CommSide + Send>(
     mut lanes: Vec<LaneComm<'_, S>>,
+    stall: Duration,
     abort: &Abort,
 ) -> (Option<S>, Result<(), SessionError>) {
     let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
@@ -56,7 +58,7 @@ pub(crate) fn run_comms<S: CommSide + Send>(
         let LaneComm { link, mut side, pool, crew, fault, stop } = lane;
         let _seat = crew.sit(Duty::Comm);
         let _watch = fault.watch(stop);
-        let result = Comm { link, pool, abort, fault }.run(&mut side);
+        let result = Comm { link, pool, abort, fault, stall }.run(&mut side);
         stop.stop();
         if result.is_err() {
             stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::OtherLane, *stop));

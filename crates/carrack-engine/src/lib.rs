@@ -6,28 +6,39 @@
 
 mod abort;
 mod check;
+mod chunks;
 mod comm;
 mod counters;
 mod error;
+mod examine;
 mod fault;
 mod ground;
 mod idle;
 mod lanes;
 mod mailbox;
 mod placed;
+mod presence;
 mod report;
+mod run;
 mod session;
 mod settings;
 mod sink;
 mod source;
+mod stall;
+mod verify;
 
 pub use abort::Abort;
 pub use carrack_storage::{Browsed, BrowsedKind};
 pub use carrack_transport::{Channel, Door, TlsError};
+pub use chunks::{Chunk, ChunkFeed, ChunkWork, FILE_COSTS_BYTES, Feed};
 pub use error::SessionError;
 pub use report::Observer;
+pub use run::persist;
 pub use session::{
-    Admission, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request, browse,
-    browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve,
+    Admission, Advance, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request,
+    browse, browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve, shared_journals,
 };
-pub use settings::{FarEnds, Peer, Role, Settings, Transfer};
+pub use settings::{FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity};
+pub use verify::{
+    Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, Verified, Verifying,
+};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use carrack_machine::{Closed, Monitor};
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,13 +14,30 @@ const LETTERS_MAX: usize = 1024;
 /// A bounded queue whose reader sleeps in `poll`.
 pub(crate) struct Mailbox<T> {
     letters: Monitor<VecDeque<T>>,
-    event: OwnedFd,
+    event: Waker,
+}
+
+/// Makes the comm thread of a mailbox look around, for those who outlive what else they know of it.
+#[derive(Clone)]
+pub(crate) struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Makes the comm thread look around.
+    pub(crate) fn wake(&self) {
+        // The counter can't overflow: the comm thread reads it before every look around.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> io::Result<Mailbox<T>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Mailbox { letters: Monitor::new(VecDeque::new()), event })
+        Ok(Mailbox { letters: Monitor::new(VecDeque::new()), event: Waker(Arc::new(event)) })
+    }
+
+    /// For others than those who post.
+    pub(crate) fn waker(&self) -> Waker {
+        self.event.clone()
     }
 
     /// Posts a letter, waiting while the box is full. Not for the comm thread, which would wait for itself.
@@ -43,18 +61,17 @@ impl<T> Mailbox<T> {
 
     /// Makes the comm thread look around.
     pub(crate) fn wake(&self) {
-        // The counter can't overflow: the comm thread reads it before every look around.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        self.event.wake();
     }
 
     /// Readable once woken.
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.event.0.as_fd()
     }
 
     /// Forgets earlier wake-ups; to be called before looking around.
     pub(crate) fn listen(&self) {
-        let _ = rustix::io::read(&self.event, &mut [0; 8][..]);
+        let _ = rustix::io::read(&*self.event.0, &mut [0; 8][..]);
     }
 
     /// Ends all waiting.

@@ -8,12 +8,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carrack_machine::{Scheme, ZoneKind};
-use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN};
-use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, TransferSpec};
+use carrack_model::limits::{
+    GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN, STALL_MS_DEFAULT,
+    STALL_MS_MIN,
+};
+use carrack_model::{
+    Durability, PolicyChoice, RunToken, Scheduling, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
+};
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
 use carrack_transport::Channel;
 use carrack_wire::message::{self, MessageError};
 
+use crate::chunks::Feed;
 use crate::error::SessionError;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
@@ -43,6 +49,12 @@ pub struct Settings {
     pub placement: Scheme,
     /// How the cores of the transfer are kept (M3).
     pub zone: ZoneKind,
+    /// What a sink records of a transfer, and when.
+    pub journal: JournalSettings,
+    /// What convinces the sink that an object is where it belongs.
+    pub verify: Verify,
+    /// Silence after which the other end counts as dead, and how long nothing may move on the data path; a second at least.
+    pub stall: Duration,
     /// Whether files and directories may get the set-user-id and set-group-id bits that they have at the source. Not told to the
     /// other end.
     pub special_modes: bool,
@@ -65,9 +77,62 @@ impl Default for Settings {
             lanes: 0,
             placement: Scheme::Auto,
             zone: ZoneKind::Off,
+            journal: JournalSettings::default(),
+            verify: Verify::Object,
+            stall: Duration::from_millis(STALL_MS_DEFAULT.into()),
             special_modes: true,
             idle: None,
         }
+    }
+}
+
+/// What a sink records of a transfer, so that it can be resumed (L12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// Whether a journal is kept.
+    pub is_on: bool,
+    /// Where; beside the destination if nothing is said.
+    pub directory: Option<PathBuf>,
+    /// When data is made durable.
+    pub durability: Durability,
+    /// Bytes that are made durable together.
+    pub group_bytes: u64,
+    /// How long what was written waits at most.
+    pub group_time: Duration,
+}
+
+impl Default for JournalSettings {
+    fn default() -> Self {
+        JournalSettings {
+            is_on: true,
+            directory: None,
+            durability: Durability::Group,
+            group_bytes: GROUP_BYTES,
+            group_time: Duration::from_millis(GROUP_MS),
+        }
+    }
+}
+
+impl JournalSettings {
+    fn from_message(message: &message::Settings) -> Result<JournalSettings, MessageError> {
+        let or = |value: u64, default: u64| if value == 0 { default } else { value };
+        let directory = Some(&message.journal_dir).filter(|directory| !directory.is_empty());
+        Ok(JournalSettings {
+            is_on: !message.no_journal,
+            directory: directory.map(|directory| OsStr::from_bytes(directory).into()),
+            durability: match message.durability {
+                0 => Durability::Group,
+                1 => Durability::Each,
+                2 => Durability::End,
+                _ => return Err(MessageError::OutOfRange("the durability")),
+            },
+            group_bytes: or(message.group_bytes, GROUP_BYTES),
+            group_time: Duration::from_millis(or(message.group_ms.into(), GROUP_MS)),
+        })
+    }
+
+    fn directory_bytes(&self) -> Vec<u8> {
+        self.directory.as_ref().map_or_else(Vec::new, |directory| directory.as_os_str().as_bytes().to_vec())
     }
 }
 
@@ -82,6 +147,48 @@ pub struct Transfer {
     pub sources: Vec<PathBuf>,
     /// Where to. A trailing slash means a directory.
     pub destination: PathBuf,
+    /// Which transfer it is, over all sessions that carry it. Without it no journal is kept.
+    pub identity: Option<TransferIdentity>,
+    /// Where the source's work comes from, if that does not scan. Only for a caller that is the source.
+    pub feed: Option<Feed>,
+}
+
+/// How a transfer is known again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferIdentity {
+    /// The same for the same sources and destination.
+    pub id: TransferId,
+    /// Of this run of the command.
+    pub run: RunToken,
+    /// The sources as typed, for people.
+    pub sources: Vec<Vec<u8>>,
+    /// The destination as typed, for people.
+    pub destination: Vec<u8>,
+    /// Several sessions carry it at the same time: each has a journal of its own, in a directory in the destination.
+    pub is_shared: bool,
+}
+
+impl TransferIdentity {
+    pub(crate) fn to_message(&self) -> message::TransferRef {
+        message::TransferRef {
+            id: self.id.0.to_vec(),
+            run: self.run.0.to_vec(),
+            sources: self.sources.clone(),
+            destination: self.destination.clone(),
+            shared: self.is_shared,
+        }
+    }
+
+    pub(crate) fn from_message(message: &message::TransferRef) -> Result<TransferIdentity, MessageError> {
+        let bytes = |bytes: &[u8]| bytes.try_into().map_err(|_| MessageError::OutOfRange("a transfer's id"));
+        Ok(TransferIdentity {
+            id: TransferId(bytes(&message.id)?),
+            run: RunToken(bytes(&message.run)?),
+            sources: message.sources.clone(),
+            destination: message.destination.clone(),
+            is_shared: message.shared,
+        })
+    }
 }
 
 /// The part of this process in a session.
@@ -226,6 +333,17 @@ impl Settings {
                 ZoneKind::Hard => 2,
                 ZoneKind::Auto => 3,
             },
+            durability: match self.journal.durability {
+                Durability::Group => 0,
+                Durability::Each => 1,
+                Durability::End => 2,
+            },
+            no_journal: !self.journal.is_on,
+            journal_dir: self.journal.directory_bytes(),
+            readback: self.verify == Verify::Readback,
+            group_bytes: self.journal.group_bytes,
+            group_ms: self.journal.group_time.as_millis() as u32,
+            stall_ms: u32::try_from(self.stall.as_millis()).unwrap_or(u32::MAX),
         }
     }
 
@@ -287,6 +405,13 @@ impl Settings {
                 3 => ZoneKind::Auto,
                 _ => return Err(MessageError::OutOfRange("the kind of zone")),
             },
+            journal: JournalSettings::from_message(message)?,
+            verify: if message.readback { Verify::Readback } else { Verify::Object },
+            stall: match message.stall_ms {
+                0 => Duration::from_millis(STALL_MS_DEFAULT.into()),
+                STALL_MS_MIN.. => Duration::from_millis(message.stall_ms.into()),
+                _ => return Err(MessageError::OutOfRange("the stall timeout")),
+            },
             special_modes: true,
             idle: None,
         })
@@ -333,6 +458,15 @@ mod tests {
             lanes: 2,
             placement: Scheme::Mmb,
             zone: ZoneKind::Soft,
+            journal: JournalSettings {
+                is_on: false,
+                directory: Some("/journals".into()),
+                durability: Durability::Each,
+                group_bytes: 7,
+                group_time: Duration::from_millis(8),
+            },
+            verify: Verify::Readback,
+            stall: Duration::from_secs(7),
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));
@@ -342,5 +476,7 @@ mod tests {
             assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings));
         }
         assert_eq!(Settings::from_message(&Settings::default().to_message()), Ok(Settings::default()));
+        let hasty = message::Settings { stall_ms: STALL_MS_MIN - 1, ..settings.to_message() };
+        assert_eq!(Settings::from_message(&hasty), Err(MessageError::OutOfRange("the stall timeout")));
     }
 }

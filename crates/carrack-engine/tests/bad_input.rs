@@ -6,7 +6,7 @@
 mod common;
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
     Abort, Observer, Outcome, Role, SessionError, Settings, Transfer, copy_local, copy_with_peer,
@@ -78,6 +78,8 @@ impl Place {
             settings: Settings { pool_bytes: 4 * SLOT as u64, ..Settings::default() },
             sources: sources.iter().map(|name| self.path(name)).collect(),
             destination: self.path(destination),
+            identity: None,
+            feed: None,
         }
     }
 
@@ -557,6 +559,38 @@ fn small_files_that_change_once_are_copied_as_they_were_or_are() {
             assert!(as_it_is >= 15, "{what}: only {as_it_is} were read after the change");
         });
     }
+}
+
+/// ext4 shows the new size of a file that is cut before its new time.
+#[test]
+fn a_small_file_under_the_knife_gets_its_new_time() {
+    each_gated_way(|place| {
+        place.old();
+        many_small(place);
+        let src = place.path("src");
+        let writable = |n: usize| File::options().write(true).open(src.join(format!("f{n:02}"))).unwrap();
+        let later = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let done = gated(place, &["src"], |gate| {
+            gate.wait(1);
+            for file in (0..30).map(writable) {
+                let modified = file.metadata().unwrap().modified().unwrap();
+                file.set_len(50_000).unwrap();
+                file.set_times(FileTimes::new().set_modified(modified)).unwrap();
+            }
+            gate.open(usize::MAX);
+            thread::sleep(Duration::from_millis(50));
+            for file in (0..30).map(writable) {
+                file.set_times(FileTimes::new().set_modified(later)).unwrap();
+            }
+        });
+        assert_eq!(done.failed(&[]).files_done, 30);
+        for n in 0..30 {
+            let copy = place.path(&format!("dst/src/f{n:02}"));
+            let metadata = fs::metadata(&copy).unwrap();
+            let is_cut = metadata.len() == 50_000;
+            assert_eq!(is_cut, metadata.modified().unwrap() == later, "{}: {metadata:?}", copy.display());
+        }
+    });
 }
 
 #[test]

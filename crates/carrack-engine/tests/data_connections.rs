@@ -110,7 +110,9 @@ fn a_listening_sink_needs_no_word_about_its_streams() {
         }
         session.peer.say(Control::CommitFile(carrack_wire::message::FileRef { id: 1 }));
         let Control::FileDone(_) = session.peer.message() else { panic!("not done") };
-        session.peer.say_body(&Control::Finish(Finish { counters: None, objects_sent: 3 }).to_body());
+        session
+            .peer
+            .say_body(&Control::Finish(Finish { counters: None, objects_sent: 3, closes: false }).to_body());
         let (outcome, _) = session.end();
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         for (name, content) in [("large", "abc"), ("small", "de"), ("tiny", "f")] {

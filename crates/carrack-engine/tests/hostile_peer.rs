@@ -123,7 +123,7 @@ fn some_files() -> tempfile::TempDir {
 }
 
 fn finish() -> Control {
-    Control::Finish(Finish { counters: None, objects_sent: 0 })
+    Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
 }
 
 fn commit(id: u64) -> Control {
@@ -213,7 +213,7 @@ fn no_path_leads_through_a_link_that_the_source_has_sent_before() {
         let mut second = Vec::new();
         let mut writer = TableWriter::new(&mut second);
         writer.section(&RelPath::new(b"path").unwrap(), Some(&METADATA));
-        writer.regular(b"new", 3, &METADATA, None);
+        writer.regular(b"new", 3, &METADATA, 0, None);
         source.frame(&bundle(3, b"abc", &[link_table("", "path", "../outside"), second].concat()));
         source.hear_answer();
         3
@@ -996,7 +996,9 @@ impl EndRaw for Session {
 fn the_called_end_says_its_version_even_if_it_refuses() {
     within(LIMIT_S, || {
         let mut session = Session::begin(Victim::Called, transfer(&[], Path::new(".")), Role::Sink);
-        session.peer.raw(&Preamble { version_min: 7, version_max: 7 }.encode());
+        session
+            .peer
+            .raw(&Preamble { version_min: PROTOCOL_VERSION + 1, version_max: PROTOCOL_VERSION + 1 }.encode());
         let (_, heard) = session.end_raw();
         assert_eq!(heard, Preamble::OURS.encode());
     });

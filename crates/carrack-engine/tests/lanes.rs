@@ -156,7 +156,7 @@ fn say_to(session: &mut Session, lane: u32, message: Control) {
 }
 
 fn finish() -> Control {
-    Control::Finish(Finish { counters: None, objects_sent: 0 })
+    Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
 }
 
 fn finished(session: &mut Session) {

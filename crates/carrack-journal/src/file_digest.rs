@@ -40,6 +40,16 @@ impl FileDigest {
         Ok(())
     }
 
+    /// Subtrees that are left after joining.
+    pub(crate) fn len(&self) -> usize {
+        self.subtrees.len()
+    }
+
+    /// The subtrees that are left after joining, by offset.
+    pub fn subtrees(&self) -> impl Iterator<Item = Subtree> {
+        self.subtrees.values().copied()
+    }
+
     /// The digest, equal to [`blake3::hash`] of the contents and to what `b3sum` prints. An empty file needs no
     /// subtrees.
     ///

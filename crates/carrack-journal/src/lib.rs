@@ -1,14 +1,24 @@
-//! What is known of completed files: their digests and manifests. The completion log joins them later.
+//! What is known of completed files: the journal at the sink, their digests and manifests.
+//!
+//! A transfer's [`Journal`] says what is complete, so that the same transfer goes on where an earlier session ended.
 //!
 //! A file's BLAKE3 digest is assembled from [`Subtree`]s of its objects, which arrive in any order ([`FileDigest`]);
-//! a [`manifest_line`] writes it as `b3sum` does.
+//! a [`manifest_line`] writes it as `b3sum` does, and [`read_manifest_line`] reads that.
 //!
-//! Everything here is pure: no I/O, no clock, no threads.
+//! Digests and manifests are pure. The journal does I/O with one file and its directory; nothing here reads a clock or starts
+//! a thread.
 
 mod file_digest;
+mod log;
 mod manifest;
 mod subtree;
 
 pub use file_digest::FileDigest;
-pub use manifest::{ManifestLine, manifest_line};
+#[doc(hidden)]
+pub use log::fuzzing;
+pub use log::{
+    About, Batch, Contents, EntryKey, Journal, JournalError, Partial, Recovered, SessionInfo, Statistics,
+    boot_id, file_name, id_of_file_name, inspect, peek, read,
+};
+pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
 pub use subtree::{CHUNK_BYTES, DigestError, Subtree, SubtreeRanges, Subtrees, subtree_ranges, subtrees};

@@ -1,6 +1,6 @@
 //! Lines of a manifest, in the format that `b3sum` prints and `b3sum --check` reads.
 //!
-//! Owns the escaping of paths. Must not sort, collect or write the lines. Any thread.
+//! Owns the escaping of paths. Must not sort, collect, read or write the lines. Any thread.
 
 use std::borrow::Cow;
 
@@ -26,6 +26,50 @@ pub fn manifest_line(digest: &[u8; 32], path: &[u8]) -> ManifestLine {
     let hex = blake3::Hash::from_bytes(*digest).to_hex();
     let bytes = format!("{mark}{hex}  {escaped}\n").into_bytes();
     ManifestLine { bytes, is_checkable }
+}
+
+/// Why bytes are not a line of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestProblem {
+    /// No 64 hexadecimal digits and two spaces at its beginning.
+    #[error("no BLAKE3 digest of 64 hexadecimal digits and two spaces")]
+    NoDigest,
+    /// Not UTF-8, a backslash that escapes nothing, a NUL, or no path at all.
+    #[error("no path that b3sum would have written")]
+    BadPath,
+}
+
+/// What a line says, without its newline: the digest, and the path as [`manifest_line`] was given it, unless that was not UTF-8.
+///
+/// # Errors
+/// [`ManifestProblem`].
+pub fn read_manifest_line(line: &[u8]) -> Result<([u8; 32], Vec<u8>), ManifestProblem> {
+    const DIGITS: usize = 64;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (is_escaped, rest) = line.strip_prefix(b"\\").map_or((false, line), |rest| (true, rest));
+    let (hex, rest) = rest.split_at_checked(DIGITS).ok_or(ManifestProblem::NoDigest)?;
+    let digest = blake3::Hash::from_hex(hex).map_err(|_| ManifestProblem::NoDigest)?;
+    let path = rest.strip_prefix(b"  ").ok_or(ManifestProblem::NoDigest)?;
+    let is_path = !path.is_empty() && !path.contains(&0) && std::str::from_utf8(path).is_ok();
+    let path = if is_escaped { unescape(path) } else { Some(path.to_vec()) };
+    Ok((*digest.as_bytes(), path.filter(|_| is_path).ok_or(ManifestProblem::BadPath)?))
+}
+
+fn unescape(path: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = path.iter();
+    let mut meant = Vec::with_capacity(path.len());
+    while let Some(&byte) = bytes.next() {
+        meant.push(match (byte, byte == b'\\') {
+            (byte, false) => byte,
+            _ => match bytes.next()? {
+                b'\\' => b'\\',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                _ => return None,
+            },
+        });
+    }
+    Some(meant)
 }
 
 /// Owned exactly if something had to be escaped.
@@ -63,5 +107,32 @@ mod tests {
         ] {
             assert_eq!(after_digest(path), (line.to_owned(), is_checkable), "{path:?}");
         }
+    }
+    #[test]
+    fn what_was_written_is_read() {
+        for path in
+            [&b"a/b"[..], b" two  spaces ", b"back\\slash\\n", b"new\nline\r", "grün".as_bytes(), b"-"]
+        {
+            let line = manifest_line(&[0xab; 32], path).bytes;
+            let line = line.strip_suffix(b"\n").unwrap();
+            assert_eq!(read_manifest_line(line), Ok(([0xab; 32], path.to_vec())), "{path:?}");
+        }
+        let hex = "AB".repeat(32);
+        assert_eq!(read_manifest_line(format!("{hex}  a\r").as_bytes()), Ok(([0xab; 32], b"a".to_vec())));
+        for (line, problem) in [
+            (String::new(), ManifestProblem::NoDigest),
+            ("not a digest  a".into(), ManifestProblem::NoDigest),
+            (format!("{}  a", "a".repeat(63)), ManifestProblem::NoDigest),
+            (format!("{}  a", "g".repeat(64)), ManifestProblem::NoDigest),
+            (format!("{hex} a"), ManifestProblem::NoDigest),
+            (format!("{hex}  "), ManifestProblem::BadPath),
+            (format!("{hex}  a\0"), ManifestProblem::BadPath),
+            (format!("\\{hex}  a\\t"), ManifestProblem::BadPath),
+            (format!("\\{hex}  a\\"), ManifestProblem::BadPath),
+        ] {
+            assert_eq!(read_manifest_line(line.as_bytes()), Err(problem), "{line:?}");
+        }
+        let not_text = [hex.as_bytes(), b"  a\xff"].concat();
+        assert_eq!(read_manifest_line(&not_text), Err(ManifestProblem::BadPath));
     }
 }

@@ -48,6 +48,9 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Its metadata.
     pub metadata: Metadata,
+    /// Its inode number at the source, by which a file that took another's place is told from it; 0 where it is not
+    /// known.
+    pub identity: u64,
 }
 
 impl Entry {

@@ -44,6 +44,8 @@ pub struct Progress {
     pub entries_done: u64,
     /// Bytes written at the destination.
     pub bytes_done: u64,
+    /// Those of them that were written in this session.
+    pub bytes_moved: u64,
     /// Entries that failed.
     pub entries_failed: u64,
     /// What limits now.
@@ -154,6 +156,12 @@ pub struct Summary {
     pub entries_skipped: u64,
     /// Objects that were read again because their check failed.
     pub objects_reread: u64,
+    /// Files and links that an earlier session of the transfer had completed.
+    pub entries_kept: u64,
+    /// The links among them.
+    pub symlinks_kept: u64,
+    /// Bytes that an earlier session had written.
+    pub bytes_kept: u64,
 }
 
 impl Summary {

@@ -4,6 +4,7 @@
 //! Every other crate speaks in these words. Nothing here does I/O, reads a clock or starts a thread.
 
 mod checksum;
+mod durability;
 mod entry;
 mod error;
 mod event;
@@ -16,10 +17,11 @@ mod range;
 mod spec;
 
 pub use checksum::Checksum;
+pub use durability::{Durability, Verify};
 pub use entry::{Directory, Entry, EntryKind, Metadata, Section, Timestamp};
 pub use error::{EntryFailure, FailureKind, Retry, Scope, Side};
 pub use event::{Event, Limiter, Notice, Progress, Summary, TargetReport};
-pub use ids::{FileId, ObjectId, TargetId};
+pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};

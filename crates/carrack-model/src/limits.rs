@@ -74,5 +74,31 @@ pub const FILE_ATTEMPTS_MAX: u32 = 2;
 /// Failures that the summary lists; the rest are counted (each was reported when it happened).
 pub const FAILURES_LISTED_MAX: usize = 1_000;
 
-/// Silence on the control channel after which the peer counts as dead; heartbeats come every 5 s.
-pub const PEER_SILENCE_MS_MAX: u64 = 60_000;
+/// Silence after which the other end counts as dead, and a data path on which nothing moves as stalled, in milliseconds. A
+/// route that changes, or a server that fails over, takes tens of seconds.
+pub const STALL_MS_DEFAULT: u32 = 60_000;
+
+/// The least of it: heartbeats come four times as often, and a busy machine may be late by some of that.
+pub const STALL_MS_MIN: u32 = 1_000;
+
+/// Tries to go on after the network broke that may come to nothing, one after the other: with the waits between them,
+/// half a minute, in which a daemon is started again.
+pub const RETRIES_DEFAULT: u32 = 8;
+
+/// Ranges of one file in one message: they rarely have more gaps than objects were on their way, and what is left out
+/// is only sent once more. With offsets of ten digits 64 KiB.
+pub const RANGES_MAX: usize = 4_096;
+
+/// Entries of one offer: a message for each directory would cost more than what is asked.
+pub const OFFER_ENTRIES_MAX: usize = 512;
+
+/// Offers that the source lets wait for their answers: 16,384 entries, enough for 100,000 a second over a round trip
+/// of 150 ms.
+pub const OFFERS_MAX: usize = 32;
+
+/// Bytes that are written before they are made durable and recorded together, where nothing else is said. Two round trips to
+/// a disk of 1 GB/s; a run that was killed writes so much once more.
+pub const GROUP_BYTES: u64 = 64 << 20;
+
+/// How long what was written waits at most to be made durable, in milliseconds.
+pub const GROUP_MS: u64 = 500;

@@ -13,14 +13,14 @@ use carrack_model::{Directory, Entry, EntryKind, Metadata, Section};
 /// Fixed part of a section in a bundle's table: flags, lengths and counts, and the directory's metadata.
 const SECTION_FIXED_BYTES: usize = 32;
 
-/// Fixed part of an entry: kind, lengths, size and metadata.
-const ENTRY_FIXED_BYTES: usize = 40;
+/// Fixed part of an entry: kind, lengths, size and metadata (32 bytes), and its identity (12).
+const ENTRY_FIXED_BYTES: usize = 44;
 
 /// Fixed part of a link's target.
-const SYMLINK_FIXED_BYTES: usize = 8;
+const SYMLINK_FIXED_BYTES: usize = 4;
 
-/// A regular file's result beside its entry: room for a digest.
-const REGULAR_RESULT_BYTES: usize = 40;
+/// A regular file's result beside its entry: its digest.
+const REGULAR_RESULT_BYTES: usize = 36;
 
 /// What is kept free for each bundle: reading one byte more than a file's size shows that it grew.
 const SPARE_BYTES: u64 = 1;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn entry(name: &[u8], kind: EntryKind) -> Entry {
-        Entry { name: name.into(), source_name: None, kind, metadata: Metadata::default() }
+        Entry { name: name.into(), source_name: None, kind, metadata: Metadata::default(), identity: 0 }
     }
 
     fn file(name: &[u8], size: u64) -> Entry {

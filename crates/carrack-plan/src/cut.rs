@@ -6,7 +6,7 @@
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use carrack_model::{ByteRange, FileId, TargetId};
+use carrack_model::{ByteRange, FileId, RangeSet, TargetId};
 
 use crate::Layout;
 
@@ -35,6 +35,8 @@ pub struct FileCursor {
     offset: u64,
     /// Only what lies on this target is cut.
     only: Option<TargetId>,
+    /// Only these bytes are cut; all if nothing is said.
+    wanted: Option<Arc<RangeSet>>,
 }
 
 impl FileCursor {
@@ -44,7 +46,15 @@ impl FileCursor {
     /// If `object_bytes` is not a power of two.
     pub fn new(file: FileId, size: u64, layout: Arc<dyn Layout>, object_bytes: u64) -> FileCursor {
         assert!(object_bytes.is_power_of_two(), "object_bytes must be a power of two, not {object_bytes}");
-        FileCursor { file, size, layout, object_bytes, offset: 0, only: None }
+        FileCursor { file, size, layout, object_bytes, offset: 0, only: None, wanted: None }
+    }
+
+    /// Cuts only these bytes, the rest being at the sink (L12). Objects end at multiples of `object_bytes`, so that they are
+    /// again those of an earlier transfer that was cut alike.
+    pub fn over(mut self, wanted: RangeSet) -> FileCursor {
+        self.wanted = Some(Arc::new(wanted));
+        self.offset = self.next_offset(self.offset);
+        self
     }
 
     /// The file that is cut.
@@ -59,10 +69,14 @@ impl FileCursor {
             return vec![self];
         }
         let cursor = |only: &TargetId| {
-            let offset = self.layout.next_on(*only, self.offset, self.size)?;
-            Some(FileCursor { layout: Arc::clone(&self.layout), only: Some(*only), offset, ..self })
+            let (layout, wanted) = (Arc::clone(&self.layout), self.wanted.clone());
+            let mut cursor = FileCursor { layout, wanted, only: Some(*only), ..self };
+            cursor.offset = cursor.next_offset(self.offset);
+            (cursor.offset < cursor.size).then_some(cursor)
         };
-        targets.iter().filter_map(cursor).collect()
+        let cursors: Vec<FileCursor> = targets.iter().filter_map(cursor).collect();
+        // Whoever takes an exhausted cursor sees that the file is at its end.
+        if cursors.is_empty() { vec![self] } else { cursors }
     }
 
     /// About how many bytes no object was cut from yet.
@@ -74,6 +88,40 @@ impl FileCursor {
     /// Where the next object lies; nothing after the last one.
     pub fn peek_target(&self) -> Option<TargetId> {
         (self.offset < self.size).then(|| self.layout.extent_at(self.offset).target)
+    }
+
+    /// The first byte at or behind `offset` that is to be cut; the file's size behind the last one.
+    fn next_offset(&self, offset: u64) -> u64 {
+        let mut at = offset;
+        while at < self.size {
+            let on_target = match self.only {
+                Some(only) => self.layout.next_on(only, at, self.size).unwrap_or(self.size),
+                None => at,
+            };
+            let wanted = match &self.wanted {
+                Some(wanted) => {
+                    wanted.next_from(on_target).map_or(self.size, |run| run.offset.min(self.size))
+                }
+                None => on_target,
+            };
+            if wanted == on_target {
+                return wanted;
+            }
+            at = wanted;
+        }
+        self.size
+    }
+
+    /// One past the last byte that the object at the present offset could have, were it not for the layout.
+    fn end_max(&self) -> u64 {
+        match self.wanted.as_ref().and_then(|wanted| wanted.next_from(self.offset)) {
+            Some(run) => {
+                let grid = self.offset - self.offset % self.object_bytes;
+                let run_end = run.end().unwrap_or(u64::MAX);
+                grid.saturating_add(self.object_bytes).min(run_end)
+            }
+            None => self.offset.saturating_add(self.object_bytes),
+        }
     }
 
     /// Offset of the next object.
@@ -95,12 +143,9 @@ impl Iterator for FileCursor {
         }
         let extent = self.layout.extent_at(self.offset);
         assert!(extent.end > self.offset, "{:?} has an empty extent at {}", self.layout, self.offset);
-        let end = self.offset.saturating_add(self.object_bytes).min(extent.end).min(self.size);
+        let end = self.end_max().min(extent.end).min(self.size);
         let range = ByteRange::new(self.offset, end - self.offset);
-        self.offset = match self.only {
-            Some(only) => self.layout.next_on(only, end, self.size).unwrap_or(self.size),
-            None => end,
-        };
+        self.offset = self.next_offset(end);
         Some(ObjectExtent { file: self.file, target: extent.target, range })
     }
 }
@@ -177,6 +222,35 @@ mod tests {
             let mut parts: Vec<ObjectExtent> = cursor().for_each_target().into_iter().flatten().collect();
             parts.sort_by_key(|object| object.range.offset);
             prop_assert_eq!(whole, parts);
+        }
+
+        #[test]
+        fn cuts_only_what_is_wanted(
+            size in 1u64..300_000,
+            target_count in 1u64..6,
+            stripe_bytes in prop_oneof![1_000u64..100_000, (10u32..17).prop_map(|bits| 1u64 << bits)],
+            object_bits in 10u32..17,
+            held_bits in any::<u64>(),
+        ) {
+            let layout = striped(target_count, stripe_bytes);
+            let cursor = || FileCursor::new(FileId(9), size, Arc::clone(&layout), 1 << object_bits);
+            let mut held = RangeSet::new();
+            for (i, object) in cursor().enumerate() {
+                if held_bits >> (i % 64) & 1 == 1 {
+                    prop_assert!(held.insert(object.range));
+                }
+            }
+            let missing = held.missing_of(size);
+            let bytes = missing.covered_bytes();
+            let mut cut = 0;
+            for object in cursor().over(missing).for_each_target().into_iter().flatten() {
+                prop_assert!(object.range.len > 0 && object.range.len <= 1 << object_bits);
+                prop_assert_eq!(layout.extent_at(object.range.offset).target, object.target);
+                prop_assert!(held.insert(object.range), "{:?} is there", object.range);
+                cut += object.range.len;
+            }
+            prop_assert_eq!(cut, bytes);
+            prop_assert!(held.is_whole(size));
         }
 
         #[test]

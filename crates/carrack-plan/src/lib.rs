@@ -2,18 +2,26 @@
 //!
 //! A file lies on storage targets ([`Layout`]); a [`FileCursor`] cuts it into objects on stripe edges (L1), a
 //! [`Bundler`] gathers small files into bundles (M7), and [`TargetQueues`] hands both out, target by target (L2).
+//! What a fleet of movers decides is in [`fleet`], who may use a shared file system's targets in [`grants`], what load targets are
+//! expected to have in [`forecast`].
 //!
 //! Everything here is pure: no I/O, no clock, no threads, no chance. The simulator runs the same code.
 
+mod backoff;
 mod bundle;
 mod cut;
+pub mod fleet;
+pub mod forecast;
+pub mod grants;
 mod layout;
 mod pace;
 mod policy;
 mod queue;
 
+pub use backoff::Backoff;
 pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
+pub use pace::Pace;
 pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
 pub use queue::{Rates, TargetQueues};

@@ -7,14 +7,14 @@ const BURST: Duration = Duration::from_millis(50);
 
 /// One limit: a virtual clock that runs ahead by the time that each charge takes at the rate (GCRA, ITU-T I.371).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// When all that was charged will be paid.
     paid_at: Duration,
 }
 
 impl Pace {
     /// Books bytes that are taken now; 0 bytes a second means no limit.
-    pub(crate) fn charge(&mut self, now: Duration, bytes: u64, bytes_per_s: u64) {
+    pub fn charge(&mut self, now: Duration, bytes: u64, bytes_per_s: u64) {
         if bytes_per_s > 0 {
             let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64);
             self.paid_at = self.paid_at.max(now).saturating_add(cost);
@@ -22,7 +22,7 @@ impl Pace {
     }
 
     /// When the next bytes may be taken.
-    pub(crate) fn free_at(&self) -> Duration {
+    pub fn free_at(&self) -> Duration {
         self.paid_at.saturating_sub(BURST)
     }
 }

@@ -132,6 +132,8 @@ pub enum Answer {
         message: String,
         /// What the client can do.
         hint: String,
+        /// Whether it may be different soon.
+        may_pass: bool,
     },
 }
 

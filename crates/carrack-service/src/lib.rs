@@ -1,11 +1,15 @@
-//! `carrack serve`: a daemon that answers sessions on one port.
+//! `carrack serve`: a daemon that answers sessions on one port, and the queue of a machine.
 //!
 //! A small parent, one thread with one loop, accepts connections, tells control connections from data connections by
 //! their first bytes, bounds what strangers may do, and starts one process for each control connection. That process
 //! does what is dangerous or slow: TLS, finding out who is there, and the session. The two speak over a socket pair
 //! (`errand`); data connections are handed on over another. The parent never reads what a stranger says beyond the
 //! first 52 bytes; the child never has more rights than its client once it knows who that is.
+//!
+//! Beside it the machine's queue ([`queue`]) may run, in a process of its own. It answers over HTTP ([`api`]), as the server of a
+//! fleet does.
 
+pub mod api;
 mod audit;
 mod child;
 mod config;
@@ -16,9 +20,12 @@ mod log;
 mod material;
 mod parent;
 mod path;
+pub mod queue;
 
 pub use child::serve_session;
-pub use config::{Config, ConfigError, DEFAULT_PORT, Export, Limits, MAX_CONFIG_BYTES, Rule};
-pub use log::Verbosity;
+pub use config::{
+    Config, ConfigError, DEFAULT_PORT, DEFAULT_SOCKET, Export, Limits, MAX_CONFIG_BYTES, QueueConfig, Rule,
+};
+pub use log::{Log, Verbosity};
 pub use material::{Material, MaterialError};
-pub use parent::{Plan, ServeError, serve};
+pub use parent::{Plan, ServeError, check, serve, serve_queue_of};

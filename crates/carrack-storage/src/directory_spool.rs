@@ -188,7 +188,8 @@ fn nameless_file(root: &Root) -> Result<File, SinkError> {
 
 /// For file systems without `O_TMPFILE`.
 fn unlinked_file(root: &Root, mode: Mode) -> Result<File, Errno> {
-    let scratch = ScratchNames::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let scratch =
+        ScratchNames::new(None).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let (file, temporary) = scratch.create(b"directories", |free| openat(root, free, flags, mode))?;
     unlinkat(root, temporary.as_bytes(), AtFlags::empty())?;

@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::Metadata;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
+use crate::durable::sync_whole;
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, set_mode, set_mtime};
 use crate::source_file::direct_fits;
@@ -20,7 +21,8 @@ use crate::{FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
 /// Nobody else reads it before it is complete.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// A file that is being written. Dropped without [`GrowingFile::commit`], it disappears.
+/// A file that is being written. Dropped without [`GrowingFile::commit`], it disappears, unless it is to stay for another
+/// session ([`GrowingFile::keep`]).
 #[derive(Debug)]
 pub struct GrowingFile {
     directory: OwnedFd,
@@ -29,6 +31,7 @@ pub struct GrowingFile {
     temporary: ScratchName,
     size: u64,
     is_committed: AtomicBool,
+    is_kept: AtomicBool,
     /// Whether pages leave the page cache as soon as they are on the storage; turns false at the first write where the
     /// file system can't do that.
     leaves_cache: AtomicBool,
@@ -96,23 +99,107 @@ impl GrowingFile {
         };
         let ((file, outcome), temporary) =
             scratch.create(name, create).map_err(|errno| SinkError::naming("creating", errno))?;
+        let growing = GrowingFile::new(directory, name, file, temporary, spec);
+        Ok((growing, outcome))
+    }
+
+    /// Goes on with the file that an earlier session left under the name `temporary`; nothing if it is not there, or not
+    /// as long as `held_end`, up to which something of it was recorded.
+    ///
+    /// # Errors
+    /// As [`GrowingFile::create`].
+    pub fn resume(
+        directory: OwnedFd,
+        name: &[u8],
+        temporary: &[u8],
+        held_end: u64,
+        spec: GrowingSpec<'_>,
+    ) -> Result<Option<GrowingFile>, SinkError> {
+        refuse_directory(&directory, name)?;
+        let temporary = ScratchName::existing(temporary);
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match openat(&directory, temporary.as_bytes(), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
+            Err(errno) => return Err(SinkError::naming("opening", errno)),
+        };
+        let found = fstat(&file).map_err(|errno| SinkError::writing("looking at", errno))?;
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        let fits = u64::try_from(found.st_size).is_ok_and(|size| (held_end..=spec.size).contains(&size));
+        if !is_file || found.st_nlink != 1 || !fits {
+            return Ok(None);
+        }
+        Ok(Some(GrowingFile::new(directory, name, file, temporary, spec)))
+    }
+
+    /// Opens the file that several sessions write to under the name `temporary` ([`ScratchNames::shared_name`]), and creates it
+    /// if it is not there yet. It stays, also when it is dropped.
+    ///
+    /// # Errors
+    /// As [`GrowingFile::create`]; [`SinkError::Vanished`] if something else has that name.
+    pub fn share(
+        directory: OwnedFd,
+        name: &[u8],
+        temporary: &[u8],
+        spec: GrowingSpec<'_>,
+    ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+        refuse_directory(&directory, name)?;
+        let created =
+            spec.file_system.create(directory.as_fd(), temporary, create_flags(), WORKING_MODE, spec.stripe);
+        let (growing, outcome) = match created {
+            Ok((file, outcome)) => {
+                (GrowingFile::new(directory, name, file, ScratchName::existing(temporary), spec), outcome)
+            }
+            Err(Errno::EXIST) => {
+                let found = GrowingFile::resume(directory, name, temporary, 0, spec)?;
+                (found.ok_or(SinkError::Vanished)?, StripeOutcome::Default)
+            }
+            Err(errno) => return Err(SinkError::naming("creating", errno)),
+        };
+        growing.keep(true);
+        Ok((growing, outcome))
+    }
+
+    fn new(
+        directory: OwnedFd,
+        name: &[u8],
+        file: OwnedFd,
+        temporary: ScratchName,
+        spec: GrowingSpec<'_>,
+    ) -> GrowingFile {
         let direct = (spec.io == WriteIo::Direct).then(|| open_direct(file.as_fd())).flatten();
         let io = match spec.io {
             WriteIo::Direct if direct.is_none() => WriteIo::Writeback,
             io => io,
         };
-        let growing = GrowingFile {
+        GrowingFile {
             directory,
             file,
             name: name.into(),
             temporary,
             size: spec.size,
             is_committed: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             leaves_cache: AtomicBool::new(true),
             direct,
             io,
-        };
-        Ok((growing, outcome))
+        }
+    }
+
+    /// The name that it has until it is complete.
+    pub fn temporary_name(&self) -> &[u8] {
+        self.temporary.as_bytes()
+    }
+
+    /// The directory that it stands in.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// What of it was recorded is for a later session: it stays under its temporary name if it is not completed. `false` takes
+    /// that back.
+    pub fn keep(&self, is_kept: bool) {
+        self.is_kept.store(is_kept, Relaxed);
     }
 
     /// How it is written.
@@ -168,13 +255,17 @@ impl GrowingFile {
         pwrite(&self.file, buffer, offset)
     }
 
-    /// Sets mode and time and gives it its name, in place of a file or link that has it. Once, after the last write.
+    /// Sets mode and time, makes all of it durable if `syncs`, and gives it its name, in place of a file or link that has it.
+    /// Once, after the last write.
     ///
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it has disappeared.
-    pub fn commit(&self, metadata: &Metadata) -> Result<(), SinkError> {
+    pub fn commit(&self, metadata: &Metadata, syncs: bool) -> Result<(), SinkError> {
         let file = self.file.as_fd();
         let finished = set_mode(file, metadata.mode).and(set_mtime(file, metadata.mtime));
+        if syncs {
+            sync_whole(file)?;
+        }
         self.is_committed.store(true, Relaxed); // `rename` cleans up after itself
         self.temporary
             .rename(self.directory.as_fd(), &self.name)
@@ -185,7 +276,7 @@ impl GrowingFile {
 
 impl Drop for GrowingFile {
     fn drop(&mut self) {
-        if !self.is_committed.load(Relaxed) {
+        if !self.is_committed.load(Relaxed) && !self.is_kept.load(Relaxed) {
             self.temporary.remove(self.directory.as_fd());
         }
     }
@@ -249,7 +340,7 @@ mod tests {
         size: u64,
         io: WriteIo,
     ) -> Result<GrowingFile, SinkError> {
-        let scratch = ScratchNames::new().unwrap();
+        let scratch = ScratchNames::new(None).unwrap();
         let directory = File::open(dir.path()).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
         let spec = GrowingSpec { size, file_system: &file_system, stripe: &Stripe::Default, io };
@@ -272,7 +363,7 @@ mod tests {
         });
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"old");
         let metadata = Metadata { mode: 0o4755, mtime: Timestamp { seconds: -1, nanoseconds: 999_999_999 } };
-        file.commit(&metadata).unwrap();
+        file.commit(&metadata, true).unwrap();
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"abcdefghij");
         let found = fs::metadata(dir.path().join("f")).unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o4755, -1, 999_999_999));
@@ -294,7 +385,7 @@ mod tests {
             file.write_at(&content[8_192..], 8_192).unwrap();
             file.write_at(&content[..5_000], 0).unwrap();
             file.write_at(&content[5_000..8_192], 5_000).unwrap();
-            file.commit(&Metadata::default()).unwrap();
+            file.commit(&Metadata::default(), true).unwrap();
             assert_eq!(fs::read(dir.path().join("f")).unwrap(), content, "{io:?}");
         }
     }
@@ -318,7 +409,7 @@ mod tests {
         assert_eq!(create(&dir, b"d", 1).unwrap_err().kind(), FailureKind::InTheWay);
         let file = create(&dir, b"e", 1).unwrap();
         fs::create_dir(dir.path().join("e")).unwrap();
-        assert_eq!(file.commit(&Metadata::default()).unwrap_err().kind(), FailureKind::InTheWay);
+        assert_eq!(file.commit(&Metadata::default(), true).unwrap_err().kind(), FailureKind::InTheWay);
         assert_eq!(names(&dir).len(), 2);
     }
 

@@ -8,8 +8,10 @@ mod base;
 mod beneath;
 mod browse;
 mod directory_spool;
+mod durable;
 mod growing_file;
 pub mod layout;
+mod present;
 mod root;
 mod scan;
 mod scratch;
@@ -23,13 +25,18 @@ pub mod typed;
 mod writeback;
 
 pub use base::{Base, Looked, Named, Purpose};
-pub use browse::{Browsed, BrowsedKind, Listing, Removal, Removing};
+pub use browse::{Browsed, BrowsedKind, Glance, Listing, Removal, Removing, glance, link_text};
 pub use directory_spool::DirectorySpool;
+pub use durable::{
+    Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
+    sync_directory, sync_file, sync_file_system, sync_whole,
+};
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
 };
+pub use present::{Present, digest_of, look_at};
 pub use root::Root;
 pub use scan::{Found, RootKind, Scan, ScanRoot};
 pub use scratch::ScratchNames;

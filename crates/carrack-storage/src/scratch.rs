@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use carrack_model::limits::NAME_BYTES_MAX;
-use rustix::fs::{AtFlags, CWD, Mode, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -34,8 +34,11 @@ pub(crate) enum Placing {
 }
 
 /// Temporary names of one transfer, and what it learnt of the destination.
+///
+/// The upper half of a name's number tells whose it is, so that a later session of the transfer finds what was left behind.
 #[derive(Debug)]
 pub struct ScratchNames {
+    tag: u16,
     next: AtomicU32,
     placing: AtomicU8,
     /// `/proc/self/fd`, opened when it is needed; nothing where `/proc` is not mounted.
@@ -43,21 +46,65 @@ pub struct ScratchNames {
 }
 
 impl ScratchNames {
-    /// Starts at a random number.
+    /// For the transfer with this tag, or with a random one; starts at a random number.
     ///
     /// # Errors
     /// What `getrandom` says.
-    pub fn new() -> io::Result<ScratchNames> {
-        let mut seed = [0; 4];
+    pub fn new(tag: Option<u16>) -> io::Result<ScratchNames> {
+        let mut seed = [0; 6];
         getrandom(&mut seed, GetRandomFlags::empty())?;
-        let next = AtomicU32::new(u32::from_ne_bytes(seed));
-        let placing = AtomicU8::new(Placing::LinkDescriptor as u8);
-        Ok(ScratchNames { next, placing, descriptors: OnceLock::new() })
+        let [a, b, next @ ..] = seed;
+        Ok(ScratchNames {
+            tag: tag.unwrap_or(u16::from_ne_bytes([a, b])),
+            next: AtomicU32::new(u32::from_ne_bytes(next)),
+            placing: AtomicU8::new(Placing::LinkDescriptor as u8),
+            descriptors: OnceLock::new(),
+        })
     }
 
-    /// A name that this process gives out once in 2^32 times.
+    /// A name that this process gives out once in 65,536 times for the same file.
     pub(crate) fn name_for(&self, name: &[u8]) -> ScratchName {
-        ScratchName::new(name, self.next.fetch_add(1, Ordering::Relaxed))
+        let number = self.next.fetch_add(1, Ordering::Relaxed) & 0xffff;
+        ScratchName::new(name, u32::from(self.tag) << 16 | number)
+    }
+
+    /// The temporary name that all sessions of this transfer give this version of a file: they write to it together.
+    pub fn shared_name(&self, name: &[u8], version: u16) -> Box<[u8]> {
+        ScratchName::new(name, u32::from(self.tag) << 16 | u32::from(version)).as_bytes().into()
+    }
+
+    /// Removes what an earlier session of this transfer left unfinished in `directory`, but for `wanted` names.
+    ///
+    /// # Errors
+    /// What reading the directory says. What can't be removed stays.
+    pub fn remove_leftovers(
+        &self,
+        directory: BorrowedFd<'_>,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<()> {
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if self.is_own(name) && !wanted(name) {
+                let _ = unlinkat(directory, entry.file_name(), AtFlags::empty());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes one name that an earlier session gave; what can't be removed stays.
+    pub fn remove(directory: BorrowedFd<'_>, temporary: &[u8]) {
+        ScratchName::existing(temporary).remove(directory);
+    }
+
+    /// Whether a name is a temporary one of this transfer.
+    fn is_own(&self, name: &[u8]) -> bool {
+        let Some((kept, suffix)) = name.len().checked_sub(SUFFIX_BYTES).map(|at| name.split_at(at)) else {
+            return false;
+        };
+        let own = format!(".carrack-{:04x}", self.tag);
+        let counts = |digits: &[u8]| digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        kept.len() > 1 && kept[0] == b'.' && suffix.strip_prefix(own.as_bytes()).is_some_and(counts)
     }
 
     /// Calls `create` with temporary names for `name` until one is free.
@@ -115,6 +162,13 @@ impl ScratchName {
         scratch
     }
 
+    /// A name that was given out before; cut if it is longer than any of those.
+    pub fn existing(name: &[u8]) -> ScratchName {
+        let mut scratch = ScratchName { bytes: [0; NAME_BYTES_MAX], length: 0 };
+        scratch.append(&name[..name.len().min(NAME_BYTES_MAX)]);
+        scratch
+    }
+
     fn append(&mut self, part: &[u8]) {
         self.bytes[self.length..self.length + part.len()].copy_from_slice(part);
         self.length += part.len();
@@ -148,6 +202,7 @@ impl std::fmt::Debug for ScratchName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn names_are_telling_distinct_and_never_too_long() {
@@ -155,13 +210,13 @@ mod tests {
         let long = ScratchName::new(&[b'x'; 255], 7);
         assert_eq!(long.as_bytes().len(), 255);
         assert!(long.as_bytes().ends_with(b"x.carrack-00000007"));
-        let names = ScratchNames::new().unwrap();
+        let names = ScratchNames::new(None).unwrap();
         assert_ne!(names.name_for(b"a").as_bytes(), names.name_for(b"a").as_bytes());
     }
 
     #[test]
     fn a_taken_name_is_passed_over_a_bounded_number_of_times() {
-        let names = ScratchNames::new().unwrap();
+        let names = ScratchNames::new(None).unwrap();
         let tried = std::cell::Cell::new(0);
         let create = |free_at| {
             tried.set(0);
@@ -176,8 +231,31 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_session_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = ScratchNames::new(Some(0xabcd)).unwrap();
+        let left = own.name_for(b"data");
+        let left = String::from_utf8(left.as_bytes().to_vec()).unwrap();
+        assert!(left.starts_with(".data.carrack-abcd"));
+        let others = [
+            "data",
+            ".data.carrack-abcd",
+            ".data.carrack-abceffff",
+            "data.carrack-abcd0000",
+            ".data.carrack-abcd000x",
+            ".carrack-abcd0000",
+            ".a.carrack-abcd0001",
+        ];
+        others.iter().chain([&&*left]).for_each(|name| std::fs::write(dir.path().join(name), b"").unwrap());
+        let held = std::fs::File::open(dir.path()).unwrap();
+        own.remove_leftovers(held.as_fd(), |name| name == b".a.carrack-abcd0001").unwrap();
+        assert!(!dir.path().join(&left).exists());
+        others.iter().for_each(|name| assert!(dir.path().join(name).exists(), "{name}"));
+    }
+
+    #[test]
     fn learns_downwards_only() {
-        let names = ScratchNames::new().unwrap();
+        let names = ScratchNames::new(None).unwrap();
         names.remember(Placing::Rename);
         names.remember(Placing::LinkProc);
         assert_eq!(names.placing(), Placing::Rename);

@@ -17,6 +17,12 @@ pub enum SinkError {
     /// The file system does not take this name.
     #[error("the file system refuses the name: {0}")]
     BadName(#[source] io::Error),
+    /// What an earlier session left of it was there, and is gone.
+    #[error("what an earlier session left of it is gone; run the same command again")]
+    Vanished,
+    /// Read again from the storage it was not what was written.
+    #[error("what was written is not what the storage holds")]
+    Damaged,
     /// The contents are complete and in place, the mode or times are not right.
     #[error("{action} failed: {error}")]
     Metadata {
@@ -44,6 +50,8 @@ impl SinkError {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
             SinkError::InTheWay(_) => FailureKind::InTheWay,
             SinkError::BadName(_) => FailureKind::BadName,
+            SinkError::Vanished => FailureKind::WriteError,
+            SinkError::Damaged => FailureKind::Corrupt,
             SinkError::Metadata { .. } => FailureKind::Metadata,
             SinkError::Write { .. } => FailureKind::WriteError,
         }

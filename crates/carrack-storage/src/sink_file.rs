@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 
 use carrack_model::{Metadata, Timestamp};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, openat, symlinkat,
-    utimensat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, openat, statat,
+    symlinkat, utimensat,
 };
 use rustix::io::{Errno, write};
 use rustix::path::DecInt;
 
 use crate::scratch::Placing;
-use crate::{ScratchNames, SinkError};
+use crate::{Care, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
 /// Set-user-id, set-group-id and sticky: the kernel may drop them at the creation or at a write.
 const SPECIAL_BITS: u32 = 0o7000;
@@ -50,18 +50,33 @@ pub fn place_small(
     name: &[u8],
     content: &[u8],
     metadata: &Metadata,
+    care: Care,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
+    let care = Care { sync: care.sync.for_name(directory, name), ..care };
     if scratch.placing() != Placing::Rename
-        && let Some(placed) = place_by_link(directory, name, content, metadata, scratch)
+        && let Some(placed) = place_by_link(directory, name, content, metadata, care, scratch)
     {
         return placed;
     }
-    let placed = place_by_rename(directory, name, content, metadata, scratch);
+    let placed = place_by_rename(directory, name, content, metadata, care, scratch);
     if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
         scratch.remember(Placing::Rename);
     }
     placed
+}
+
+impl SyncFirst {
+    /// Whether the file that is about to get this name has to be durable before.
+    fn for_name(self, directory: BorrowedFd<'_>, name: &[u8]) -> SyncFirst {
+        match self {
+            SyncFirst::Replacing if statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
+                SyncFirst::Always
+            }
+            SyncFirst::Replacing => SyncFirst::Never,
+            sync => sync,
+        }
+    }
 }
 
 /// Nothing if the file system has no nameless files, or no way to name them.
@@ -70,15 +85,16 @@ fn place_by_link(
     name: &[u8],
     content: &[u8],
     metadata: &Metadata,
+    care: Care,
     scratch: &ScratchNames,
 ) -> Option<Result<(), SinkError>> {
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = match openat(directory, c".", flags, Mode::from_raw_mode(metadata.mode)) {
         Ok(file) => file,
         Err(errno) if is_unsupported(errno) => return None,
         Err(errno) => return Some(Err(SinkError::writing("creating", errno))),
     };
-    let filled = match fill(file.as_fd(), content, metadata) {
+    let filled = match fill(file.as_fd(), content, metadata, care) {
         Err(failed @ SinkError::Metadata { .. }) => Err(failed),
         Err(failed) => return Some(Err(failed)),
         Ok(()) => Ok(()),
@@ -141,13 +157,14 @@ fn place_by_rename(
     name: &[u8],
     content: &[u8],
     metadata: &Metadata,
+    care: Care,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     let mode = Mode::from_raw_mode(metadata.mode);
     let (file, temporary) = scratch
         .create(name, |free| openat(directory, free, create_flags(), mode))
         .map_err(|errno| SinkError::naming("creating", errno))?;
-    let filled = fill(file.as_fd(), content, metadata);
+    let filled = fill(file.as_fd(), content, metadata, care);
     if let Err(failed) = &filled
         && !matches!(failed, SinkError::Metadata { .. })
     {
@@ -160,16 +177,23 @@ fn place_by_rename(
 
 /// Flags that create a file that nobody else has.
 pub(crate) fn create_flags() -> OFlags {
-    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC
+    OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
 /// Contents, then time, then what of the mode the creation could not give.
-fn fill(file: BorrowedFd<'_>, content: &[u8], metadata: &Metadata) -> Result<(), SinkError> {
+fn fill(file: BorrowedFd<'_>, content: &[u8], metadata: &Metadata, care: Care) -> Result<(), SinkError> {
     write_all(file, content).map_err(|errno| SinkError::writing("writing", errno))?;
+    if care.readback && !holds(file, 0, content)? {
+        return Err(SinkError::Damaged);
+    }
     if metadata.mode & SPECIAL_BITS != 0 {
         set_mode(file, metadata.mode)?;
     }
-    set_mtime(file, metadata.mtime)
+    let timed = set_mtime(file, metadata.mtime);
+    if care.sync == SyncFirst::Always {
+        sync_whole(file)?;
+    }
+    timed
 }
 
 fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
@@ -257,7 +281,7 @@ mod tests {
 
     fn names(placing: Placing) -> ScratchNames {
         clear_umask();
-        let scratch = ScratchNames::new().unwrap();
+        let scratch = ScratchNames::new(None).unwrap();
         scratch.remember(placing);
         scratch
     }
@@ -287,7 +311,7 @@ mod tests {
             for (name, content) in [&b"new\nline"[..], b"\xff\xfe", &long].into_iter().zip(contents) {
                 for mode in [0o640, 0o4755, 0o2711, 0o7777, 0o000, 0o666] {
                     let metadata = Metadata { mode, ..METADATA };
-                    place_small(handle.as_fd(), name, content, &metadata, &scratch).unwrap();
+                    place_small(handle.as_fd(), name, content, &metadata, Care::default(), &scratch).unwrap();
                     assert_placed(&dir.path().join(OsStr::from_bytes(name)), content, &metadata);
                 }
             }
@@ -308,7 +332,8 @@ mod tests {
             symlink("nowhere", dir.path().join("dangling")).unwrap();
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
             for name in ["file", "link", "dangling"] {
-                place_small(handle.as_fd(), name.as_bytes(), b"new", &METADATA, &scratch).unwrap();
+                place_small(handle.as_fd(), name.as_bytes(), b"new", &METADATA, Care::default(), &scratch)
+                    .unwrap();
                 assert_placed(&dir.path().join(name), b"new", &METADATA);
             }
             assert_eq!(fs::read(&victim).unwrap(), b"precious");
@@ -323,7 +348,8 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir(dir.path().join("d")).unwrap();
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
-            let error = place_small(handle.as_fd(), b"d", b"x", &METADATA, &scratch).unwrap_err();
+            let error =
+                place_small(handle.as_fd(), b"d", b"x", &METADATA, Care::default(), &scratch).unwrap_err();
             assert_eq!(error.kind(), FailureKind::InTheWay);
             assert_eq!(scratch.placing(), way, "one failure teaches nothing");
             let error = place_symlink(handle.as_fd(), b"d", b"x", &METADATA, &scratch).unwrap_err();
@@ -340,7 +366,7 @@ mod tests {
             let path = dir.path().join("f");
             let place = |n: usize| {
                 let content = vec![n as u8; 20_000];
-                place_small(handle.as_fd(), b"f", &content, &METADATA, &scratch).unwrap();
+                place_small(handle.as_fd(), b"f", &content, &METADATA, Care::default(), &scratch).unwrap();
             };
             place(0);
             std::thread::scope(|scope| {
@@ -358,7 +384,8 @@ mod tests {
         // /proc has neither nameless files nor ordinary ones: nothing is learnt from it.
         let handle = File::open("/proc/self").unwrap();
         let scratch = names(Placing::LinkDescriptor);
-        let error = place_small(handle.as_fd(), b"f", b"x", &METADATA, &scratch).unwrap_err();
+        let error =
+            place_small(handle.as_fd(), b"f", b"x", &METADATA, Care::default(), &scratch).unwrap_err();
         assert_eq!(error.kind(), FailureKind::WriteError);
         assert_eq!(scratch.placing(), Placing::LinkDescriptor);
     }
@@ -385,7 +412,9 @@ mod tests {
         for (n, way) in WAYS.into_iter().enumerate() {
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
             let name = format!("f{n}");
-            let error = place_small(handle.as_fd(), name.as_bytes(), b"x", &metadata, &scratch).unwrap_err();
+            let error =
+                place_small(handle.as_fd(), name.as_bytes(), b"x", &metadata, Care::default(), &scratch)
+                    .unwrap_err();
             assert_eq!(error.kind(), FailureKind::Metadata);
             assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"x");
         }

@@ -120,6 +120,14 @@ impl SourceFile {
         Ok(FileStamp::of(&fstat(&self.handle)?) == self.stamp)
     }
 
+    /// Where it is read through the page cache, drops what is there and is on the storage too, so that reads see that.
+    /// A hint: pages that somebody maps or that are not written yet stay.
+    pub fn drop_cached(&self) {
+        if !self.is_direct() {
+            let _ = fadvise(&self.handle, 0, None, Advice::DontNeed);
+        }
+    }
+
     /// Reads through the page cache from now on; false where the kernel does not allow it.
     fn leave_direct(&self) -> bool {
         self.direct.store(false, Ordering::Relaxed);
@@ -150,6 +158,8 @@ pub struct SmallFile {
     pub size: usize,
     /// Mode and time of last change.
     pub metadata: Metadata,
+    /// Its inode number.
+    pub identity: u64,
 }
 
 /// Reads all of the small file `name` in `directory` to the start of `buffer`, with four system calls.
@@ -180,7 +190,7 @@ pub fn read_small(
     } else if now != expected || size as u64 != expected.size {
         Err(SourceError::Changed { size: now.size, mtime: now.mtime })
     } else {
-        Ok(SmallFile { size, metadata: metadata_of(&stat) })
+        Ok(SmallFile { size, metadata: metadata_of(&stat), identity: stat.st_ino })
     }
 }
 
@@ -255,7 +265,7 @@ mod tests {
     use rustix::fs::{FileType, mknodat};
     use std::fs::{self, File};
     use std::os::fd::AsFd;
-    use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
 
     /// Mostly no tmpfs, which has a cache only.
@@ -296,6 +306,7 @@ mod tests {
                 read_small(handle.as_fd(), name.as_bytes(), false, expected(&path), &mut buffer).unwrap();
             assert_eq!(read.size, size);
             assert_eq!(read.metadata.mode, 0o640);
+            assert_eq!(read.identity, fs::metadata(&path).unwrap().ino());
             assert_eq!(buffer[..size], pattern(size));
         }
     }

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use carrack_model::{Metadata, RelPath, SourceIo, Timestamp};
 use carrack_storage::{
-    Base, DirectorySpool, FileSystems, GrowingFile, GrowingSpec, Identity, Listing, Named, Purpose, Root,
-    ScratchNames, SourceFile, Stripe, WriteIo, place_small, place_symlink,
+    Base, Care, DirectorySpool, FileSystems, GrowingFile, GrowingSpec, Identity, Listing, Named, Purpose,
+    Root, ScratchNames, SourceFile, Stripe, WriteIo, place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -203,7 +203,7 @@ impl Tools {
         Tools {
             base: Base::Beneath(Arc::clone(&root)),
             root,
-            scratch: ScratchNames::new().unwrap(),
+            scratch: ScratchNames::new(None).unwrap(),
             file_systems: FileSystems::new(&[]).unwrap(),
         }
     }
@@ -218,7 +218,7 @@ impl Tools {
         };
         let (growing, _) = GrowingFile::create(directory, name, spec, &self.scratch)?;
         growing.write_at(&[7; 9_000], 0)?;
-        Ok(growing.commit(&METADATA)?)
+        Ok(growing.commit(&METADATA, true)?)
     }
 
     fn list(&self, path: &Path) -> std::io::Result<()> {
@@ -260,7 +260,8 @@ impl Tools {
         counts.note(0, &made);
         for directory in [top, &sub] {
             let Ok(held) = self.root.make_directory(&rel(directory)) else { continue };
-            let placed = place_small(held.as_fd(), b"file", b"small", &METADATA, &self.scratch);
+            let placed =
+                place_small(held.as_fd(), b"file", b"small", &METADATA, Care::default(), &self.scratch);
             counts.note(1, &placed);
             let link = place_symlink(held.as_fd(), b"link", b"../../outside", &METADATA, &self.scratch);
             counts.note(3, &link);

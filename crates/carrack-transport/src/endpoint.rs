@@ -3,11 +3,13 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameError, FrameHeader};
 
 use crate::seal::SealBroken;
+use crate::unsent::Unsent;
 
 /// How long a call may wait for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +149,11 @@ pub trait SendEndpoint: Send {
 
     /// Says that no object follows. Only while idle.
     fn finish(&mut self) -> Result<(), TransportError>;
+
+    /// What of it the kernel has not sent yet, for those that don't drive it; nothing if it can't be known.
+    fn unsent(&self) -> Option<Unsent> {
+        None
+    }
 }
 
 /// The sink's end.
@@ -156,4 +163,15 @@ pub trait ReceiveEndpoint: Send {
 
     /// Readable when a `Pending` endpoint may move on.
     fn readiness(&self) -> BorrowedFd<'_>;
+
+    /// From now on the bytes that arrive are added to `arrived`, as they do. An endpoint on which objects arrive whole need
+    /// not.
+    fn count_in(&mut self, arrived: Arc<AtomicU64>) {
+        let _ = arrived;
+    }
+
+    /// Whether an object has begun to arrive and is not whole.
+    fn is_midway(&self) -> bool {
+        false
+    }
 }

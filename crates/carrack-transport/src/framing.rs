@@ -161,6 +161,11 @@ impl FrameReader {
         }
     }
 
+    /// Whether a frame has begun and is not whole.
+    pub(crate) fn is_midway(&self) -> bool {
+        self.head_got > 0
+    }
+
     fn head_len(&self) -> usize {
         if self.seal.is_some() { HEAD_BYTES_MAX } else { HEADER_BYTES }
     }

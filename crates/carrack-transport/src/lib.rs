@@ -16,6 +16,7 @@ mod rendezvous;
 pub mod seal;
 mod tcp;
 mod tls;
+mod unsent;
 
 pub use endpoint::{
     ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
@@ -28,3 +29,4 @@ pub use rendezvous::{
 };
 pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
 pub use tls::{TlsChannel, TlsError};
+pub use unsent::Unsent;

@@ -135,6 +135,19 @@ impl Link {
         })
     }
 
+    /// Whether it is a TLS connection of this process.
+    pub fn is_tls(&self) -> bool {
+        matches!(self.channel, Channel::Tls(_))
+    }
+
+    /// Has the kernel, too, notice that the other end has vanished, within about `patience`; where ssh carries the link, ssh
+    /// does. What it can't set, it does without: the session watches by itself.
+    pub fn set_patience(&self, patience: Duration) {
+        if let Channel::Tls(tls) = &self.channel {
+            tls.set_patience(patience);
+        }
+    }
+
     /// From now on, objects may have `slot_bytes` at most. Only between two frames.
     pub fn set_slot_bytes(&mut self, slot_bytes: u32) {
         self.reader = FrameReader::new(slot_bytes);
@@ -205,6 +218,13 @@ impl Link {
             self.wait_for(self.output(), PollFlags::OUT, deadline)?;
         }
         Ok(())
+    }
+
+    /// Ends the link after a last word, so that the other end hears it; waits until `deadline` at most for that end to close.
+    pub fn part(&mut self, deadline: Instant) {
+        if let (Ok(()), Channel::Tls(tls)) = (self.flush_by(deadline), &mut self.channel) {
+            tls.part(deadline);
+        }
     }
 
     /// The next control message, until `deadline` at most (`ErrorKind::TimedOut`); nothing if the other end is gone.

@@ -6,6 +6,8 @@
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_machine::SlotPool;
@@ -18,6 +20,7 @@ use crate::endpoint::{
 use crate::extent::ExtentWriter;
 use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 use crate::seal::Seal;
+use crate::unsent::Unsent;
 
 /// Below this round-trip time the path is a machine or a building: no pacing is needed there, and BBR's costs a third
 /// of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
@@ -63,9 +66,6 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     stream.set_nonblocking(false)?;
     socket.set_tcp_nodelay(true)?;
-    let keepalive =
-        TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
-    socket.set_tcp_keepalive(&keepalive)?;
     let brief = Duration::from_millis(Patience::BRIEF_MS);
     stream.set_read_timeout(Some(brief))?;
     stream.set_write_timeout(Some(brief))?;
@@ -78,9 +78,23 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// Keepalive probes that may stay without an answer.
+const PROBES: u32 = 4;
+
+/// Has the kernel notice within about `patience` that the other end of a connection on which nothing is under way has
+/// vanished. It counts in seconds.
+pub(crate) fn keep_alive(socket: &SockRef<'_>, patience: Duration) -> io::Result<()> {
+    let second = Duration::from_secs(1);
+    let keepalive = TcpKeepalive::new()
+        .with_time((patience / 2).max(second))
+        .with_interval((patience / (2 * PROBES)).max(second))
+        .with_retries(PROBES);
+    socket.set_tcp_keepalive(&keepalive)
+}
+
 /// The source's end of a connection.
 pub struct TcpSender {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     seal: Option<Seal>,
     frame: Option<FrameWriter>,
     /// What follows the frame, if its body is still in a file.
@@ -95,7 +109,7 @@ impl TcpSender {
 
     /// The same, where every object is sealed.
     pub fn sealed(stream: TcpStream, seal: Option<Seal>) -> TcpSender {
-        TcpSender { stream, seal, frame: None, extent: None }
+        TcpSender { stream: Arc::new(stream), seal, frame: None, extent: None }
     }
 }
 
@@ -128,7 +142,7 @@ impl SendEndpoint for TcpSender {
     }
 
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
-        let stream = &self.stream;
+        let stream = &*self.stream;
         if let Some(frame) = &mut self.frame {
             let mut flags = send_flags(patience);
             flags.set(SendFlags::MORE, self.extent.is_some());
@@ -156,6 +170,10 @@ impl SendEndpoint for TcpSender {
     fn finish(&mut self) -> Result<(), TransportError> {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
+
+    fn unsent(&self) -> Option<Unsent> {
+        Some(Unsent::of(&self.stream))
+    }
 }
 
 pub(crate) fn send_flags(patience: Patience) -> SendFlags {
@@ -169,6 +187,8 @@ pub(crate) fn send_flags(patience: Patience) -> SendFlags {
 pub struct TcpReceiver {
     stream: TcpStream,
     reader: FrameReader,
+    /// Bytes that arrived, together with those of other connections.
+    arrived: Arc<AtomicU64>,
 }
 
 impl TcpReceiver {
@@ -179,7 +199,7 @@ impl TcpReceiver {
 
     /// The same, where every object is sealed.
     pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<Seal>) -> TcpReceiver {
-        TcpReceiver { stream, reader: FrameReader::sealed(slot_bytes, seal) }
+        TcpReceiver { stream, reader: FrameReader::sealed(slot_bytes, seal), arrived: Arc::default() }
     }
 }
 
@@ -189,8 +209,12 @@ impl ReceiveEndpoint for TcpReceiver {
             Patience::None => RecvFlags::DONTWAIT,
             Patience::Brief => RecvFlags::WAITALL,
         };
-        let stream = &self.stream;
-        let input = self.reader.advance(slots, |buffer| Ok(recv(stream, buffer, flags)?.0))?;
+        let (stream, arrived) = (&self.stream, &self.arrived);
+        let input = self.reader.advance(slots, |buffer| {
+            let count = recv(stream, buffer, flags)?.0;
+            arrived.fetch_add(count as u64, Relaxed);
+            Ok(count)
+        })?;
         Ok(match input {
             FrameInput::Frame(Frame::Object(incoming)) => Received::Object(incoming),
             FrameInput::Frame(Frame::Control { .. }) => return Err(TransportError::ControlOnData),
@@ -201,5 +225,13 @@ impl ReceiveEndpoint for TcpReceiver {
 
     fn readiness(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    fn count_in(&mut self, arrived: Arc<AtomicU64>) {
+        self.arrived = arrived;
+    }
+
+    fn is_midway(&self) -> bool {
+        self.reader.is_midway()
     }
 }

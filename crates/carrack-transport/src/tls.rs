@@ -3,7 +3,7 @@
 //! Who the other end may be is the matter of the configuration that the caller brings.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use socket2::SockRef;
 
 use crate::link::to_timespec;
 use crate::seal::{EXPORTER_LABEL, SECRET_BYTES};
+use crate::tcp::keep_alive;
 
 /// Plaintext that may wait to be encrypted: a few control messages.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -135,6 +137,14 @@ impl TlsChannel {
         &self.socket
     }
 
+    /// Bytes that are not acknowledged for so long end the connection (TCP_USER_TIMEOUT, tcp(7)), and so does an end that
+    /// answers no probe. The other end always reads, so that a closed window is no reason for it.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        let socket = SockRef::from(&self.socket);
+        let _ = socket.set_tcp_user_timeout(Some(patience));
+        let _ = keep_alive(&socket, patience);
+    }
+
     /// The secret that only the two ends of this channel have (RFC 8446 §7.5).
     pub fn exporter(&self) -> Result<[u8; SECRET_BYTES], rustls::Error> {
         self.connection.export_keying_material([0; SECRET_BYTES], EXPORTER_LABEL, None)
@@ -198,6 +208,29 @@ impl TlsChannel {
             }
         }
         Ok(true)
+    }
+
+    /// Closes after a last word. A socket that is closed with bytes in it that nobody read resets the connection, and with
+    /// that the other end may lose what it was told (RFC 2525 §2.17): so what still comes is thrown away until that end has
+    /// closed too, or the deadline.
+    pub(crate) fn part(&mut self, deadline: Instant) {
+        self.connection.send_close_notify();
+        if self.push().is_err() || self.socket.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        let mut ignored = [0; 4096];
+        loop {
+            match self.socket.read(&mut ignored) {
+                Ok(1..) if Instant::now() < deadline => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.wait_for(PollFlags::IN, deadline).is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
     }
 }
 

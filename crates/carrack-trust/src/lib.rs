@@ -17,8 +17,8 @@ mod tls;
 mod token;
 
 pub use authority::{
-    AUTHORITY_LIFETIME, Authority, AuthorityError, CLIENT_LIFETIME, Issued, MAX_SUBJECT_BYTES, Revoked,
-    SERVER_LIFETIME, Standing, Use, Which,
+    AUTHORITY_LIFETIME, Authority, AuthorityError, CLIENT_LIFETIME, Issued, MAX_SUBJECT_BYTES,
+    PassingAuthority, Revoked, SERVER_LIFETIME, Standing, Use, Which,
 };
 pub use certificate::{AlternativeName, Certificate, CertificateError, Fingerprint, Uses};
 pub use identity::{How, Identity, IdentityError};
@@ -33,5 +33,5 @@ pub use tls::{
 };
 pub use token::{
     Grant, LEEWAY, MAX_ISSUER_KEYS, MAX_LIFETIME, MAX_PERMISSIONS, MAX_TOKEN_BYTES, MintError, Operation,
-    Scope, ScopeError, Token, TokenError, TokenKeys, TokenKeysError, TokenSigner,
+    Scope, ScopeError, Token, TokenError, TokenKeys, TokenKeysError, TokenSigner, TransferRight,
 };

@@ -58,8 +58,15 @@ impl<T: Clone> Ledger<T> {
         Ledger { open: HashMap::new(), open_max, newest: FileId(0) }
     }
 
-    /// A file begins. `attached` is nothing if the sink can't take it; its objects are then dropped.
-    pub fn announce(&mut self, id: FileId, size: u64, attached: Option<T>) -> Result<(), LedgerError> {
+    /// A file begins, of which the sink holds something already. `attached` is nothing if the sink can't take it; its
+    /// objects are then dropped.
+    pub fn announce(
+        &mut self,
+        id: FileId,
+        size: u64,
+        attached: Option<T>,
+        held: RangeSet,
+    ) -> Result<(), LedgerError> {
         if id <= self.newest {
             return Err(LedgerError::NotRising(id));
         }
@@ -67,8 +74,13 @@ impl<T: Clone> Ledger<T> {
             return Err(LedgerError::TooManyOpen(self.open_max));
         }
         self.newest = id;
-        self.open.insert(id, OpenFile { size, arrived: RangeSet::new(), attached });
+        self.open.insert(id, OpenFile { size, arrived: held, attached });
         Ok(())
+    }
+
+    /// A file that was committed turns out to lack something, and goes on with what it holds.
+    pub fn reopen(&mut self, id: FileId, size: u64, attached: T, held: RangeSet) {
+        self.open.insert(id, OpenFile { size, arrived: held, attached: Some(attached) });
     }
 
     /// What is attached to an open file.
@@ -136,7 +148,7 @@ mod tests {
     fn an_honest_file() {
         let mut ledger = Ledger::new(4);
         assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Early));
-        ledger.announce(A, 10, Some("file")).unwrap();
+        ledger.announce(A, 10, Some("file"), RangeSet::new()).unwrap();
         assert_eq!(ledger.arrive(A, range(5, 5)), Ok(Arrival::Write("file")));
         assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Write("file")));
         ledger.reject(A, range(0, 5));
@@ -148,9 +160,12 @@ mod tests {
     #[test]
     fn lies_are_noticed() {
         let mut ledger = Ledger::new(1);
-        ledger.announce(A, 10, Some(())).unwrap();
-        assert_eq!(ledger.announce(A, 10, Some(())), Err(LedgerError::NotRising(A)));
-        assert_eq!(ledger.announce(FileId(2), 10, Some(())), Err(LedgerError::TooManyOpen(1)));
+        ledger.announce(A, 10, Some(()), RangeSet::new()).unwrap();
+        assert_eq!(ledger.announce(A, 10, Some(()), RangeSet::new()), Err(LedgerError::NotRising(A)));
+        assert_eq!(
+            ledger.announce(FileId(2), 10, Some(()), RangeSet::new()),
+            Err(LedgerError::TooManyOpen(1))
+        );
         for bad in [range(0, 11), range(10, 1), range(u64::MAX, 2), range(3, 0)] {
             assert_eq!(ledger.arrive(A, bad), Err(LedgerError::BadRange(A, bad)));
         }
@@ -162,9 +177,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_does_not_come_again_and_what_is_lacking_does() {
+        let mut held = RangeSet::new();
+        assert!(held.insert(range(0, 6)));
+        let mut ledger = Ledger::new(4);
+        ledger.announce(A, 10, Some(()), held.clone()).unwrap();
+        assert!(ledger.arrive(A, range(0, 6)).is_err());
+        assert_eq!(ledger.arrive(A, range(6, 4)), Ok(Arrival::Write(())));
+        assert_eq!(ledger.commit(A), Ok(Some(())));
+        ledger.reopen(A, 10, (), held);
+        assert_eq!(ledger.commit(A), Err(LedgerError::NotWhole(A)));
+        ledger.reopen(A, 10, (), RangeSet::new());
+        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(Arrival::Write(())));
+        assert_eq!(ledger.commit(A), Ok(Some(())));
+    }
+
+    #[test]
     fn objects_of_a_file_given_up_are_dropped() {
         let mut ledger = Ledger::new(4);
-        ledger.announce(A, 10, Some(())).unwrap();
+        ledger.announce(A, 10, Some(()), RangeSet::new()).unwrap();
         assert_eq!(ledger.give_up(A), Some(()));
         assert_eq!(ledger.give_up(A), None);
         assert_eq!(ledger.arrive(A, range(0, 10)), Ok(Arrival::Drop));

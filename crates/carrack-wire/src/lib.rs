@@ -9,11 +9,14 @@ mod frame;
 mod ledger;
 pub mod message;
 mod preamble;
+mod ranges;
 mod spec_message;
 mod table;
+mod verify_message;
 
 pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use ledger::{Arrival, Ledger, LedgerError};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
+pub use ranges::{ranges_from_message, ranges_to_message};
 pub use spec_message::agreed_terms;
 pub use table::{TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section};

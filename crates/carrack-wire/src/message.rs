@@ -4,6 +4,8 @@
 
 use prost::Message as _;
 
+pub use crate::verify_message::{HashPieces, Look, Pieces, Seen, Sight, Verify, VerifyEnd, WalkOn, Walked};
+
 /// Why bytes are not a control message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -22,7 +24,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     body: Option<Control>,
 }
@@ -110,6 +112,51 @@ pub enum Control {
     /// Called end → caller: that was all.
     #[prost(message, tag = "26")]
     BrowseDone(BrowseDone),
+    /// Source → sink, where the sink has a journal: these were found; which of them are wanted?
+    #[prost(message, tag = "27")]
+    Offer(Offer),
+    /// Sink → source: the answer to an offer.
+    #[prost(message, tag = "28")]
+    Wanted(Wanted),
+    /// Sink → source, instead of `FileDone`: read again from the storage, these bytes are not what was written.
+    #[prost(message, tag = "29")]
+    FileLacks(FileLacks),
+    /// Source → sink: it knows that everything is there; what was kept for another session need not be kept.
+    #[prost(message, tag = "30")]
+    Leave(Leave),
+    /// Source → sink, instead of `CommitFile`: this session's part of the file is done; others write it too.
+    #[prost(message, tag = "31")]
+    ShelveFile(FileRef),
+    /// Source → sink: everything of a chunk was answered; make it durable and record it.
+    #[prost(message, tag = "32")]
+    Settle(Mark),
+    /// Sink → source: that is done.
+    #[prost(message, tag = "33")]
+    Settled(Mark),
+    /// Caller → called end, first, instead of `Hello`: files are to be compared.
+    #[prost(message, tag = "40")]
+    Verify(Verify),
+    /// Caller → called end: the next names.
+    #[prost(message, tag = "41")]
+    WalkOn(WalkOn),
+    /// Called end → caller: the answer.
+    #[prost(message, tag = "42")]
+    Walked(Walked),
+    /// Caller → called end: what stands at these names?
+    #[prost(message, tag = "43")]
+    Look(Look),
+    /// Called end → caller: the answer.
+    #[prost(message, tag = "44")]
+    Seen(Seen),
+    /// Caller → called end: the digests of a file's pieces.
+    #[prost(message, tag = "45")]
+    HashPieces(HashPieces),
+    /// Called end → caller: the answer.
+    #[prost(message, tag = "46")]
+    Pieces(Pieces),
+    /// Caller → called end: that was all; the session is over.
+    #[prost(message, tag = "47")]
+    VerifyEnd(VerifyEnd),
 }
 
 impl Control {
@@ -162,6 +209,29 @@ pub struct Hello {
     /// the same session key.
     #[prost(bool, tag = "11")]
     pub third_party: bool,
+    /// Which transfer it is, so that an earlier session's journal is found again.
+    #[prost(message, optional, tag = "12")]
+    pub transfer: Option<TransferRef>,
+}
+
+/// A transfer, over the sessions that carry it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TransferRef {
+    /// 16 bytes, the same for the same sources and destination.
+    #[prost(bytes = "vec", tag = "1")]
+    pub id: Vec<u8>,
+    /// 16 random bytes of one run of the command.
+    #[prost(bytes = "vec", tag = "2")]
+    pub run: Vec<u8>,
+    /// The sources as typed, for people.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub sources: Vec<Vec<u8>>,
+    /// The destination as typed, for people.
+    #[prost(bytes = "vec", tag = "4")]
+    pub destination: Vec<u8>,
+    /// Several sessions carry it at the same time, each with a journal of its own.
+    #[prost(bool, tag = "5")]
+    pub shared: bool,
 }
 
 /// What an end says of the number of lanes; see `docs/formats/wire.md` for how they agree.
@@ -232,6 +302,27 @@ pub struct Settings {
     /// Core zone: 0 off, 1 soft, 2 hard, 3 auto.
     #[prost(uint32, tag = "18")]
     pub zone: u32,
+    /// Silence, or a data path on which nothing moves, after which the session ends, in ms; 0 for the default.
+    #[prost(uint32, tag = "19")]
+    pub stall_ms: u32,
+    /// When data is made durable: 0 in groups, 1 each object, 2 at the end.
+    #[prost(uint32, tag = "20")]
+    pub durability: u32,
+    /// No journal is kept.
+    #[prost(bool, tag = "21")]
+    pub no_journal: bool,
+    /// The sink's directory for journals; empty for beside the destination.
+    #[prost(bytes = "vec", tag = "22")]
+    pub journal_dir: Vec<u8>,
+    /// What was written is read again from the storage.
+    #[prost(bool, tag = "23")]
+    pub readback: bool,
+    /// Bytes of a group that is made durable together; 0 for the default.
+    #[prost(uint64, tag = "24")]
+    pub group_bytes: u64,
+    /// Milliseconds after which it is at the latest; 0 for the default.
+    #[prost(uint32, tag = "25")]
+    pub group_ms: u32,
 }
 
 /// The values that both ends agree on; see `carrack_model::TransferSpec`.
@@ -337,6 +428,9 @@ pub struct SinkState {
     /// It writes to several targets, and says of each large file where that lies.
     #[prost(bool, tag = "7")]
     pub has_targets: bool,
+    /// It has a journal of this transfer: the source offers what it finds.
+    #[prost(bool, tag = "8")]
+    pub resumes: bool,
 }
 
 /// Where the tree goes.
@@ -378,7 +472,7 @@ pub struct Refuse {
     /// What to do; may be empty.
     #[prost(string, tag = "2")]
     pub hint: String,
-    /// 0 the transfer can't be done, 1 the user interrupted it.
+    /// 0 the transfer can't be done, 1 the user interrupted it, 2 the network broke, 3 not now: another session may do it.
     #[prost(uint32, tag = "3")]
     pub reason: u32,
 }
@@ -395,6 +489,78 @@ pub struct OpenFile {
     /// How it is striped at the source, where that is to be preserved and known.
     #[prost(message, optional, tag = "3")]
     pub stripes: Option<Stripes>,
+    /// It is the file that was offered: what the sink said it holds of it does not come again.
+    #[prost(bool, tag = "4")]
+    pub goes_on: bool,
+    /// Where several sessions carry the transfer: what of it comes in this one; all of it if nothing is said.
+    #[prost(message, optional, tag = "5")]
+    pub coming: Option<Coming>,
+}
+
+/// What of a file comes in a session.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Coming {
+    /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch. None if all of it is there.
+    #[prost(uint64, repeated, tag = "1")]
+    pub ranges: Vec<u64>,
+    /// Other sessions bring the rest: it is shelved here, not committed.
+    #[prost(bool, tag = "2")]
+    pub is_part: bool,
+}
+
+/// A chunk of the session.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Mark {
+    /// Counted by the source.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+
+/// Entries that the scan has found.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Offer {
+    /// Counts from 1.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// An entry table: some sections, 512 entries at most.
+    #[prost(bytes = "vec", tag = "2")]
+    pub table: Vec<u8>,
+}
+
+/// Which entries of an offer are wanted.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Wanted {
+    /// The offer's.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// A bit for each entry, the first in the lowest bit of the first byte; 1: wanted.
+    #[prost(bytes = "vec", tag = "2")]
+    pub entries: Vec<u8>,
+    /// Wanted files of which something is there.
+    #[prost(message, repeated, tag = "3")]
+    pub held: Vec<HeldRanges>,
+}
+
+/// What the sink holds of a file that was offered.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HeldRanges {
+    /// The entry's place in the offer, from 0.
+    #[prost(uint32, tag = "1")]
+    pub entry: u32,
+    /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch.
+    #[prost(uint64, repeated, tag = "2")]
+    pub ranges: Vec<u64>,
+}
+
+/// What of a file did not survive its way to the storage.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FileLacks {
+    /// Its id.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch.
+    #[prost(uint64, repeated, tag = "2")]
+    pub ranges: Vec<u64>,
 }
 
 /// A file of the session.
@@ -543,6 +709,22 @@ pub struct Counters {
     /// Source: nanoseconds of waiting for slots or credits.
     #[prost(uint64, tag = "14")]
     pub blocked_ns: u64,
+    /// Sink: files and links that an earlier session had completed.
+    #[prost(uint64, tag = "15")]
+    pub entries_kept: u64,
+    /// Sink: bytes that an earlier session had written.
+    #[prost(uint64, tag = "16")]
+    pub bytes_kept: u64,
+    /// Sink: the links among `entries_kept`.
+    #[prost(uint64, tag = "19")]
+    pub symlinks_kept: u64,
+    /// Sink: I/O threads that are in storage calls now, and objects that wait for one. Source: threads that send straight
+    /// from a file now, which may have to be read first. While it is not 0, the storage may be what is waited for.
+    #[prost(uint32, tag = "17")]
+    pub storage_busy: u32,
+    /// Sink: bytes that arrived on the data connections, those of objects that are not whole included.
+    #[prost(uint64, tag = "18")]
+    pub bytes_arrived: u64,
 }
 
 /// A file's digest.
@@ -579,6 +761,9 @@ pub struct Finish {
     /// Objects and bundles sent in all, each reading counted.
     #[prost(uint64, tag = "2")]
     pub objects_sent: u64,
+    /// It was the last session of a transfer that several carry: their journals are not needed any more.
+    #[prost(bool, tag = "3")]
+    pub closes: bool,
 }
 
 /// What to do with one path beside copying.
@@ -649,6 +834,10 @@ pub struct BrowseDone {
     #[prost(uint64, tag = "2")]
     pub failed: u64,
 }
+
+/// A farewell.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Leave {}
 
 /// Nothing but a sign of life.
 #[derive(Clone, Copy, PartialEq, prost::Message)]

@@ -20,6 +20,7 @@ const FLAG_METADATA: u8 = 1;
 
 const EXTRA_SYMLINK_TARGET: u8 = 1;
 const EXTRA_BLAKE3: u8 = 2;
+const EXTRA_IDENTITY: u8 = 9;
 /// Extras from here on must be understood; below, a reader may skip what it does not know.
 const EXTRA_CRITICAL: u8 = 128;
 
@@ -57,7 +58,8 @@ pub enum TableError {
     /// An entry before the first section.
     #[error("an entry without a directory")]
     NoSection,
-    /// A link without target, a target too long or with a NUL, a time out of range, a digest of the wrong length.
+    /// A link without target, a target too long or with a NUL, a time out of range, a digest or identity of the wrong
+    /// length.
     #[error("a record with a value out of range")]
     BadValue,
 }
@@ -86,19 +88,63 @@ impl<'a> TableWriter<'a> {
         self.record(KIND_SECTION, flags, path.as_bytes(), &metadata, 0, &[]);
     }
 
-    /// A regular file with the metadata and the size that belong to its contents.
-    pub fn regular(&mut self, name: &[u8], size: u64, metadata: &Metadata, digest: Option<&[u8; 32]>) {
-        match digest {
-            Some(digest) => {
-                self.record(KIND_REGULAR, 0, name, metadata, size, &[(EXTRA_BLAKE3, digest)]);
+    /// A regular file with the metadata and the size that belong to its contents; an `identity` of 0 is not written.
+    pub fn regular(
+        &mut self,
+        name: &[u8],
+        size: u64,
+        metadata: &Metadata,
+        identity: u64,
+        digest: Option<&[u8; 32]>,
+    ) {
+        let digest = digest.map(|digest| (EXTRA_BLAKE3, &digest[..]));
+        self.with_identity(KIND_REGULAR, name, metadata, size, identity, digest);
+    }
+
+    /// An entry as it stands for itself, without a digest.
+    pub fn whole(&mut self, entry: &Entry) {
+        match &entry.kind {
+            EntryKind::Regular { size } => {
+                self.regular(&entry.name, *size, &entry.metadata, entry.identity, None);
             }
-            None => self.record(KIND_REGULAR, 0, name, metadata, size, &[]),
+            EntryKind::Symlink { target } => {
+                self.symlink(&entry.name, target, &entry.metadata, entry.identity);
+            }
         }
     }
 
-    /// A symbolic link.
-    pub fn symlink(&mut self, name: &[u8], target: &[u8], metadata: &Metadata) {
-        self.record(KIND_SYMLINK, 0, name, metadata, 0, &[(EXTRA_SYMLINK_TARGET, target)]);
+    /// A symbolic link; an `identity` of 0 is not written.
+    pub fn symlink(&mut self, name: &[u8], target: &[u8], metadata: &Metadata, identity: u64) {
+        let target = Some((EXTRA_SYMLINK_TARGET, target));
+        self.with_identity(KIND_SYMLINK, name, metadata, 0, identity, target);
+    }
+
+    /// An entry as it was read from another table.
+    pub fn entry(&mut self, entry: &TableEntry<'_>) {
+        match entry.symlink_target {
+            Some(target) => self.symlink(entry.name, target, &entry.metadata, entry.identity),
+            None => self.regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest),
+        }
+    }
+
+    fn with_identity(
+        &mut self,
+        kind: u8,
+        name: &[u8],
+        metadata: &Metadata,
+        size: u64,
+        identity: u64,
+        extra: Option<(u8, &[u8])>,
+    ) {
+        let bytes = identity.to_le_bytes();
+        match (extra, identity) {
+            (None, 0) => self.record(kind, 0, name, metadata, size, &[]),
+            (None, _) => self.record(kind, 0, name, metadata, size, &[(EXTRA_IDENTITY, &bytes)]),
+            (Some(extra), 0) => self.record(kind, 0, name, metadata, size, &[extra]),
+            (Some(extra), _) => {
+                self.record(kind, 0, name, metadata, size, &[extra, (EXTRA_IDENTITY, &bytes)]);
+            }
+        }
     }
 
     fn record(
@@ -159,6 +205,24 @@ pub struct TableEntry<'a> {
     pub symlink_target: Option<&'a [u8]>,
     /// BLAKE3 of the contents, where the session uses it.
     pub digest: Option<&'a [u8; 32]>,
+    /// The inode number at the source, which tells a file from another one of the same name; 0 where it is not known.
+    pub identity: u64,
+}
+
+impl TableEntry<'_> {
+    /// As an entry that stands for itself.
+    pub fn to_entry(&self) -> Entry {
+        Entry {
+            name: self.name.into(),
+            source_name: None,
+            kind: match self.symlink_target {
+                Some(target) => EntryKind::Symlink { target: target.into() },
+                None => EntryKind::Regular { size: self.size },
+            },
+            metadata: self.metadata,
+            identity: self.identity,
+        }
+    }
 }
 
 /// Iterates over the records of a table.
@@ -251,6 +315,7 @@ impl RawRecord {
             size: self.size.get(),
             symlink_target: extras.symlink_target,
             digest: extras.digest,
+            identity: extras.identity,
         })
     }
 }
@@ -259,6 +324,7 @@ impl RawRecord {
 struct Extras<'a> {
     symlink_target: Option<&'a [u8]>,
     digest: Option<&'a [u8; 32]>,
+    identity: u64,
 }
 
 impl<'a> Extras<'a> {
@@ -283,6 +349,9 @@ impl<'a> Extras<'a> {
                 self.symlink_target = Some(value);
             }
             EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| TableError::BadValue)?),
+            EXTRA_IDENTITY => {
+                self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);
+            }
             tag if tag >= EXTRA_CRITICAL => return Err(TableError::UnknownExtra(tag)),
             _ => {}
         }
@@ -307,16 +376,6 @@ pub fn decode_section(table: &[u8]) -> Result<Section, TableError> {
     Ok(Section { directory: directory.into(), metadata, entries })
 }
 
-impl TableEntry<'_> {
-    fn to_entry(self) -> Entry {
-        let kind = match self.symlink_target {
-            Some(target) => EntryKind::Symlink { target: target.into() },
-            None => EntryKind::Regular { size: self.size },
-        };
-        Entry { name: self.name.into(), source_name: None, kind, metadata: self.metadata }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,8 +389,8 @@ mod tests {
         let mut table = Vec::new();
         let mut writer = TableWriter::new(&mut table);
         writer.section(&RelPath::new(b"a/b").unwrap(), Some(&Metadata { mode: 0o755, ..metadata() }));
-        writer.regular(b"f", 3, &metadata(), None);
-        writer.symlink(b"l", b"f", &metadata());
+        writer.regular(b"f", 3, &metadata(), 7, None);
+        writer.symlink(b"l", b"f", &metadata(), 0);
         table
     }
 
@@ -342,9 +401,9 @@ mod tests {
             &b"\x23\0\0\0\x01\x01\x03\x00\xed\x01\0\0"[..],
             mtime,
             b"\0\0\0\0\0\0\0\0a/b",
-            b"\x21\0\0\0\x02\x00\x01\x00\xa4\x01\0\0",
+            b"\x2d\0\0\0\x02\x00\x01\x00\xa4\x01\0\0",
             mtime,
-            b"\x03\0\0\0\0\0\0\0f",
+            b"\x03\0\0\0\0\0\0\0f\x09\x08\0\0\x07\0\0\0\0\0\0\0",
             b"\x26\0\0\0\x03\x00\x01\x00\xa4\x01\0\0",
             mtime,
             b"\0\0\0\0\0\0\0\0l\x01\x01\0\0f",
@@ -359,7 +418,9 @@ mod tests {
         let records: Vec<_> = TableReader::new(&table).map(Result::unwrap).collect();
         assert!(matches!(&records[0], TableRecord::Section { path, metadata: Some(m) }
             if path.as_bytes() == b"a/b" && m.mode == 0o755));
-        assert!(matches!(&records[1], TableRecord::Entry(e) if e.name == b"f" && e.size == 3));
+        assert!(
+            matches!(&records[1], TableRecord::Entry(e) if e.name == b"f" && e.size == 3 && e.identity == 7)
+        );
         assert!(matches!(&records[2], TableRecord::Entry(e) if e.symlink_target == Some(b"f")));
         let section = decode_section(&table).unwrap();
         assert_eq!(section.entries.len(), 2);
@@ -371,7 +432,7 @@ mod tests {
             let mut table = Vec::new();
             let mut writer = TableWriter::new(&mut table);
             writer.section(&RelPath::root(), None);
-            writer.regular(name, 0, &metadata(), None);
+            writer.regular(name, 0, &metadata(), 0, None);
             let last = TableReader::new(&table).last().unwrap();
             assert!(matches!(last, Err(TableError::BadName(_))), "{name:?}");
         }
@@ -380,7 +441,7 @@ mod tests {
     #[test]
     fn refuses_entries_without_a_directory_and_links_without_target() {
         let mut table = Vec::new();
-        TableWriter::new(&mut table).regular(b"f", 0, &metadata(), None);
+        TableWriter::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
         assert_eq!(TableReader::new(&table).next(), Some(Err(TableError::NoSection)));
         let mut table = Vec::new();
         let mut writer = TableWriter::new(&mut table);
@@ -416,16 +477,17 @@ mod tests {
 
         #[test]
         fn names_and_numbers_survive(name in "[^/\0]{1,60}", size: u64, seconds: i64, ns in 0u32..1_000_000_000,
-                                     mode in 0u32..=0o7777, digest: Option<[u8; 32]>) {
+                                     mode in 0u32..=0o7777, identity: u64,
+                                     digest: Option<[u8; 32]>) {
             prop_assume!(check_name(name.as_bytes()).is_ok());
             let metadata = Metadata { mode, mtime: Timestamp { seconds, nanoseconds: ns } };
             let mut table = Vec::new();
             let mut writer = TableWriter::new(&mut table);
             writer.section(&RelPath::root(), None);
-            writer.regular(name.as_bytes(), size, &metadata, digest.as_ref());
+            writer.regular(name.as_bytes(), size, &metadata, identity, digest.as_ref());
             let read = TableReader::new(&table).nth(1);
             let expected = TableEntry {
-                name: name.as_bytes(), metadata, size, symlink_target: None, digest: digest.as_ref(),
+                name: name.as_bytes(), metadata, size, symlink_target: None, digest: digest.as_ref(), identity,
             };
             prop_assert_eq!(read, Some(Ok(TableRecord::Entry(expected))));
         }

@@ -5,11 +5,11 @@ use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 
 use carrack_engine::{BrowseSummary, Browsing, Found, Operation, SessionError, browse, browse_here};
-use carrack_model::{Protection, escape};
+use carrack_model::escape;
 
 use crate::commands::FarArgs;
 use crate::exit::Exit;
-use crate::far::{self, reach};
+use crate::far::{self, Approach, reach};
 use crate::location::{FarEnd, Location, LocationError};
 use crate::reins::Reins;
 use crate::trouble::{Trouble, tame};
@@ -59,11 +59,11 @@ impl<'a> Browser<'a> {
         browsing: &Browsing,
         found: &mut dyn FnMut(Found) -> ControlFlow<()>,
     ) -> Result<BrowseSummary, Stop> {
-        let (reached, peer) = match reach(end, self.args, Protection::default(), &self.reins) {
+        let (reached, peer) = match reach(end, Approach::plain(self.args), &self.reins) {
             Ok(Some(reached)) => reached,
             Ok(None) => return Err(Stop::Interrupted),
             Err(_) if self.reins.is_told_to_end() => return Err(Stop::Interrupted),
-            Err(trouble) => return Err(Stop::Trouble(trouble)),
+            Err(unreached) => return Err(Stop::Trouble(unreached.trouble)),
         };
         let done = browse(peer, browsing, found, &self.reins.abort);
         let left = reached.leave(&self.reins);

@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, cp, doctor, keys, layout, ls, man, mkdir, rm, serve, session, stat, topo,
+    completions, cp, doctor, fleet, journals, keys, layout, ls, man, mkdir, movers, orders, resume, rm,
+    serve, session, stat, status, submit, topo, transfers, verify, wait,
 };
 use crate::exit::Exit;
 
@@ -18,20 +19,39 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Cp(Box<cp::CpArgs>),
+    Resume(resume::ResumeArgs),
+    Submit(Box<submit::SubmitArgs>),
+    Status(status::StatusArgs),
+    Transfers(transfers::TransfersArgs),
+    Wait(wait::WaitArgs),
+    Pause(orders::PauseArgs),
+    Cancel(orders::CancelArgs),
+    Movers(movers::MoversArgs),
     Ls(Box<ls::LsArgs>),
     Stat(Box<stat::StatArgs>),
     Mkdir(Box<mkdir::MkdirArgs>),
     Rm(Box<rm::RmArgs>),
+    Verify(Box<verify::VerifyArgs>),
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
+    Journals(journals::JournalsArgs),
     Keys(keys::KeysArgs),
     Serve(serve::ServeArgs),
+    Mover(Box<fleet::MoverArgs>),
+    Manager(Box<fleet::ManagerArgs>),
+    Api(Box<fleet::ApiArgs>),
     #[command(hide = true)]
     Session(session::SessionArgs),
     /// Answer one client of `carrack serve`, which starts this
     #[command(hide = true)]
     ServeSession,
+    /// Keep the queue of a machine beside `carrack serve`, which starts this
+    #[command(hide = true)]
+    ServeQueue(serve::ServeQueueArgs),
+    /// Become a copy of the queue's, which starts this
+    #[command(hide = true)]
+    QueueCopy(serve::QueueCopyArgs),
     #[command(hide = true)]
     Man,
     Completions(completions::CompletionsArgs),
@@ -42,17 +62,32 @@ impl Cli {
     pub fn run(self) -> Exit {
         match self.command {
             Command::Cp(args) => cp::run(&args),
+            Command::Resume(args) => resume::run(&args),
+            Command::Submit(args) => submit::run(&args),
+            Command::Status(args) => status::run(&args),
+            Command::Transfers(args) => transfers::run(&args),
+            Command::Wait(args) => wait::run(&args),
+            Command::Pause(args) => orders::pause(&args),
+            Command::Cancel(args) => orders::cancel(&args),
+            Command::Movers(args) => movers::run(&args),
             Command::Ls(args) => ls::run(&args),
             Command::Stat(args) => stat::run(&args),
             Command::Mkdir(args) => mkdir::run(&args),
             Command::Rm(args) => rm::run(&args),
+            Command::Verify(args) => verify::run(&args),
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
+            Command::Journals(args) => journals::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Serve(args) => serve::run(&args),
+            Command::Mover(args) => fleet::run_mover(&args),
+            Command::Manager(args) => fleet::run_manager(&args),
+            Command::Api(args) => fleet::run_api(&args),
             Command::Session(args) => session::run(&args),
             Command::ServeSession => serve::run_session(),
+            Command::ServeQueue(args) => serve::run_queue(&args),
+            Command::QueueCopy(args) => serve::run_copy(&args),
             Command::Man => man::run(),
             Command::Completions(args) => completions::run(&args),
         }
@@ -77,7 +112,7 @@ mod tests {
             help.contains("\n  cp ") && help.contains("\n  layout ") && help.contains("\n  doctor "),
             "{help}"
         );
-        assert!(!help.contains("session  ") && !help.contains("\n  man"), "{help}");
+        assert!(!help.contains("session  ") && !help.contains("\n  man "), "{help}");
         assert!(help.contains("130"), "{help}");
     }
 }

@@ -15,6 +15,7 @@ use rustls::{AlertDescription, Error as Distrust};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::commands::DaemonArgs;
+use crate::far::Unreached;
 use crate::location::Daemon;
 use crate::trouble::Trouble;
 
@@ -25,20 +26,23 @@ const ADDRESSES_MAX: usize = 16;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Connects: the daemon has proved its name when this returns. Nothing if the user ended it.
-pub fn connect(daemon: &Daemon, args: &DaemonArgs, abort: &Abort) -> Result<Option<Peer>, Trouble> {
+pub fn connect(daemon: &Daemon, args: &DaemonArgs, abort: &Abort) -> Result<Option<Peer>, Unreached> {
     let token = args.token()?;
     let config = client_config(&args.trust()?)
         .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })?;
     let name = ServerName::try_from(daemon.name.clone())
         .map_err(|_| Trouble::new(format!("{} is not a name that a certificate could hold", daemon.name)))?;
     let Some(socket) = dial(daemon, args.connect_timeout, abort)? else { return Ok(None) };
-    let address = socket.peer_addr().map_err(|error| unreachable(daemon, &error))?.ip();
+    let address = socket.peer_addr().map_err(|error| passing(unreachable(daemon, &error)))?.ip();
     let deadline = Instant::now() + args.connect_timeout;
-    let channel =
-        TlsChannel::client(socket, config, name, deadline).map_err(|error| explain(daemon, &error))?;
+    let channel = TlsChannel::client(socket, config, name, deadline).map_err(|error| Unreached {
+        trouble: explain(daemon, &error),
+        may_pass: matches!(error, TlsError::Io(_)),
+    })?;
     if !speaks_carrack(channel.protocol()) {
         return Err(Trouble::new(format!("{daemon} speaks TLS, but is not a carrack"))
-            .hint("the port may be another program's: write carrack://host:PORT/EXPORT/path"));
+            .hint("the port may be another program's: write carrack://host:PORT/EXPORT/path")
+            .into());
     }
     // Data connections go where this one got through.
     let host = address.to_canonical().to_string();
@@ -46,9 +50,9 @@ pub fn connect(daemon: &Daemon, args: &DaemonArgs, abort: &Abort) -> Result<Opti
 }
 
 /// Tries the addresses one after the other; the first that answers.
-fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Trouble> {
+fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Unreached> {
     let mut failure = None;
-    for address in resolve(daemon)? {
+    for address in resolve(daemon).map_err(passing)? {
         if abort.is_set() {
             return Ok(None);
         }
@@ -64,9 +68,14 @@ fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<Tcp
         }
     }
     match failure {
-        Some(error) => Err(unreachable(daemon, &error)),
-        None => Err(unknown(daemon, "no address")),
+        Some(error) => Err(passing(unreachable(daemon, &error))),
+        None => Err(passing(unknown(daemon, "no address"))),
     }
+}
+
+/// Networks, name servers and daemons come back.
+fn passing(trouble: Trouble) -> Unreached {
+    Unreached { trouble, may_pass: true }
 }
 
 fn resolve(daemon: &Daemon) -> Result<Vec<SocketAddr>, Trouble> {
@@ -184,7 +193,11 @@ mod tests {
     }
 
     fn dialled(daemon: &Daemon) -> Result<Option<TcpStream>, Trouble> {
-        dial(daemon, Duration::from_secs(5), &Abort::new().unwrap())
+        let dialled = dial(daemon, Duration::from_secs(5), &Abort::new().unwrap());
+        dialled.map_err(|unreached| {
+            assert!(unreached.may_pass, "daemons and name servers come back");
+            unreached.trouble
+        })
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn write_long(entry: &Browsed, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{mode} {uid:>6} {gid:>6} {size:>15} {moment} {}", escape(&entry.name))
 }
 
-fn kind_name(kind: BrowsedKind) -> &'static str {
+/// What it is, as `--json` has it.
+pub fn kind_name(kind: BrowsedKind) -> &'static str {
     match kind {
         BrowsedKind::File => "file",
         BrowsedKind::Directory => "directory",

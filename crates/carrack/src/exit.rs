@@ -1,5 +1,6 @@
 //! The exit codes: what a script may rely on. The only place where they are numbers.
 
+use carrack_cluster::records::{TransferRecord, TransferState};
 use carrack_machine::doctor::Verdict;
 use carrack_model::Summary;
 
@@ -15,6 +16,8 @@ pub enum Exit {
     Usage = 2,
     /// Nothing is done.
     Nothing = 3,
+    /// Ended by `--timeout`; the number is timeout(1)'s.
+    TimedOut = 124,
     /// Ended by a signal.
     Interrupted = 130,
 }
@@ -28,15 +31,18 @@ pub enum End {
     Failed,
     /// A signal did.
     Interrupted,
+    /// Its time was over.
+    TimedOut,
 }
 
 impl Exit {
     /// The codes in words, for the help and the manual page.
-    const MEANINGS: [(Exit, &'static str); 5] = [
+    const MEANINGS: [(Exit, &'static str); 6] = [
         (Exit::Complete, "everything that was asked for is done"),
         (Exit::Partial, "something is done, and something failed or was left undone"),
         (Exit::Usage, "the command line makes no sense; nothing was tried"),
         (Exit::Nothing, "nothing is done"),
+        (Exit::TimedOut, "ended by --timeout"),
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 
@@ -48,6 +54,15 @@ impl Exit {
         (Exit::Nothing, "something keeps transfers from working"),
     ];
 
+    /// What they mean for `carrack verify`.
+    const MEANINGS_OF_VERIFY: [(Exit, &'static str); 5] = [
+        (Exit::Complete, "everything is as it should be"),
+        (Exit::Partial, "something is, and something differs or could not be compared"),
+        (Exit::Usage, "the command line makes no sense; nothing was compared"),
+        (Exit::Nothing, "nothing is as it should be, or nothing could be compared"),
+        (Exit::Interrupted, "interrupted by a signal"),
+    ];
+
     /// The number.
     pub fn code(self) -> u8 {
         self as u8
@@ -57,8 +72,19 @@ impl Exit {
     pub fn of_transfer(end: End, summary: &Summary, done: u64) -> Exit {
         match end {
             End::Interrupted => Exit::Interrupted,
+            End::TimedOut => Exit::TimedOut,
             End::Reached if summary.entries_failed == 0 => Exit::Complete,
             _ if done > 0 => Exit::Partial,
+            _ => Exit::Nothing,
+        }
+    }
+
+    /// The code of a transfer that was submitted and is over: what `carrack cp` would have ended with.
+    pub fn of_record(record: &TransferRecord) -> Exit {
+        match record.state {
+            TransferState::Cancelled => Exit::Interrupted,
+            TransferState::Done if record.tally.entries_failed == 0 => Exit::Complete,
+            _ if record.tally.files_done > 0 => Exit::Partial,
             _ => Exit::Nothing,
         }
     }
@@ -106,6 +132,11 @@ pub fn help_of_doctor() -> String {
     paragraph(&Exit::MEANINGS_OF_DOCTOR)
 }
 
+/// The same for `carrack verify`.
+pub fn help_of_verify() -> String {
+    paragraph(&Exit::MEANINGS_OF_VERIFY)
+}
+
 fn paragraph(meanings: &[(Exit, &str)]) -> String {
     let mut text = String::from(HELP_HEADING);
     for (exit, meaning) in meanings {
@@ -134,6 +165,7 @@ mod tests {
             (End::Failed, 1, 0, Exit::Nothing),
             (End::Interrupted, 0, 5, Exit::Interrupted),
             (End::Interrupted, 0, 0, Exit::Interrupted),
+            (End::TimedOut, 0, 5, Exit::TimedOut),
         ] {
             assert_eq!(Exit::of_transfer(end, &failed(entries_failed), done), exit, "{end:?}");
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use carrack_engine::{Peer, Role, SessionError};
 use carrack_model::Protection;
+use carrack_model::limits::STALL_MS_DEFAULT;
 
 use crate::commands::FarArgs;
 use crate::daemon;
@@ -34,17 +35,59 @@ pub enum Left<'a> {
     Daemon(&'a Daemon),
 }
 
-/// Goes there; data may travel with this protection. Nothing if the user ended it.
+/// How a far end is gone to.
+#[derive(Clone, Copy, Debug)]
+pub struct Approach<'a> {
+    /// What the user said of the way.
+    pub args: &'a FarArgs,
+    /// Data may travel so.
+    pub protection: Protection,
+    /// Silence after which the far end counts as dead.
+    pub stall: Duration,
+}
+
+impl<'a> Approach<'a> {
+    /// Where nothing is copied.
+    pub fn plain(args: &'a FarArgs) -> Approach<'a> {
+        let stall = Duration::from_millis(STALL_MS_DEFAULT.into());
+        Approach { args, protection: Protection::default(), stall }
+    }
+}
+
+/// Why a far end was not reached.
+#[derive(Debug)]
+pub struct Unreached {
+    /// In words.
+    pub trouble: Trouble,
+    /// Whether it may go better another time.
+    pub may_pass: bool,
+}
+
+impl From<Trouble> for Unreached {
+    /// What is wrong here stays wrong.
+    fn from(trouble: Trouble) -> Unreached {
+        Unreached { trouble, may_pass: false }
+    }
+}
+
+impl From<Unreached> for SessionError {
+    fn from(unreached: Unreached) -> SessionError {
+        let Trouble { message, hint } = unreached.trouble;
+        SessionError::Unreachable { message, hint, may_pass: unreached.may_pass }
+    }
+}
+
+/// Goes there. Nothing if the user ended it.
 pub fn reach<'a>(
     far: &'a FarEnd,
-    args: &'a FarArgs,
-    protection: Protection,
+    approach: Approach<'a>,
     reins: &Reins,
-) -> Result<Option<(Reached<'a>, Peer)>, Trouble> {
+) -> Result<Option<(Reached<'a>, Peer)>, Unreached> {
+    let Approach { args, protection, stall } = approach;
     match far {
         FarEnd::Ssh(host) => {
             let (remote, peer) =
-                Remote::start(&args.ssh, host, &args.remote_carrack, protection, reins.leash())?;
+                Remote::start(&args.ssh, host, &args.remote_carrack, protection, stall, reins.leash())?;
             Ok(Some((Reached::Ssh(remote), peer)))
         }
         FarEnd::Daemon(daemon) => {

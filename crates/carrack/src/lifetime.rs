@@ -1,4 +1,4 @@
-//! Lifetimes on the command line: `30m`, `12h`, `90d`; and moments for people.
+//! Lifetimes on the command line: `30m`, `12h`, `90d`; patience, where a number alone is of seconds; and moments for people.
 
 use std::time::Duration;
 
@@ -17,6 +17,16 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let count: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
     let seconds = count.checked_mul(seconds).filter(|&seconds| seconds > 0).ok_or_else(wrong)?;
     Ok(Duration::from_secs(seconds))
+}
+
+/// A whole number of seconds above 0, or the same as a lifetime.
+pub fn parse_patience(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = if is_number { parse(&format!("{text}s")) } else { parse(text) };
+    parsed.map_err(|_| {
+        "a whole number of seconds above 0 is needed, or one with a unit, such as 90, 5m, 12h".into()
+    })
 }
 
 /// A moment, seconds since 1970, as RFC 3339 writes it in UTC.
@@ -46,6 +56,16 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(parse("999999999999999999d").is_err());
+    }
+
+    #[test]
+    fn patience_is_in_seconds() {
+        for (text, seconds) in [("1", 1), (" 90", 90), ("90s", 90), ("5m", 300)] {
+            assert_eq!(parse_patience(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0", "-1", "0s", "1.5", "x", "1 s"] {
+            assert!(parse_patience(text).is_err(), "{text}");
+        }
     }
 
     #[test]

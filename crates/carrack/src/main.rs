@@ -11,9 +11,11 @@ mod doctor_report;
 mod entry_report;
 mod exit;
 mod far;
+mod journals_report;
 mod keys_report;
 mod layout_report;
 mod lifetime;
+mod listed;
 mod location;
 mod manifest;
 mod ports;
@@ -24,7 +26,11 @@ mod signals;
 mod size;
 mod ssh;
 mod topo_report;
+mod transfer_id;
+mod transfer_report;
+mod transfers;
 mod trouble;
+mod verify_report;
 
 use clap::Parser;
 

@@ -1,7 +1,10 @@
-//! What ends a command before its time: signals, and whatever ssh has to end with it.
+//! What ends a command before its time: signals, `--timeout`, and whatever ssh has to end with it.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use carrack_engine::Abort;
 
@@ -16,6 +19,7 @@ pub struct Reins {
     pub abort: Abort,
     leashes: Arc<Mutex<Vec<Leash>>>,
     signalled: Signalled,
+    is_late: Arc<AtomicBool>,
 }
 
 impl Reins {
@@ -27,8 +31,31 @@ impl Reins {
     /// For an ssh that is about to be started.
     pub fn leash(&self) -> Leash {
         let leash = Leash::default();
-        self.leashes.lock().unwrap_or_else(PoisonError::into_inner).push(leash.clone());
+        let mut leashes = self.leashes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of earlier sessions of this command.
+        leashes.retain(|leash| !leash.has_ended());
+        leashes.push(leash.clone());
+        drop(leashes);
         leash
+    }
+
+    /// Ends the command after so long, as a signal would.
+    pub fn end_after(&self, longest: Duration) -> Result<(), Trouble> {
+        let (abort, is_late) = (self.abort.clone(), Arc::clone(&self.is_late));
+        let wait = move || {
+            // Somebody else may end it before.
+            if !abort.wait(longest) {
+                is_late.store(true, SeqCst);
+                abort.interrupt();
+            }
+        };
+        let started = thread::Builder::new().name("timeout".into()).spawn(wait);
+        started.map(drop).map_err(|error| Trouble::new(format!("--timeout can't be watched: {error}")))
+    }
+
+    /// Whether its time was over before anything else ended it.
+    pub fn is_late(&self) -> bool {
+        self.is_late.load(SeqCst) && !self.signalled.is_set()
     }
 
     /// Whether a signal came, or something else ends the command.
@@ -44,5 +71,5 @@ fn watch() -> io::Result<Reins> {
         move || leashes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Leash::kill)
     };
     let signalled = signals::watch(abort.clone(), cut)?;
-    Ok(Reins { abort, leashes, signalled })
+    Ok(Reins { abort, leashes, signalled, is_late: Arc::default() })
 }

@@ -26,6 +26,9 @@ use crate::trouble::Trouble;
 const OPTIONS: [&str; 5] =
     ["-x", "-T", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes", "-oRemoteCommand=none"];
 
+/// Probes of ssh that may stay without an answer (ServerAliveCountMax, ssh_config(5)).
+const PROBES: u32 = 3;
+
 /// ssh's status for its own errors (ssh(1), EXIT STATUS).
 const STATUS_SSH_FAILED: i32 = 255;
 /// The shell's status for a command that can't be executed (POSIX, 2.8.2).
@@ -67,10 +70,24 @@ impl SshCommand {
         arguments
     }
 
+    /// ssh ends within about `stall` when the far host has vanished. What the user gave before counts for ssh.
+    fn alive_options(stall: Duration) -> [String; 2] {
+        let interval_s = (stall / PROBES).as_secs().clamp(1, i32::MAX as u64);
+        [format!("-oServerAliveInterval={interval_s}"), format!("-oServerAliveCountMax={PROBES}")]
+    }
+
     /// Less protection than the default is the user's word, which the far side gets in its arguments: nothing that comes
     /// over the channel can lower it.
-    fn session_arguments(&self, host: &Host, remote_carrack: &str, protection: Protection) -> Vec<String> {
-        let mut arguments = self.arguments_to(host, &OPTIONS);
+    fn session_arguments(
+        &self,
+        host: &Host,
+        remote_carrack: &str,
+        protection: Protection,
+        stall: Duration,
+    ) -> Vec<String> {
+        let alive = SshCommand::alive_options(stall);
+        let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
+        let mut arguments = self.arguments_to(host, &options);
         arguments.extend([quote(remote_carrack), "session".into()]);
         if protection < Protection::default() {
             arguments.push(format!("--protection={protection}"));
@@ -127,6 +144,11 @@ impl Leash {
         });
     }
 
+    /// Whether it held a process and that has ended.
+    pub fn has_ended(&self) -> bool {
+        self.with(|child| !matches!(child.try_wait(), Ok(None))).unwrap_or(false)
+    }
+
     /// Waits up to `patience` for it to end by itself; then ends it. Its status if it ended by itself.
     fn wait(&self, patience: Duration) -> Option<ExitStatus> {
         // Not under the lock: a signal has to get at the process meanwhile. One that was waited for has no descriptor.
@@ -170,16 +192,17 @@ impl Drop for Remote<'_> {
 }
 
 impl<'a> Remote<'a> {
-    /// Starts `carrack session` at `host`, where data may travel with this protection; `leash` holds the process from then
-    /// on.
+    /// Starts `carrack session` at `host`, where data may travel with this protection; a connection that is silent for
+    /// `stall` ends. `leash` holds the process from then on.
     pub fn start(
         command: &'a SshCommand,
         host: &'a Host,
         carrack: &'a str,
         protection: Protection,
+        stall: Duration,
         leash: Leash,
     ) -> Result<(Remote<'a>, Peer), Trouble> {
-        let arguments = command.session_arguments(host, carrack, protection);
+        let arguments = command.session_arguments(host, carrack, protection, stall);
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
         leash.tie(child);
@@ -256,6 +279,8 @@ mod tests {
         Host { user: Some("me".into()), name: "::1".into() }
     }
 
+    const STALL: Duration = Duration::from_secs(60);
+
     fn shim(script: &str) -> SshCommand {
         SshCommand { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "shim".into()] }
     }
@@ -263,7 +288,7 @@ mod tests {
     fn end_of(script: &str) -> Option<Trouble> {
         let (command, host) = (shim(script), host());
         let (remote, peer) =
-            Remote::start(&command, &host, "carrack", Protection::Private, Leash::default()).unwrap();
+            Remote::start(&command, &host, "carrack", Protection::Private, STALL, Leash::default()).unwrap();
         drop(peer);
         remote.stop(Duration::from_secs(5))
     }
@@ -271,13 +296,14 @@ mod tests {
     #[test]
     fn openssh_gets_options_and_a_shim_does_not() {
         let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
-        let arguments = command.session_arguments(&host(), "/opt/my carrack", Protection::Private);
+        let arguments = command.session_arguments(&host(), "/opt/my carrack", Protection::Private, STALL);
         assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
         assert_eq!(arguments[4..9], OPTIONS);
-        assert_eq!(arguments[9..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
+        assert_eq!(arguments[9..11], ["-oServerAliveInterval=20", "-oServerAliveCountMax=3"]);
+        assert_eq!(arguments[11..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
 
         let command: SshCommand = "./shim -a".parse().unwrap();
-        let words = |protection| command.session_arguments(&host(), "carrack", protection);
+        let words = |protection| command.session_arguments(&host(), "carrack", protection, STALL);
         assert_eq!(words(Protection::Private), ["-a", "me@::1", "carrack", "session"]);
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
         assert_eq!(words(Protection::Clear), clear);
@@ -322,8 +348,9 @@ mod tests {
     #[test]
     fn a_missing_program_is_named() {
         let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
-        let trouble =
-            Remote::start(&command, &host, "carrack", Protection::Private, Leash::default()).err().unwrap();
+        let trouble = Remote::start(&command, &host, "carrack", Protection::Private, STALL, Leash::default())
+            .err()
+            .unwrap();
         assert!(trouble.message.starts_with("can't start /nonexistent/ssh: "), "{trouble}");
     }
 
@@ -331,7 +358,7 @@ mod tests {
     fn pipes_carry_bytes_and_the_words_arrive() {
         let (command, host) = (shim("cat; echo \"$@\""), host());
         let (remote, peer) =
-            Remote::start(&command, &host, "carrack", Protection::Private, Leash::default()).unwrap();
+            Remote::start(&command, &host, "carrack", Protection::Private, STALL, Leash::default()).unwrap();
         let Channel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
         std::fs::File::from(output).write_all(b"hello ").unwrap();
         let mut said = String::new();
@@ -344,7 +371,7 @@ mod tests {
     fn nothing_is_left_behind() {
         let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
         let (remote, _peer) =
-            Remote::start(&command, &host, "carrack", Protection::Private, leash.clone()).unwrap();
+            Remote::start(&command, &host, "carrack", Protection::Private, STALL, leash.clone()).unwrap();
         let started = Instant::now();
         assert!(remote.stop(Duration::from_millis(50)).is_some());
         assert!(started.elapsed() < Duration::from_secs(5));

@@ -273,7 +273,7 @@ fn a_signal_ends_a_copy_cleanly() {
     let world = World::new();
     fs::write(world.near("big"), vec![7; 50_000_000]).unwrap();
     let data = world.site.path().join("data");
-    let arguments = ["cp", "--bwlimit", "2MB", "big", &world.url("/data/big")];
+    let arguments = ["cp", "--no-journal", "--bwlimit", "2MB", "big", &world.url("/data/big")];
     let running = Running::start(&mut world.command_as("alice", &arguments));
     wait_for("the beginning", || fs::read_dir(&data).unwrap().next()).unwrap();
     running.signal(Signal::INT);

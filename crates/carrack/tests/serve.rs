@@ -120,6 +120,8 @@ fn strangers_do_not_get_in() {
                 settings: Settings::default(),
                 sources: vec!["/data/x".into()],
                 destination: site.path().join("x"),
+                identity: None,
+                feed: None,
             };
             let abort = carrack_engine::Abort::new().unwrap();
             carrack_engine::copy_with_peer(&transfer, Role::Sink, peer, &daemon::Unheard, &abort).result
@@ -335,7 +337,7 @@ fn a_drain_has_an_end_and_a_second_signal_brings_it() {
             daemon.signal(Signal::TERM);
             daemon.wait_for("may go on");
             (1..signals).for_each(|_| daemon.signal(Signal::TERM));
-            assert!(slow.join().unwrap().contains("interrupted"), "the client is told");
+            assert!(slow.join().unwrap().contains("told to end the session"), "the client is told");
         });
         assert!(daemon.ended().success());
         assert_eq!(site.audited(1)[0]["result"], "killed");
@@ -377,7 +379,7 @@ fn sessions_do_not_outlive_their_daemon() {
         wait_until("the transfer runs", || fs::read_dir(site.path().join("data")).unwrap().count() > 0);
         let (pid, _) = daemon.children()[0];
         daemon.signal(Signal::KILL);
-        assert!(slow.join().unwrap().contains("interrupted"));
+        assert!(slow.join().unwrap().contains("told to end the session"));
         wait_until("the session ends", || !fs::exists(format!("/proc/{pid}/exe")).unwrap());
     });
     assert_eq!(fs::read_dir(site.path().join("data")).unwrap().count(), 0, "no temporary name is left");
@@ -389,7 +391,7 @@ fn a_session_has_its_time() {
     let exports = format!("[limits]\nsession_seconds = 1\n{}", site.usual_exports());
     let daemon = Daemon::start(&site.write_config("", &exports));
     let source = file(&site, "file", 60_000_000);
-    assert!(refusal(&site.copy_with(daemon.address, slow_push(&source))).contains("interrupted"));
+    assert!(refusal(&site.copy_with(daemon.address, slow_push(&source))).contains("told to end the session"));
     assert_eq!(site.audited(1)[0]["reason"], "its time is over");
     drop(daemon);
 }
@@ -503,6 +505,7 @@ fn the_sample_is_a_configuration() {
     let whole = carrack_service::Config::parse(&whole.join("\n")).unwrap();
     assert_eq!(whole.tokens.issuers.len(), 1);
     assert_eq!(short.limits, carrack_service::Limits::default());
+    assert!(whole.queue.is_some() && short.queue.is_none());
     assert!(whole.limits.session().is_some() && whole.pid_file.is_some() && whole.tls.public_keys.is_some());
     assert_eq!(
         (&whole.listen, whole.drain()),

@@ -359,15 +359,19 @@ struct Midway {
 /// Zeros that no disk holds.
 const MIDWAY_BYTES: u64 = 8 << 30;
 
-/// Slow, whatever the machine.
-const SLOWLY: [&str; 8] =
-    ["--streams", "1", "--io-threads", "1", "--buffer", "512KiB", "--object-size", "128KiB"];
+/// Slow, whatever the machine; and nothing is to be kept for another run.
+const SLOWLY: [&str; 9] =
+    ["--no-journal", "--streams", "1", "--io-threads", "1", "--buffer", "512KiB", "--object-size", "128KiB"];
 
 /// Of a transfer that is told to end, or finds the other end gone.
 const END_MAX: Duration = Duration::from_secs(8);
 
 impl Midway {
     fn reach(way: Way) -> Option<Midway> {
+        Midway::reach_with(way, &[])
+    }
+
+    fn reach_with(way: Way, options: &[&str]) -> Option<Midway> {
         let site = Site::new()?;
         let (source, sink, paths) = match way {
             Way::Push => (site.near("zeros"), site.far(""), ["zeros".into(), site.remote("")]),
@@ -375,7 +379,7 @@ impl Midway {
         };
         File::create(source).unwrap().set_len(MIDWAY_BYTES).unwrap();
         let mut command = site.command_with(CARRACK, &SLOWLY);
-        let running = Running::start(command.args(paths).process_group(0));
+        let running = Running::start(command.args(options).args(paths).process_group(0));
         wait_for("a file that grows", || (!temporary_names(&sink).is_empty()).then_some(()));
         Some(Midway { site, sink, running })
     }
@@ -397,7 +401,7 @@ impl Midway {
 #[test]
 fn a_far_end_that_is_killed_is_a_clean_error() {
     for way in WAYS {
-        let Some(midway) = Midway::reach(way) else { return };
+        let Some(midway) = Midway::reach_with(way, &["--retry", "0"]) else { return };
         let session = midway.site.sshd.wait_for_session();
         let (output, left) = midway.end_by(|_| kill_process(session, Signal::KILL).unwrap());
         assert_exit(&output, 3);

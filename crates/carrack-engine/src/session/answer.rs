@@ -19,12 +19,13 @@ use super::handshake::{
     ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
 use super::house::{Admission, Deed, House, Request};
-use super::{Ended, Part, Standing, Terms, browse, lanes, no_slots, refuse};
+use super::keeping::Keeping;
+use super::{Ended, Part, Standing, Terms, browse, lanes, no_slots, refuse, verify};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Ground;
-use crate::settings::{Role, Settings};
+use crate::settings::{Role, Settings, TransferIdentity};
 
 pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<Ended, SessionError> {
     let slot_bytes = TransferSpec::default().slot_bytes;
@@ -40,6 +41,10 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
             Ok(failed_count) => return Ok(browsed(failed_count)),
             Err(error) => Err(error),
         },
+        Ok(Control::Verify(wanted)) => match verify::answer(&mut link, house, &slots, abort, &wanted) {
+            Ok(()) => return Ok(browsed(0)),
+            Err(error) => Err(error),
+        },
         Ok(_) => Err(SessionError::Protocol("no hello".into())),
         Err(error) => Err(error),
     };
@@ -47,11 +52,17 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
     match answered {
         Ok((stand, answerer)) => {
             link.set_slot_bytes(answerer.spec.slot_bytes);
-            let terms =
-                Terms { spec: answerer.spec.clone(), settings: &answerer.settings, observer: None, abort };
+            let terms = Terms {
+                spec: answerer.spec.clone(),
+                settings: &answerer.settings,
+                observer: None,
+                abort,
+                feed: None,
+            };
             stand.run(link, &terms)
         }
         Err(error) => {
+            let error = if abort.is_set() { abort.error() } else { error };
             refuse(&mut link, &error);
             Err(error)
         }
@@ -136,7 +147,10 @@ impl Answerer {
         let mut part = match self.role {
             Role::Sink => {
                 let path = self.paths.first().ok_or(SessionError::Internal)?;
-                let destination = Destination::look(&self.base, path, &self.settings)?;
+                let identity =
+                    self.hello.transfer.as_ref().map(TransferIdentity::from_message).transpose()?;
+                let kept = Keeping::of(&self.settings, identity.as_ref());
+                let destination = Destination::look(&self.base, path, &self.settings, kept)?;
                 lane_count = self.lane_count(&ground, destination.storage().depth());
                 welcome.lanes = lane_count as u32;
                 welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));

@@ -18,12 +18,13 @@ use super::destination::Destination;
 use super::handshake::{
     ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
+use super::keeping::Keeping;
 use super::{Ended, Part, Standing, Terms, lanes, new_key, no_slots, refuse};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::ground::Ground;
 use crate::report::Observer;
-use crate::settings::{Peer, Role, Transfer};
+use crate::settings::{Peer, Role, Transfer, TransferIdentity};
 use crate::source::RootStorage;
 
 pub(super) fn run(
@@ -47,10 +48,16 @@ pub(super) fn run(
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     let stand = caller.establish(&mut link).map_err(|error| explained(&mut link, &caller.slots, error));
     link.interrupt_on(None);
-    let stand = stand.map_err(|error| if abort.is_set() { SessionError::Interrupted } else { error });
+    let stand = stand.map_err(|error| if abort.is_set() { abort.error() } else { error });
     match stand {
         Ok(stand) => {
-            let terms = Terms { spec: spec.clone(), settings, observer: Some(observer), abort };
+            let terms = Terms {
+                spec: spec.clone(),
+                settings,
+                observer: Some(observer),
+                abort,
+                feed: transfer.feed.clone(),
+            };
             stand.run(link, &terms)
         }
         Err(error) => {
@@ -75,7 +82,7 @@ struct Caller<'a> {
 
 /// What this end has looked at before it says hello.
 enum Storage {
-    Sink(Destination),
+    Sink(Box<Destination>),
     Source(FileSystems),
 }
 
@@ -86,12 +93,14 @@ impl Caller<'_> {
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let storage = match self.role {
             Role::Sink => {
-                Storage::Sink(Destination::look(&Base::Anywhere, &self.transfer.destination, settings)?)
+                let kept = Keeping::of(settings, self.transfer.identity.as_ref());
+                let path = &self.transfer.destination;
+                Storage::Sink(Box::new(Destination::look(&Base::Anywhere, path, settings, kept)?))
             }
             Role::Source => Storage::Source(settings.file_systems(&Base::Anywhere)?),
         };
         let (destination, depth) = match &storage {
-            Storage::Sink(destination) => (Some(destination), destination.storage().depth()),
+            Storage::Sink(destination) => (Some(&**destination), destination.storage().depth()),
             Storage::Source(systems) => {
                 (None, RootStorage::of_paths(&Base::Anywhere, systems, &self.transfer.sources).depth)
             }
@@ -104,7 +113,7 @@ impl Caller<'_> {
         receive_preamble(link, true)?;
         said?;
         if self.abort.is_set() {
-            return Err(SessionError::Interrupted);
+            return Err(self.abort.error());
         }
         let Control::Welcome(welcome) = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT)? else {
             return Err(SessionError::Protocol("no welcome".into()));
@@ -112,7 +121,7 @@ impl Caller<'_> {
         let lane_count = self.lane_count(&wish, &welcome)?;
         let mut part = match storage {
             Storage::Sink(destination) => {
-                Part::sink(destination, welcome.place, Some(&self.transfer.sources))?
+                Part::sink(*destination, welcome.place, Some(&self.transfer.sources))?
             }
             Storage::Source(file_systems) => {
                 let part = Part::source(
@@ -155,6 +164,7 @@ impl Caller<'_> {
             spec: Some(Spec::from(&transfer.spec)),
             settings: Some(transfer.settings.to_message()),
             token: self.token.into(),
+            transfer: transfer.identity.as_ref().map(TransferIdentity::to_message),
             listening,
             ..Hello::default()
         };

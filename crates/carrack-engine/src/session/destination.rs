@@ -11,10 +11,11 @@ use carrack_storage::typed::{ends_with_slash, last_name, parent};
 use carrack_storage::{Base, Identity, Purpose, Root};
 use carrack_wire::message::SinkState;
 
+use super::keeping::{FoundJournal, Keeping};
 use super::place::{DestinationFacts, PlaceRoot, Standing};
 use crate::error::SessionError;
 use crate::settings::Settings;
-use crate::sink::SinkStorage;
+use crate::sink::{Records, SinkStorage};
 
 /// Where the user wants the data.
 pub(crate) struct Destination {
@@ -23,17 +24,33 @@ pub(crate) struct Destination {
     facts: DestinationFacts,
     ancestors: Vec<Identity>,
     storage: Arc<SinkStorage>,
+    keeping: Option<Keeping>,
+    /// The journal of an earlier session.
+    found: Option<FoundJournal>,
 }
 
 impl Destination {
     /// Looks at `path` without touching it.
-    pub(crate) fn look(base: &Base, path: &Path, settings: &Settings) -> Result<Destination, SessionError> {
+    pub(crate) fn look(
+        base: &Base,
+        path: &Path,
+        settings: &Settings,
+        keeping: Option<Keeping>,
+    ) -> Result<Destination, SessionError> {
         let standing = match base.look(path, Purpose::Write) {
             Ok(looked) if looked.is_directory => Standing::Directory,
             Ok(_) => Standing::Other,
             Err(error) if error.kind() == ErrorKind::NotFound => Standing::Nothing,
             Err(error) if error.kind() == ErrorKind::NotADirectory => Standing::Other,
             Err(error) => return Err(unusable(path, &error)),
+        };
+        let find = |keeping: &Keeping| keeping.find(base, path, standing == Standing::Directory);
+        let found = keeping.as_ref().map(find).transpose()?.flatten();
+        let made_it = found.as_ref().is_some_and(FoundJournal::made_destination);
+        let standing = match standing {
+            // As it stood when the transfer began.
+            Standing::Directory if made_it => Standing::Nothing,
+            standing => standing,
         };
         let nearest = if standing == Standing::Directory { path } else { parent(path) };
         let root = base.open(nearest, Purpose::Write).map_err(|error| unusable(nearest, &error))?;
@@ -45,7 +62,7 @@ impl Destination {
             name: last_name(path).unwrap_or_default().to_vec(),
         };
         let (base, storage) = (base.clone(), Arc::new(storage));
-        Ok(Destination { base, path: path.to_path_buf(), facts, ancestors, storage })
+        Ok(Destination { base, path: path.to_path_buf(), facts, ancestors, storage, keeping, found })
     }
 
     pub(super) fn facts(&self) -> &DestinationFacts {
@@ -70,6 +87,7 @@ impl Destination {
             ancestors: self.ancestors.iter().flat_map(|identity| [identity.dev, identity.ino]).collect(),
             credits,
             has_targets: self.storage.has_targets(),
+            resumes: self.found.is_some() || self.keeping.as_ref().is_some_and(Keeping::is_shared),
         }
     }
 
@@ -85,8 +103,21 @@ impl Destination {
         }
     }
 
-    /// Opens the directory beneath which everything is written, creating it if the source says so.
-    pub(crate) fn open(&self, root: PlaceRoot) -> Result<Root, SessionError> {
+    /// Opens the journal, if one is kept, and the directory beneath which everything is written, creating it if the source
+    /// says so.
+    pub(crate) fn open(&self, root: PlaceRoot) -> Result<(Root, Option<Records>), SessionError> {
+        if let Some(keeping) = self.keeping.as_ref().filter(|keeping| keeping.is_shared()) {
+            // Each session finds the directory made, or makes it: what it means was settled before all of them.
+            let opened = self.open_root(root)?;
+            let records = keeping.shared_records(&self.base, &self.path, &opened)?;
+            return Ok((opened, Some(records)));
+        }
+        let records = |keeping: &Keeping| keeping.records(&self.base, &self.path, root, self.found.as_ref());
+        let records = self.keeping.as_ref().map(records).transpose()?.flatten();
+        Ok((self.open_root(root)?, records))
+    }
+
+    fn open_root(&self, root: PlaceRoot) -> Result<Root, SessionError> {
         let path = match root {
             PlaceRoot::Destination => self.path.as_path(),
             PlaceRoot::Parent => parent(&self.path),
@@ -106,6 +137,8 @@ pub(crate) struct SinkFacts {
     pub(crate) ancestors_here: Vec<Identity>,
     pub(crate) credits: u32,
     pub(crate) has_targets: bool,
+    /// It has a journal of this transfer.
+    pub(crate) resumes: bool,
 }
 
 impl SinkFacts {
@@ -128,6 +161,7 @@ impl SinkFacts {
             ancestors_here: if same_host { identities.collect() } else { Vec::new() },
             credits: message.credits,
             has_targets: message.has_targets,
+            resumes: message.resumes,
         })
     }
 }
@@ -175,11 +209,11 @@ mod tests {
             ("link", Standing::Other, 1),
             ("out", Standing::Other, 1),
         ] {
-            let destination = Destination::look(&base, Path::new(path), &Settings::default()).unwrap();
+            let destination = Destination::look(&base, Path::new(path), &Settings::default(), None).unwrap();
             assert_eq!(destination.facts.standing, standing, "{path}");
             assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
         }
-        let destination = Destination::look(&base, Path::new("/d/new"), &Settings::default()).unwrap();
+        let destination = Destination::look(&base, Path::new("/d/new"), &Settings::default(), None).unwrap();
         destination.open(PlaceRoot::NewDestination).unwrap();
         assert!(dir.path().join("export/d/new").is_dir());
     }
@@ -187,7 +221,7 @@ mod tests {
     #[test]
     fn a_destination_is_not_outside_of_its_base() {
         let (dir, base) = fixture();
-        let look = |path: &str| Destination::look(&base, Path::new(path), &Settings::default());
+        let look = |path: &str| Destination::look(&base, Path::new(path), &Settings::default(), None);
         for refused in ["..", "../outside/new", "d/../../outside", "out/new", "link/new", "f/new"] {
             assert!(matches!(look(refused), Err(SessionError::Refused { .. })), "{refused}");
         }

@@ -16,7 +16,7 @@ use crate::error::SessionError;
 /// Answers within the handshake take a round trip and a look at the storage.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the other end may take to start: people type passwords and look for their tokens meanwhile.
+/// How long ssh may take to start the other end: people type passwords and look for their tokens meanwhile.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long an end that found the connection broken looks for the other end's reason, which is there already.
@@ -80,7 +80,9 @@ pub(super) fn explained(link: &mut Link, pool: &SlotPool, error: SessionError) -
             Ok(_) => {}
             Err(
                 told @ (SessionError::Refused { .. }
+                | SessionError::Later { .. }
                 | SessionError::PeerAborted { .. }
+                | SessionError::PeerLeft { .. }
                 | SessionError::Interrupted),
             ) => return told,
             Err(_) => return error,
@@ -96,8 +98,10 @@ pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
 
 /// Reads the other end's versions; `greeting_allowed` skips what a login shell prints before.
 pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Result<(), SessionError> {
-    let deadline = Instant::now() + START_TIMEOUT;
-    let silent = |error: io::Error| broken(&error, SessionError::PeerSilent, START_TIMEOUT);
+    // A daemon that speaks TLS is there.
+    let patience = if greeting_allowed && link.is_tls() { ANSWER_TIMEOUT } else { START_TIMEOUT };
+    let deadline = Instant::now() + patience;
+    let silent = |error: io::Error| broken(&error, SessionError::PeerSilent, patience);
     let mut heard = vec![0; PREAMBLE_BYTES];
     let got = link.read_raw_by(&mut heard, deadline).map_err(silent)?;
     heard.truncate(got);

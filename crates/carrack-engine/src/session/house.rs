@@ -25,6 +25,8 @@ pub enum Deed {
     MakeDirectory,
     /// Remove files or directories.
     Remove,
+    /// Read files and tell their digests only.
+    Verify,
 }
 
 /// What a caller asks for.

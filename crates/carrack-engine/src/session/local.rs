@@ -9,9 +9,10 @@ use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
 use super::confine::Confinement;
 use super::destination::{Destination, SinkFacts};
+use super::keeping::Keeping;
 use super::lanes::{agree, link_pair, wish};
 use super::sources::resolve;
-use super::{Ended, SinkPart, SourcePart, Terms, lane_pools, lane_starts, open_root, report_notices};
+use super::{Ended, SinkPart, SourcePart, Terms, lane_pools, lane_starts, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -27,14 +28,19 @@ pub(super) fn run(
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
     settings.check_pool()?;
-    let destination = Destination::look(&Base::Anywhere, &transfer.destination, settings)?;
+    let kept = Keeping::of(settings, transfer.identity.as_ref());
+    let destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, &sink_facts)?;
-    let (root, place) = (open_root(&destination, sources.place, spec)?, sources.place);
+    let place = sources.place;
     let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
     let storage = destination.storage();
-    let sink = SinkPart { root, destination, place, confinement, storage };
+    let (root, records) = match spec.dry_run {
+        true => (None, None),
+        false => destination.open(place).map(|(root, records)| (Some(root), records))?,
+    };
+    let sink = SinkPart { root, records, destination, place, confinement, storage };
     let source = SourcePart::new(sources, sink_facts, settings.file_systems(&Base::Anywhere)?)?;
 
     let ground = Ground::look(settings);
@@ -58,7 +64,8 @@ pub(super) fn run(
         cipher: None,
     });
     report_notices(&source.sources, Some(observer));
-    let terms = |observer| Terms { spec: spec.clone(), settings, observer, abort };
+    let terms =
+        |observer| Terms { spec: spec.clone(), settings, observer, abort, feed: transfer.feed.clone() };
     let both_ends = || {
         thread::scope(|scope| {
             let sinking = scope.spawn(|| sink.run(sink_lanes, &camp, &terms(None)));

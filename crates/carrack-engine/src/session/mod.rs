@@ -14,40 +14,59 @@ mod connect;
 mod destination;
 mod handshake;
 mod house;
+mod keeping;
 mod lanes;
 mod local;
 mod place;
 mod sources;
 mod third;
+pub(crate) mod verify;
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, random};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Place, Refuse, SinkState};
+use carrack_wire::message::{Control, Place, SinkState};
 
 use crate::abort::Abort;
+use crate::chunks::Feed;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::{Camp, Ground, Load};
 use crate::lanes::{LaneStart, deal};
 use crate::report::{Observer, to_message};
 use crate::settings::{FarEnds, Peer, Role, Settings, Transfer};
-use crate::sink::{self, SinkStart, SinkStorage};
+use crate::sink::{self, Records, SinkStart, SinkStorage};
 use crate::source::{self, RootStorage, SourceStart};
 pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
 use handshake::say;
 pub use house::{Admission, Deed, House, OwnHouse, Request, check_protection};
+pub use keeping::shared_journals;
 use lanes::with_links;
 use place::PlaceRoot;
 use sources::{Sources, resolve};
+
+/// How long an end that refuses waits for the other to hear that.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// How far a session came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Advance {
+    /// It never stood.
+    None,
+    /// Both ends had agreed on everything.
+    Stood,
+    /// Objects or entries were moved.
+    Moved,
+}
 
 /// How a transfer ended.
 #[derive(Debug)]
@@ -56,6 +75,8 @@ pub struct Outcome {
     pub summary: Summary,
     /// Whether everything was tried; failures of single entries are in the summary.
     pub result: Result<(), SessionError>,
+    /// How far it came.
+    pub advance: Advance,
 }
 
 type Ended = (BothEnds, Result<(), SessionError>);
@@ -63,9 +84,17 @@ type Ended = (BothEnds, Result<(), SessionError>);
 impl Outcome {
     fn of(ended: Result<Ended, SessionError>) -> Outcome {
         match ended {
-            Ok((both, result)) => Outcome { summary: both.summary(), result },
-            Err(error) => Outcome { summary: Summary::default(), result: Err(error) },
+            Ok((both, result)) => {
+                let advance = if both.has_moved() { Advance::Moved } else { Advance::Stood };
+                Outcome { summary: both.summary(), result, advance }
+            }
+            Err(error) => Outcome::failed(error),
         }
+    }
+
+    /// Of a session that never stood.
+    pub fn failed(error: SessionError) -> Outcome {
+        Outcome { summary: Summary::default(), result: Err(error), advance: Advance::None }
     }
 }
 
@@ -106,6 +135,8 @@ enum Part {
 struct SinkPart {
     /// Once [`Part::open`] was called, unless it is a dry run.
     root: Option<Root>,
+    /// Then too, if a journal is kept.
+    records: Option<Records>,
     destination: Destination,
     place: PlaceRoot,
     confinement: Confinement,
@@ -152,13 +183,21 @@ impl Part {
         }
         let confinement = Confinement::of(destination.facts(), place, asked);
         let storage = destination.storage();
-        Ok(Part::Sink(Box::new(SinkPart { root: None, destination, place, confinement, storage })))
+        Ok(Part::Sink(Box::new(SinkPart {
+            root: None,
+            records: None,
+            destination,
+            place,
+            confinement,
+            storage,
+        })))
     }
 
     /// Opens what it writes to, and makes it if need be: not before the data has a way there.
     fn open(&mut self, spec: &TransferSpec) -> Result<(), SessionError> {
-        if let Part::Sink(part) = self {
-            part.root = open_root(&part.destination, part.place, spec)?;
+        if let (Part::Sink(part), false) = (self, spec.dry_run) {
+            let (root, records) = part.destination.open(part.place)?;
+            (part.root, part.records) = (Some(root), records);
         }
         Ok(())
     }
@@ -211,6 +250,8 @@ struct Terms<'a> {
     settings: &'a Settings,
     observer: Option<&'a dyn Observer>,
     abort: &'a Abort,
+    /// Where the source's work comes from, if it does not scan.
+    feed: Option<Feed>,
 }
 
 impl Standing {
@@ -221,6 +262,8 @@ impl Standing {
             let count = streams.len();
             return Err(SessionError::Protocol(format!("{count} data connections for {lane_count} lanes")));
         }
+        link.set_patience(terms.settings.stall);
+        streams.iter().for_each(|stream| stream.set_patience(terms.settings.stall));
         let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
         let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
         with_links(link, lane_count, terms.spec.slot_bytes, |links| {
@@ -270,6 +313,8 @@ impl SourcePart {
             destination: self.sources.destination,
             credits,
             sink_has_targets: self.sink.has_targets,
+            sink_resumes: self.sink.resumes,
+            feed: terms.feed.clone().map(|feed| feed.0),
             observer: terms.observer,
         };
         source::run(start, terms.abort)
@@ -299,6 +344,7 @@ impl SinkPart {
             spec: terms.spec.clone(),
             settings: terms.settings,
             root: self.root.map(Arc::new),
+            records: self.records,
             storage: self.storage,
             confinement: self.confinement,
             observer: terms.observer,
@@ -318,17 +364,6 @@ fn lane_starts<E>(
     lanes
         .map(|(index, ((link, pool), endpoints))| LaneStart { link, endpoints, pool, crew: camp.lane(index) })
         .collect()
-}
-
-fn open_root(
-    destination: &Destination,
-    place: PlaceRoot,
-    spec: &TransferSpec,
-) -> Result<Option<Root>, SessionError> {
-    if spec.dry_run {
-        return Ok(None);
-    }
-    destination.open(place).map(Some)
 }
 
 fn report_notices(sources: &Sources, observer: Option<&dyn Observer>) {
@@ -364,7 +399,8 @@ fn new_key() -> Result<SessionKey, SessionError> {
 
 /// Tells the other end that there will be no session.
 fn refuse(link: &mut Link, error: &SessionError) {
-    let message = Refuse { reason: u32::from(error.is_interrupted()), ..error.to_message() };
     // The other end may be gone; then nobody is left to be told.
-    let _ = say(link, Control::Refuse(message));
+    if say(link, Control::Refuse(error.to_message())).is_ok() {
+        link.part(Instant::now() + PARTING);
+    }
 }

@@ -202,7 +202,7 @@ mod tests {
     fn sink() -> SinkFacts {
         let facts =
             DestinationFacts { standing: Standing::Directory, wants_directory: true, name: b"to".to_vec() };
-        SinkFacts { facts, ancestors_here: Vec::new(), credits: 1, has_targets: false }
+        SinkFacts { facts, ancestors_here: Vec::new(), credits: 1, has_targets: false, resumes: false }
     }
 
     fn fixture() -> (tempfile::TempDir, Base) {

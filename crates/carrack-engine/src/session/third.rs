@@ -7,16 +7,17 @@
 //! two need to trust each other's data connections: it is good for this transfer only.
 
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::limits::{LANES_MAX, PEER_SILENCE_MS_MAX, SLOT_COUNT_MIN};
+use carrack_model::limits::{LANES_MAX, SLOT_COUNT_MIN};
 use carrack_model::{DialFrom, Event, Protection, Side, TransferSpec};
 use carrack_transport::{Link, LinkInput};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, Refuse, SinkState, Spec, Welcome};
+use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, SinkState, Spec, Welcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
@@ -24,8 +25,9 @@ use super::{Ended, new_key, no_slots, refuse};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
+use crate::presence::Presence;
 use crate::report::{Observer, to_event};
-use crate::settings::{FarEnds, Role, Settings, Transfer};
+use crate::settings::{FarEnds, Role, Settings, Transfer, TransferIdentity};
 
 /// Messages that may wait for an end before the other one is no more read.
 const QUEUE_MAX: usize = 256;
@@ -65,7 +67,7 @@ pub(super) fn run(
     let stand = call.establish(&mut links);
     links.both().into_iter().for_each(|link| link.interrupt_on(None));
     if let Err(error) = stand {
-        let error = if abort.is_set() { SessionError::Interrupted } else { error };
+        let error = if abort.is_set() { abort.error() } else { error };
         links.both().into_iter().for_each(|link| refuse(link, &error));
         return Err(error);
     }
@@ -183,6 +185,7 @@ impl Call<'_> {
             spec: Some(Spec::from(&self.spec)),
             settings: Some(settings.to_message()),
             third_party: true,
+            transfer: self.transfer.identity.as_ref().map(TransferIdentity::to_message),
             ..Hello::default()
         }
     }
@@ -259,6 +262,7 @@ struct Controller<'a> {
     both: BothEnds,
     before: BothEnds,
     last_heard: [Instant; 2],
+    presence: Presence,
     is_announced: bool,
     /// What the first end that gave up said.
     given_up: Option<SessionError>,
@@ -286,6 +290,7 @@ impl<'a> Controller<'a> {
             both: BothEnds::default(),
             before: BothEnds::default(),
             last_heard: [Instant::now(); 2],
+            presence: Presence::new(Instant::now()),
             is_announced: false,
             given_up: None,
             is_over: false,
@@ -295,7 +300,7 @@ impl<'a> Controller<'a> {
     fn run(mut self) -> Result<Ended, SessionError> {
         let result = self.pass_on();
         if let Err(error) = &result {
-            let message = Refuse { reason: u32::from(error.is_interrupted()), ..error.to_message() };
+            let message = error.to_message();
             for link in self.links.both() {
                 link.queue_control(Control::Abort(message.clone()).to_body());
             }
@@ -310,8 +315,9 @@ impl<'a> Controller<'a> {
     fn pass_on(&mut self) -> Result<(), SessionError> {
         loop {
             if self.abort.is_set() {
-                return Err(SessionError::Interrupted);
+                return Err(self.abort.error());
             }
+            self.check_silence()?;
             for side in [Role::Source, Role::Sink] {
                 if !self.hear(side)? {
                     return self.ended();
@@ -320,7 +326,6 @@ impl<'a> Controller<'a> {
             // An end that is gone is noticed where it is read from.
             self.links.both().into_iter().for_each(|link| drop(link.flush()));
             self.sleep()?;
-            self.check_silence()?;
         }
     }
 
@@ -353,7 +358,6 @@ impl<'a> Controller<'a> {
                 Err(error) if self.is_over => drop(error),
                 Err(error) => return Err(error.into()),
             }
-            self.last_heard[usize::from(side == Role::Sink)] = Instant::now();
         }
         Ok(true)
     }
@@ -374,6 +378,9 @@ impl<'a> Controller<'a> {
             (Role::Source, Control::Counters(counters)) => self.both.source = counters,
             (Role::Source, Control::Finish(finish)) if lane == 0 => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
+            }
+            (Role::Sink, Control::ObjectsDone(done)) => {
+                self.both.answered += (done.written.len() + done.corrupt.len()) as u64;
             }
             (Role::Sink, Control::Counters(counters)) => {
                 self.both.sink = counters;
@@ -415,15 +422,20 @@ impl<'a> Controller<'a> {
         });
     }
 
-    fn check_silence(&self) -> Result<(), SessionError> {
-        let longest = Duration::from_millis(PEER_SILENCE_MS_MAX);
-        match self.last_heard.iter().any(|heard| heard.elapsed() > longest) {
+    /// While the data connections are being made the ends have nothing to say.
+    fn check_silence(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
+        let missed = self.presence.missed(now);
+        let stall = self.call.transfer.settings.stall;
+        let longest = if self.is_announced { stall } else { stall.max(ANSWER_TIMEOUT) };
+        self.last_heard.iter_mut().for_each(|heard| *heard += missed);
+        match self.last_heard.iter().any(|&heard| now.saturating_duration_since(heard) > longest) {
             true => Err(SessionError::PeerStalled(longest.as_secs())),
             false => Ok(()),
         }
     }
 
-    fn sleep(&self) -> Result<(), SessionError> {
+    fn sleep(&mut self) -> Result<(), SessionError> {
         let Links { source, sink } = &self.links;
         let mut fds = vec![PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN)];
         for (link, other) in [(source, sink), (sink, source)] {
@@ -436,8 +448,16 @@ impl<'a> Controller<'a> {
         }
         let longest = Timespec { tv_sec: 1, tv_nsec: 0 };
         match poll(&mut fds, Some(&longest)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(SessionError::local("waiting")(error.into())),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(SessionError::local("waiting")(error.into())),
         }
+        let (now, [from_source, from_sink]) = (Instant::now(), [source.input(), sink.input()]);
+        let has_come = |input: BorrowedFd<'_>| {
+            let is_it = |fd: &PollFd<'_>| fd.as_fd().as_raw_fd() == input.as_raw_fd();
+            fds.iter().any(|fd| is_it(fd) && fd.revents().contains(PollFlags::IN))
+        };
+        let heard = [has_come(from_source), has_come(from_sink)];
+        self.last_heard.iter_mut().zip(heard).filter(|(_, heard)| *heard).for_each(|(last, _)| *last = now);
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
 use crate::idle::IdleWatch;
+use crate::presence::Presence;
 use crate::report::{deliver, target_reports, to_event, together};
 
 /// How long a single answer waits for company: short against any network's round trip, long against an object's
@@ -27,11 +28,28 @@ const ANSWER_DELAY: Duration = Duration::from_millis(1);
 /// closes a stream wants its objects to be waited for in vain.
 const WORD_AFTER_STREAMS: Duration = Duration::from_secs(10);
 
+/// A source that knows that everything is there says so and leaves. Whoever waits so long for that does without; the journal
+/// then stays, for nothing but one look at it by the next run.
+const WORD_OF_LEAVE: Duration = Duration::from_secs(5);
+
+/// A stream that waits for data, since when.
+struct Parked {
+    endpoint: Box<dyn ReceiveEndpoint>,
+    since: Instant,
+}
+
+impl Parked {
+    fn new(endpoint: Box<dyn ReceiveEndpoint>) -> Parked {
+        Parked { endpoint, since: Instant::now() }
+    }
+}
+
 pub(super) struct SinkComm<'a> {
     lane: &'a Lane<'a>,
     lanes: &'a [Lane<'a>],
     /// Streams that are quiet.
-    parked: Vec<Box<dyn ReceiveEndpoint>>,
+    parked: Vec<Parked>,
+    presence: Presence,
     both: BothEnds,
     before: BothEnds,
     counters_due: Instant,
@@ -40,7 +58,10 @@ pub(super) struct SinkComm<'a> {
     /// When the first stream was closed.
     stream_closed: Option<Instant>,
     finish_seen: bool,
-    is_over: bool,
+    /// When the source was told that everything is there.
+    finished: Option<Instant>,
+    /// The source knows.
+    is_left: bool,
 }
 
 impl<'a> SinkComm<'a> {
@@ -48,12 +69,15 @@ impl<'a> SinkComm<'a> {
     pub(super) fn new(
         lanes: &'a [Lane<'a>],
         index: usize,
-        endpoints: Vec<Box<dyn ReceiveEndpoint>>,
+        mut endpoints: Vec<Box<dyn ReceiveEndpoint>>,
     ) -> SinkComm<'a> {
+        let arrived = &lanes[index].counters.bytes_arrived;
+        endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(Arc::clone(arrived)));
         SinkComm {
             lane: &lanes[index],
             lanes,
-            parked: endpoints,
+            parked: endpoints.into_iter().map(Parked::new).collect(),
+            presence: Presence::new(Instant::now()),
             both: BothEnds::default(),
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
@@ -61,13 +85,42 @@ impl<'a> SinkComm<'a> {
             answers_due: None,
             stream_closed: None,
             finish_seen: false,
-            is_over: false,
+            finished: None,
+            is_left: false,
         }
+    }
+
+    /// Whether the source knows that everything is there.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left
     }
 
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
-        BothEnds { sink: sum_of(self.lanes.iter().map(|lane| &lane.counters)), ..self.both }
+        let mut sink = sum_of(self.lanes.iter().map(|lane| &lane.counters));
+        let waiting = |lane: &Lane<'_>| lane.inbox.with(|inbox| inbox.targets().0.len());
+        let waiting: usize = self.lanes.iter().map(waiting).sum();
+        sink.storage_busy = sink.storage_busy.saturating_add(waiting as u32);
+        BothEnds { sink, ..self.both }
+    }
+
+    /// An object that stopped on its way, though the source has all of it, will not come.
+    fn check_streams(&mut self, now: Instant) -> Result<(), SessionError> {
+        let missed = self.presence.missed(now);
+        let stall = self.lane.sink.stall;
+        let is_excused = self.lane.sink.source_is_busy.load(Relaxed);
+        for parked in &mut self.parked {
+            parked.since = if is_excused { now } else { parked.since + missed };
+            if parked.endpoint.is_midway() && now.saturating_duration_since(parked.since) > stall {
+                return Err(SessionError::Stalled(stall.as_secs()));
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_counters(&mut self, counters: Counters) {
+        self.both.source = counters;
+        self.lane.sink.source_is_busy.store(counters.storage_busy > 0, Relaxed);
     }
 
     fn exchange_counters(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
@@ -136,7 +189,7 @@ impl<'a> SinkComm<'a> {
         for letter in self.lane.mail.drain() {
             match letter {
                 Letter::Say(body) => link.queue_control(body),
-                Letter::Park(endpoint) => self.parked.push(endpoint),
+                Letter::Park(endpoint) => self.parked.push(Parked::new(endpoint)),
                 Letter::Closed => self.stream_closed = self.stream_closed.or(Some(Instant::now())),
                 Letter::Finished => {
                     self.lane.sink.lanes_over.fetch_add(1, Relaxed);
@@ -145,16 +198,14 @@ impl<'a> SinkComm<'a> {
                         self.tell_news(link);
                     }
                     link.queue_control(Control::Finished(self.both().sink).to_body());
-                    self.is_over = true;
+                    self.finished = Some(Instant::now());
                 }
             }
         }
     }
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
-        let mut file = SinkFile::announced(message)?;
-        file.entry.metadata = self.lane.sink.allowed(file.entry.metadata);
-        let file = Arc::new(file);
+        let file = Arc::new(self.announced(message)?);
         let confinement = &self.lane.sink.confinement;
         if !confinement.allows_section(&file.directory, None)
             || !confinement.allows_entry(&file.directory, &file.entry.name)
@@ -164,7 +215,7 @@ impl<'a> SinkComm<'a> {
         }
         let id = FileId(message.id);
         let mut files = self.lane.files();
-        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(&file)))?;
+        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(&file)), file.held())?;
         let early = files.early.remove(&id).unwrap_or_default();
         drop(files);
         if self.lane.sink.is_sorting {
@@ -179,6 +230,28 @@ impl<'a> SinkComm<'a> {
             self.queue(incoming);
         }
         Ok(())
+    }
+
+    fn announced(&self, message: &OpenFile) -> Result<SinkFile, SessionError> {
+        let sink = self.lane.sink;
+        let mut file = SinkFile::announced(message, sink.committer()?.next_number())?;
+        if sink.siblings.is_some() {
+            file.entry.metadata = sink.allowed(file.entry.metadata);
+            return file.sharing(message.coming.as_ref());
+        }
+        if message.coming.is_some() {
+            return Err(SessionError::Protocol("a part of a file that nobody else writes to".into()));
+        }
+        let take = || sink.past.as_ref().and_then(|past| past.take(&file.directory, &file.entry));
+        let past = message.goes_on.then(take);
+        file.entry.metadata = sink.allowed(file.entry.metadata);
+        match past {
+            Some(Some(past)) => {
+                file.going_on(past).map_err(|error| SessionError::Protocol(error.to_string()))
+            }
+            Some(None) => Err(SessionError::Protocol("a file goes on of which nothing is there".into())),
+            None => Ok(file),
+        }
     }
 
     fn queue(&self, incoming: Incoming) {
@@ -204,7 +277,8 @@ impl<'a> SinkComm<'a> {
             return Err(SessionError::Protocol("the source ended its first lane before the others".into()));
         }
         self.finish_seen = true;
-        self.push_end(Task::Finish);
+        let is_complete = self.both().summary().entries_failed == 0;
+        self.push_end(Task::Finish { is_complete });
         Ok(())
     }
 }
@@ -213,6 +287,7 @@ impl CommSide for SinkComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
         self.answer(link, now);
         self.exchange_counters(link, now)?;
+        self.check_streams(now)?;
         let is_late = |closed: Instant| !self.finish_seen && now > closed + WORD_AFTER_STREAMS;
         if self.stream_closed.is_some_and(is_late) {
             return Err(TransportError::ClosedEarly.into());
@@ -238,11 +313,21 @@ impl CommSide for SinkComm<'_> {
                     self.push_end(Task::Discard(file));
                 }
             }
+            Control::ShelveFile(file) => {
+                let whole = self.lane.files().ledger.commit(FileId(file.id))?;
+                if let Some(file) = whole {
+                    self.push_end(Task::Shelve(file));
+                }
+            }
+            Control::Settle(mark) => self.push_end(Task::Settle(mark.number)),
+            Control::Offer(offer) => self.push_end(Task::Offer(offer)),
+            Control::Leave(_) => self.is_left = true,
             Control::Finish(finish) => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
+                self.lane.sink.closes.fetch_or(finish.closes, Relaxed);
                 self.finish(finish.objects_sent)?;
             }
-            Control::Counters(counters) => self.both.source = counters,
+            Control::Counters(counters) => self.hear_counters(counters),
             Control::Abort(message) => return Err(SessionError::from_abort(message)),
             Control::Failure(_) | Control::Notice(_) | Control::WouldCopy(_) | Control::Heartbeat(_) => {}
             Control::Targets(_) => {}
@@ -257,13 +342,13 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        self.parked.iter().map(|endpoint| (endpoint.readiness(), PollFlags::IN)).collect()
+        self.parked.iter().map(|parked| (parked.endpoint.readiness(), PollFlags::IN)).collect()
     }
 
     fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
         // From the back, so that the places that are left keep their meaning.
         for &place in places.iter().rev() {
-            let endpoint = self.parked.swap_remove(place);
+            let endpoint = self.parked.swap_remove(place).endpoint;
             self.lane.inbox.release(|inbox| inbox.push_stream(endpoint));
         }
         Ok(())
@@ -278,6 +363,11 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.is_over
+        let has_waited = |said: Instant| !self.lane.leads || self.is_left || said.elapsed() > WORD_OF_LEAVE;
+        self.finished.is_some_and(has_waited)
+    }
+
+    fn may_be_left(&self) -> bool {
+        self.finished.is_some()
     }
 }

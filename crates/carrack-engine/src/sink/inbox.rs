@@ -9,6 +9,7 @@ use carrack_model::{Scheduling, TargetId};
 use carrack_plan::{Feed, Rates, Service, TargetQueues, policy};
 use carrack_storage::StorageTarget;
 use carrack_transport::{Incoming, ReceiveEndpoint};
+use carrack_wire::message::Offer;
 
 use super::sink_file::SinkFile;
 use crate::settings::depth_of_queue;
@@ -19,10 +20,19 @@ pub(super) enum Task {
     Create(Arc<SinkFile>),
     /// The file is whole: give it its name.
     Commit(Arc<SinkFile>),
+    /// This session's part of the file is written; others bring the rest.
+    Shelve(Arc<SinkFile>),
+    /// Everything of this chunk was answered: make it durable, record it, and say so.
+    Settle(u64),
     /// The source gave the file up: take the temporary name away.
     Discard(Arc<SinkFile>),
+    /// The source asks which of these entries are wanted.
+    Offer(Offer),
     /// Everything is written: set the directories' metadata.
-    Finish,
+    Finish {
+        /// Whether nothing failed: no later session has anything to go on with.
+        is_complete: bool,
+    },
     /// Check and write an object that waited in the queue of its target.
     Store(TargetId, Incoming),
     /// Drive a stream that has data.

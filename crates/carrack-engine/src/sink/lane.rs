@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
+use carrack_machine::{Duty, LaneCrew, Monitor, Seated, SlotPool};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, Notice, TargetId, escape};
 use carrack_storage::WriteIo;
@@ -118,6 +118,11 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// A seat for a thread that hardly computes: with the I/O threads.
+    pub(super) fn sit_beside(&self) -> Seated {
+        self.crew.sit(Duty::Io(self.io_threads))
+    }
+
     pub(super) fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,6 +228,9 @@ impl<'a> Lane<'a> {
 
 impl Stop for Lane<'_> {
     fn stop(&self) {
+        if let (true, Some(committer)) = (self.leads, &self.sink.committer) {
+            committer.close();
+        }
         self.inbox.close();
         self.pool.close();
         self.mail.close();

@@ -8,21 +8,31 @@
 //! | [`inbox`] | what waits for an I/O thread: streams with data, objects, ends of files | all |
 //! | [`writer`] | drives a stream, checks and writes what comes | I/O |
 //! | [`unpack`] | a bundle becomes small files and links | I/O |
+//! | [`committer`], [`group`] | what was written is made durable and recorded (L12) | `carrack-commit` |
+//! | [`offers`], [`past`] | what an earlier session left, and what is therefore not wanted | I/O |
+//! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 
 mod comm;
+mod committer;
+mod group;
 mod inbox;
 mod lane;
+mod offers;
+mod past;
+mod siblings;
 mod sink_file;
 mod storage;
 mod unpack;
 mod writer;
 
-use std::sync::atomic::AtomicUsize;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use carrack_journal::{Journal, Recovered};
 use carrack_model::{Metadata, Scheduling, TransferSpec};
 use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames};
 use carrack_transport::{Link, ReceiveEndpoint};
@@ -31,12 +41,15 @@ use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Camp;
-use crate::lanes::{LaneComm, LaneStart, run_comms};
+use crate::lanes::{LaneComm, LaneStart, cause, run_comms};
 use crate::report::Observer;
 use crate::session::Confinement;
 use crate::settings::Settings;
 use comm::SinkComm;
+use committer::Committer;
 use lane::Lane;
+use past::Past;
+use siblings::Siblings;
 pub(crate) use storage::{SinkStorage, stripes_to_message};
 
 /// Set-user-id and set-group-id (inode(7)): a program that has them runs with its owner's rights, whoever starts it.
@@ -52,6 +65,8 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) settings: &'a Settings,
     /// Everything is written beneath it. Nothing in a dry run.
     pub(crate) root: Option<Arc<Root>>,
+    /// The journal, if one is kept.
+    pub(crate) records: Option<Records>,
     /// What it lies on.
     pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
@@ -60,12 +75,33 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) observer: Option<&'a dyn Observer>,
 }
 
+/// The journal of a transfer.
+pub(crate) struct Records {
+    pub(crate) journal: Journal,
+    /// What is in it already.
+    pub(crate) recovered: Option<Recovered>,
+    /// Where it lies, for people.
+    pub(crate) path: String,
+    /// What temporary names are known by.
+    pub(crate) tag: u16,
+    /// Where the other sessions of the transfer have theirs, if several carry it.
+    pub(crate) siblings: Option<OwnedFd>,
+}
+
 /// What all lanes of a sink look at.
 struct Sink<'a> {
     spec: TransferSpec,
     root: Option<Arc<Root>>,
     confinement: Confinement,
     storage: Arc<SinkStorage>,
+    /// Nothing in a dry run.
+    committer: Option<Committer>,
+    /// What earlier sessions left, if there were any.
+    past: Option<Past>,
+    /// What other sessions have recorded, if several carry the transfer.
+    siblings: Option<Siblings>,
+    /// This session is the transfer's last one.
+    closes: AtomicBool,
     camp: &'a Camp,
     /// A lane's share of the limits that the user set.
     scheduling: Scheduling,
@@ -83,6 +119,10 @@ struct Sink<'a> {
     special_modes: bool,
     /// How long nothing may move.
     idle: Option<Duration>,
+    /// How long the other end may be silent, and an object may stop on its way.
+    stall: Duration,
+    /// Whether the source sends straight from files now, as it said last.
+    source_is_busy: AtomicBool,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
     observer: Option<&'a dyn Observer>,
@@ -91,15 +131,29 @@ struct Sink<'a> {
 /// Writes everything that the source sends; returns both ends' counters.
 pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
     let SinkStart { lanes: starts, storage, settings, .. } = start;
-    let scratch = match ScratchNames::new() {
-        Ok(scratch) => scratch,
-        Err(error) => {
-            return (BothEnds::default(), Err(SessionError::local("making a temporary name")(error)));
-        }
+    let tag = start.records.as_ref().map(|records| records.tag);
+    let shown = start.records.as_ref().map(|records| records.path.clone());
+    let (mut recovered, mut siblings) = (None, None);
+    let journal = start.records.map(|records| {
+        (recovered, siblings) = (records.recovered, records.siblings);
+        (records.journal, records.path)
+    });
+    let one_file_system = storage.is_one_file_system();
+    let committer = |root: &Arc<Root>| Committer::new(Arc::clone(root), journal, one_file_system, settings);
+    let prepared = ScratchNames::new(tag)
+        .map_err(SessionError::local("making a temporary name"))
+        .and_then(|scratch| Ok((scratch, start.root.as_ref().map(committer).transpose()?)));
+    let (scratch, committer) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return (BothEnds::default(), Err(error)),
     };
     let sink = Sink {
         camp: start.camp,
         scratch,
+        committer,
+        siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
+        closes: AtomicBool::new(false),
+        past: recovered.map(|recovered| Past::new(recovered, shown.unwrap_or_default())),
         directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
         scheduling: settings.scheduling.share(starts.len()),
         lane_count: starts.len(),
@@ -107,6 +161,8 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         writes_in_turn: storage.own().own_target().medium != Medium::Network,
         is_sorting: storage.has_targets(),
         idle: settings.idle,
+        stall: settings.stall,
+        source_is_busy: AtomicBool::new(false),
         special_modes: settings.special_modes,
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
@@ -115,35 +171,75 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         observer: start.observer,
         storage,
     };
-    sink.run(starts, abort)
+    let (both, is_complete, result) = sink.run(starts, abort);
+    if let (Some(siblings), Some(root)) = (&sink.siblings, &sink.root) {
+        let ended = match sink.committer {
+            _ if result.is_ok() && sink.closes.into_inner() => siblings.retire(root),
+            // It may have begun when another one had closed the transfer.
+            Some(committer) if !committer.has_recorded() => siblings.leave(root, committer),
+            _ => Ok(()),
+        };
+        return (both, cause(result, ended));
+    }
+    match (result, sink.committer) {
+        // Everything is there and the source knows.
+        (Ok(()), Some(committer)) if is_complete => (both, committer.retire()),
+        (result, _) => (both, result),
+    }
 }
 
 impl Sink<'_> {
+    /// Returns the counters of both ends, and whether everything is there and the source has left.
     fn run(
         &self,
         starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
         abort: &Abort,
-    ) -> (BothEnds, Result<(), SessionError>) {
+    ) -> (BothEnds, bool, Result<(), SessionError>) {
         let mut lanes = Vec::new();
         let mut rests: Vec<(Link, Vec<Box<dyn ReceiveEndpoint>>)> = Vec::new();
         for (index, LaneStart { link, endpoints, pool, crew }) in starts.into_iter().enumerate() {
             match Lane::new(self, index == 0, endpoints.len(), pool, crew) {
                 Ok(lane) => lanes.push(lane),
-                Err(error) => return (BothEnds::default(), Err(error)),
+                Err(error) => return (BothEnds::default(), false, Err(error)),
             }
             rests.push((link, endpoints));
         }
         let lanes = &lanes[..];
-        thread::scope(|scope| {
+        let (both, is_left, result) = thread::scope(|scope| {
             lanes.iter().for_each(|lane| lane.start(scope));
+            self.start_committer(scope, &lanes[0]);
             let comm = |(index, (link, endpoints))| {
                 let lane: &Lane<'_> = &lanes[index];
                 let side = SinkComm::new(lanes, index, endpoints);
                 LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
             };
-            let (side, result) = run_comms(rests.into_iter().enumerate().map(comm).collect(), abort);
-            (side.map(|side| side.both()).unwrap_or_default(), result)
-        })
+            let (side, result) =
+                run_comms(rests.into_iter().enumerate().map(comm).collect(), self.stall, abort);
+            let is_left = side.as_ref().is_some_and(SinkComm::is_left);
+            (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
+        });
+        // Before the files are dropped: what is recorded of them stays.
+        let result = cause(result, self.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
+        (both, is_left && both.summary().entries_failed == 0, result)
+    }
+
+    fn start_committer<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        lane: &'scope Lane<'_>,
+    ) {
+        let Some(committer) = &self.committer else { return };
+        lane.fault.spawn(scope, lane, "carrack-commit", move || {
+            let _seat = lane.sit_beside();
+            if let Err(error) = committer.run() {
+                lane.fault.raise(error, lane);
+            }
+        });
+    }
+
+    /// Nothing is written in a dry run.
+    fn committer(&self) -> Result<&Committer, SessionError> {
+        self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
     }
 
     /// What an entry gets of the metadata that it has at the source.

@@ -1,23 +1,29 @@
 //! One large file at the sink: announced by the comm thread, created by the I/O thread that brings its first object,
 //! written by many, renamed when whole.
 
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use carrack_journal::{DigestError, FileDigest, Subtree};
-use carrack_model::{Entry, RelPath, TargetId};
+use carrack_journal::{DigestError, FileDigest, Partial, Subtree};
+use carrack_model::{ByteRange, Entry, RangeSet, RelPath, TargetId};
 use carrack_plan::Layout;
-use carrack_storage::{GrowingFile, Root, SinkError, StripeOutcome};
-use carrack_wire::decode_section;
-use carrack_wire::message::{OpenFile, Stripes};
+use carrack_storage::{GrowingFile, GrowingSpec, Root, SinkError, StripeOutcome};
+use carrack_wire::message::{Coming, OpenFile, Stripes};
+use carrack_wire::{decode_section, ranges_from_message};
 
 use super::lane::Lane;
+use super::siblings::version_of;
 use super::storage::stripe_for;
 use crate::error::SessionError;
 
-/// A file between its announcement and its end. Dropping it takes the temporary name away.
+/// A file between its announcement and its end. Dropping it takes the temporary name away, unless something of it is recorded.
 pub(super) struct SinkFile {
     pub(super) id: u64,
+    /// By which the journal knows it.
+    pub(super) number: u64,
+    /// Its entry table, as it was announced.
+    pub(super) table: Vec<u8>,
     pub(super) directory: RelPath,
     pub(super) entry: Entry,
     growing: OnceLock<Result<GrowingFile, SinkError>>,
@@ -27,11 +33,23 @@ pub(super) struct SinkFile {
     layout: OnceLock<Arc<dyn Layout>>,
     /// Whoever holds it writes.
     pen: Mutex<()>,
+    /// What an earlier session left of it.
+    past: Option<Partial>,
+    /// What of it was there when it was announced, or is for others to bring.
+    there: RangeSet,
+    /// Whether others bring something of it.
+    is_part: bool,
+    /// Whether the journal knows it.
+    is_begun: AtomicBool,
+    /// Bytes that were not what was written when they were read again, since they were last asked for.
+    damage: Mutex<RangeSet>,
+    /// Whether there ever were any.
+    was_damaged: AtomicBool,
 }
 
 impl SinkFile {
     /// From the table of an open-file message. Touches no storage.
-    pub(super) fn announced(message: &OpenFile) -> Result<SinkFile, SessionError> {
+    pub(super) fn announced(message: &OpenFile, number: u64) -> Result<SinkFile, SessionError> {
         let mut section = decode_section(&message.table)?;
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
             return Err(SessionError::Protocol("an open-file message is about one file".into()));
@@ -43,6 +61,8 @@ impl SinkFile {
         let digest = Mutex::new(FileDigest::new(entry.size()));
         Ok(SinkFile {
             id: message.id,
+            number,
+            table: message.table.clone(),
             directory,
             entry,
             growing: OnceLock::new(),
@@ -50,7 +70,47 @@ impl SinkFile {
             stripes: message.stripes.clone(),
             layout: OnceLock::new(),
             pen: Mutex::default(),
+            past: None,
+            there: RangeSet::new(),
+            is_part: false,
+            is_begun: AtomicBool::new(false),
+            damage: Mutex::default(),
+            was_damaged: AtomicBool::new(false),
         })
+    }
+
+    /// Goes on with what an earlier session left of it.
+    pub(super) fn going_on(mut self, past: Partial) -> Result<SinkFile, DigestError> {
+        self.add_subtrees(&past.subtrees)?;
+        self.number = past.number;
+        self.is_begun = AtomicBool::new(true);
+        self.past = Some(past);
+        Ok(self)
+    }
+
+    /// What of it was there when it was announced, or is for others to bring.
+    pub(super) fn held(&self) -> RangeSet {
+        self.past.as_ref().map_or_else(|| self.there.clone(), |past| past.held.clone())
+    }
+
+    /// Several sessions carry the transfer, and this is what comes of the file in this one.
+    pub(super) fn sharing(mut self, coming: Option<&Coming>) -> Result<SinkFile, SessionError> {
+        if let Some(Coming { ranges, is_part }) = coming {
+            let size = self.entry.size();
+            self.there = ranges_from_message(ranges, size)?.missing_of(size);
+            self.is_part = *is_part;
+        }
+        Ok(self)
+    }
+
+    /// Whether others bring something of it.
+    pub(super) fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    /// Whether nothing of it comes.
+    fn is_there(&self) -> bool {
+        self.there.is_whole(self.entry.size())
     }
 
     /// The file under its temporary name; created by the first caller, who learns too why it is not striped as wished.
@@ -82,12 +142,87 @@ impl SinkFile {
         let size = self.entry.size();
         let stripe = stripe_for(&lane.sink.spec.stripe, self.stripes.as_ref(), size);
         let spec = storage.growing(file_system, size, &stripe);
-        let created = GrowingFile::create(held, &self.entry.name, spec, &lane.sink.scratch)?;
+        let created = match &self.past {
+            None if lane.sink.siblings.is_some() => self.share(held, lane, spec)?,
+            Some(past) => (self.resume(held, past, spec)?, StripeOutcome::Default),
+            None => GrowingFile::create(held, &self.entry.name, spec, &lane.sink.scratch)?,
+        };
         if storage.has_targets() {
             // Nobody else creates the file: the layout is set once.
             let _ = self.layout.set(file_system.layout_of(created.0.descriptor(), size).layout);
         }
         Ok(created)
+    }
+
+    /// What comes no more has to be there.
+    fn share(
+        &self,
+        directory: OwnedFd,
+        lane: &Lane<'_>,
+        spec: GrowingSpec<'_>,
+    ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+        let name = &self.entry.name;
+        let temporary = lane.sink.scratch.shared_name(name, version_of(&self.entry));
+        if !self.is_there() {
+            return GrowingFile::share(directory, name, &temporary, spec);
+        }
+        let found = GrowingFile::resume(directory, name, &temporary, 0, spec)?;
+        let growing = found.ok_or(SinkError::Vanished)?;
+        growing.keep(true);
+        Ok((growing, StripeOutcome::Default))
+    }
+
+    fn resume(
+        &self,
+        directory: OwnedFd,
+        past: &Partial,
+        spec: GrowingSpec<'_>,
+    ) -> Result<GrowingFile, SinkError> {
+        let end = past.held.iter().last().and_then(ByteRange::end).unwrap_or(0);
+        let found = GrowingFile::resume(directory, &self.entry.name, &past.temporary, end, spec)?;
+        let growing = found.ok_or(SinkError::Vanished)?;
+        growing.keep(true);
+        Ok(growing)
+    }
+
+    /// The file under its temporary name, if it was created.
+    pub(super) fn grown(&self) -> Option<&GrowingFile> {
+        self.growing.get().and_then(|growing| growing.as_ref().ok())
+    }
+
+    /// Whether the journal knows it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun.load(Relaxed)
+    }
+
+    /// The journal knows it: it stays for a later session.
+    pub(super) fn is_recorded(&self) {
+        self.is_begun.store(true, Relaxed);
+        if let Some(growing) = self.grown() {
+            growing.keep(true);
+        }
+    }
+
+    /// It is of no use to anybody.
+    pub(super) fn forsake(&self) {
+        if let Some(growing) = self.grown() {
+            growing.keep(false);
+        }
+    }
+
+    fn damage(&self) -> MutexGuard<'_, RangeSet> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Read again, these bytes were not what was written.
+    pub(super) fn note_damage(&self, range: ByteRange) {
+        self.was_damaged.store(true, Relaxed);
+        self.damage().insert(range);
+    }
+
+    /// What has to be written once more.
+    pub(super) fn take_damage(&self) -> RangeSet {
+        std::mem::take(&mut *self.damage())
     }
 
     /// Where it lies, once it is created, if that matters.
@@ -115,16 +250,16 @@ impl SinkFile {
     /// An object's part of the digest.
     pub(super) fn add_subtrees(&self, subtrees: &[Subtree]) -> Result<(), DigestError> {
         let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
-        subtrees.iter().try_for_each(|subtree| digest.add(*subtree))
+        subtrees.iter().try_for_each(|subtree| match digest.add(*subtree) {
+            // What is written once more was hashed before.
+            Err(DigestError::Overlap(_)) if self.was_damaged.load(Relaxed) => Ok(()),
+            added => added,
+        })
     }
 
-    /// Gives the file its metadata and its name.
-    pub(super) fn commit(&self) -> Result<(), SinkError> {
-        match self.growing.get() {
-            Some(Ok(growing)) => growing.commit(&self.entry.metadata),
-            // Only a file with objects becomes whole, and the first of them created it.
-            _ => Ok(()),
-        }
+    /// Gives the file its metadata and its name, if `syncs` after its contents are durable.
+    pub(super) fn commit(&self, growing: &GrowingFile, syncs: bool) -> Result<(), SinkError> {
+        growing.commit(&self.entry.metadata, syncs)
     }
 
     pub(super) fn digest(&self) -> Result<[u8; 32], DigestError> {

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use carrack_model::{Checksum, EntryFailure, Metadata, RelPath, escape};
 use carrack_storage::{Root, SinkError, place_small, place_symlink};
 use carrack_transport::Incoming;
-use carrack_wire::{TableEntry, TableReader, TableRecord};
+use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
+use super::committer::Committer;
+use super::group::Places;
 use super::lane::Lane;
 use crate::check::bundle_check;
 use crate::error::SessionError;
@@ -55,17 +57,24 @@ impl Unpacker {
             return Ok(false);
         }
         let mut rest = content;
-        for record in TableReader::new(table) {
+        let mut done = Done::default();
+        for (index, record) in TableReader::new(table).enumerate() {
             match record? {
-                TableRecord::Section { path, metadata } => self.enter(lane, root, path, metadata)?,
+                TableRecord::Section { path, metadata } => {
+                    self.enter(lane, root, path, metadata)?;
+                    if let Some(Held { path, directory: Ok(_) }) = &self.held {
+                        done.places.enter(path);
+                    }
+                }
                 TableRecord::Entry(entry) => {
                     let (own, after) = rest.split_at(entry.size as usize);
                     rest = after;
-                    self.entry(lane, &entry, own)?;
+                    let outcome = self.entry(lane, &entry, own)?;
+                    done.note(index, self.held.as_ref(), &entry, outcome);
                 }
             }
         }
-        Ok(true)
+        done.tell(lane, table)
     }
 
     /// Goes on in another directory, which is made if it is missing; its metadata is set at the end.
@@ -97,19 +106,25 @@ impl Unpacker {
         noted.or_else(|failure| lane.fail(failure))
     }
 
-    fn entry(&self, lane: &Lane<'_>, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SessionError> {
+    fn entry(
+        &self,
+        lane: &Lane<'_>,
+        entry: &TableEntry<'_>,
+        content: &[u8],
+    ) -> Result<Outcome, SessionError> {
         // The table reader gives no entry before a section.
-        let Some(held) = &self.held else { return Ok(()) };
+        let Some(held) = &self.held else { return Ok(Outcome::Failed) };
         if !lane.sink.confinement.allows_entry(&held.path, entry.name) {
             return Err(SessionError::Protocol(format!("'{}' was not asked for", escape(entry.name))));
         }
-        let fail = |error: &SinkError| lane.fail(failure(lane, &held.path, entry.name, error));
+        let fail = |error: &SinkError| {
+            lane.fail(failure(lane, &held.path, entry.name, error)).map(|()| Outcome::Failed)
+        };
         match &held.directory {
             Ok(directory) => match place(lane, directory, entry, content) {
-                Ok(()) => {
-                    lane.placed(&held.path, entry);
-                    Ok(())
-                }
+                Ok(()) => Ok(Outcome::Placed),
+                // The bundle comes once more.
+                Err(SinkError::Damaged) => Ok(Outcome::Damaged),
                 Err(error) => fail(&error),
             },
             Err(error) => fail(error),
@@ -117,12 +132,102 @@ impl Unpacker {
     }
 }
 
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Placed,
+    Failed,
+    Damaged,
+}
+
+/// What became of a bundle.
+#[derive(Default)]
+struct Done {
+    places: Places,
+    /// Places in the table of what is not in its place.
+    lost: Vec<usize>,
+    is_damaged: bool,
+    files: u64,
+    symlinks: u64,
+    bytes: u64,
+}
+
+impl Done {
+    fn note(&mut self, index: usize, held: Option<&Held>, entry: &TableEntry<'_>, outcome: Outcome) {
+        if outcome != Outcome::Placed {
+            self.is_damaged |= outcome == Outcome::Damaged;
+            self.lost.push(index);
+            return;
+        }
+        if entry.symlink_target.is_some() {
+            self.symlinks += 1;
+            return;
+        }
+        self.files += 1;
+        self.bytes += entry.size;
+        if let (Some(held), 1..) = (held, entry.size) {
+            self.places.add_file(&held.path, entry.name);
+        }
+    }
+
+    /// Counts, reports and records it; false if it has to come once more, which then counts.
+    fn tell(self, lane: &Lane<'_>, table: &[u8]) -> Result<bool, SessionError> {
+        if self.is_damaged {
+            return Ok(false);
+        }
+        lane.counters.files_done.fetch_add(self.files, Relaxed);
+        lane.counters.symlinks_done.fetch_add(self.symlinks, Relaxed);
+        lane.counters.bytes_done.fetch_add(self.bytes, Relaxed);
+        if lane.sink.spec.report_digests {
+            report_digests(lane, table, &self.lost)?;
+        }
+        let committer = lane.sink.committer()?;
+        match self.lost.is_empty() {
+            true => committer.placed(table, self.places, self.bytes)?,
+            // What failed must not be taken for done.
+            false => committer.placed(&table_without(table, &self.lost)?, self.places, self.bytes)?,
+        }
+        Ok(true)
+    }
+}
+
+/// The table without some of its records.
+fn table_without(table: &[u8], lost: &[usize]) -> Result<Vec<u8>, SessionError> {
+    let mut rest = Vec::new();
+    for (index, record) in TableReader::new(table).enumerate() {
+        let mut writer = TableWriter::new(&mut rest);
+        match record? {
+            TableRecord::Section { path, metadata } => writer.section(&path, metadata.as_ref()),
+            TableRecord::Entry(_) if lost.contains(&index) => {}
+            TableRecord::Entry(entry) => writer.entry(&entry),
+        }
+    }
+    Ok(rest)
+}
+
+fn report_digests(lane: &Lane<'_>, table: &[u8], lost: &[usize]) -> Result<(), SessionError> {
+    let mut directory = RelPath::root();
+    for (index, record) in TableReader::new(table).enumerate() {
+        match record? {
+            TableRecord::Section { path, .. } => directory = path,
+            TableRecord::Entry(TableEntry { name, size, digest: Some(digest), .. })
+                if !lost.contains(&index) =>
+            {
+                lane.report_digest(&directory, name, size, *digest);
+            }
+            TableRecord::Entry(_) => {}
+        }
+    }
+    Ok(())
+}
+
 fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
     match entry.symlink_target {
         Some(target) => place_symlink(held.as_fd(), entry.name, target, &entry.metadata, &lane.sink.scratch),
         None => {
             let metadata = lane.sink.allowed(entry.metadata);
-            place_small(held.as_fd(), entry.name, content, &metadata, &lane.sink.scratch)
+            let care = lane.sink.committer.as_ref().map(Committer::care).unwrap_or_default();
+            place_small(held.as_fd(), entry.name, content, &metadata, care, &lane.sink.scratch)
         }
     }
 }
@@ -151,18 +256,4 @@ fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bo
         return Err(SessionError::Protocol("a bundle's contents are longer than its table says".into()));
     }
     Ok(is_good)
-}
-
-impl Lane<'_> {
-    fn placed(&self, directory: &RelPath, entry: &TableEntry<'_>) {
-        if entry.symlink_target.is_some() {
-            self.counters.symlinks_done.fetch_add(1, Relaxed);
-            return;
-        }
-        self.counters.files_done.fetch_add(1, Relaxed);
-        self.counters.bytes_done.fetch_add(entry.size, Relaxed);
-        if let (true, Some(digest)) = (self.sink.spec.report_digests, entry.digest) {
-            self.report_digest(directory, entry.name, entry.size, *digest);
-        }
-    }
 }

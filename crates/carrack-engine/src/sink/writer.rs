@@ -1,16 +1,18 @@
 //! An I/O thread of the sink: drives a stream, checks what comes while its cache holds it, and writes it.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId};
+use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, RangeSet};
 use carrack_plan::Service;
 use carrack_storage::{GrowingFile, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
-use carrack_wire::message::{Control, FileRef};
-use carrack_wire::{Arrival, FrameKind};
+use carrack_wire::message::{Control, FileLacks, FileRef, Mark};
+use carrack_wire::{Arrival, FrameKind, ranges_from_message, ranges_to_message};
 
+use super::group::End;
 use super::inbox::Task;
 use super::lane::{Lane, Letter};
 use super::sink_file::SinkFile;
@@ -59,13 +61,13 @@ impl Writer<'_> {
                 self.lane.inbox.release(|inbox| inbox.finished(target, service));
                 stored.map(|_| ())
             }
-            Task::Create(file) => self.lane.create(&file),
-            Task::Commit(file) => self.lane.commit(&file),
-            Task::Discard(file) => {
-                drop(file);
-                Ok(())
-            }
-            Task::Finish => self.finish(),
+            Task::Create(file) => self.lane.counters.busy(|| self.lane.create(&file)),
+            Task::Commit(file) => self.lane.counters.busy(|| self.lane.commit(&file)),
+            Task::Shelve(file) => self.lane.counters.busy(|| self.lane.shelve(&file)),
+            Task::Settle(number) => self.lane.counters.busy(|| self.lane.settle(number)),
+            Task::Discard(file) => self.lane.counters.busy(|| self.lane.discard(&file)),
+            Task::Offer(offer) => self.lane.counters.busy(|| self.lane.answer_offer(&offer)),
+            Task::Finish { is_complete } => self.finish(is_complete),
         }
     }
 
@@ -123,21 +125,31 @@ impl Writer<'_> {
         let Some(root) = &lane.sink.root else {
             return Err(SessionError::Protocol("an object in a dry run".into()));
         };
-        lane.counters.time(Stage::Storage, || match incoming.header.kind {
-            FrameKind::Bundle => self.unpacker.store(lane, root, incoming).map(|()| None),
+        let unpacker = &mut self.unpacker;
+        let store = || match incoming.header.kind {
+            FrameKind::Bundle => unpacker.store(lane, root, incoming).map(|()| None),
             FrameKind::Object | FrameKind::Control => lane.store_object(root, incoming),
-        })
+        };
+        lane.counters.busy(|| lane.counters.time(Stage::Storage, store))
     }
 
-    fn finish(&self) -> Result<(), SessionError> {
+    fn finish(&self, is_complete: bool) -> Result<(), SessionError> {
         let lane = self.lane;
+        if let (true, Some(past), Some(root)) = (lane.leads && is_complete, &lane.sink.past, &lane.sink.root)
+        {
+            past.discard_rest(root);
+        }
+        let mut done = 0;
         if lane.leads
             && let Some(spool) = lane.sink.directories().take()
         {
             let mut failures = Vec::new();
-            let done = spool.finish(|failure| failures.push(failure));
+            done = spool.finish(|failure| failures.push(failure));
             lane.counters.directories_done.fetch_add(done, Relaxed);
             failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
+        }
+        if let Some(committer) = &lane.sink.committer {
+            lane.counters.time(Stage::Storage, || committer.finish(done > 0))?;
         }
         let _ = lane.mail.post(Letter::Finished);
         Ok(())
@@ -227,6 +239,7 @@ impl Lane<'_> {
             Ok(()) => {
                 self.counters.bytes_done.fetch_add(range.len, Relaxed);
                 file.add_subtrees(&subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
+                self.sink.committer()?.wrote(file, range, &subtrees, body)?;
             }
             Err((kind, detail)) => self.give_up(file, kind, detail)?,
         }
@@ -238,27 +251,110 @@ impl Lane<'_> {
         let is_first = self.files().ledger.give_up(FileId(file.id)).is_some();
         if is_first {
             self.say(Control::FileFailed(FileRef { id: file.id }));
+            self.forsake(file)?;
             self.fail(EntryFailure { path: self.path(&file.directory, &file.entry.name), kind, detail })?;
         }
         Ok(())
     }
 
+    /// Nothing of the file is of use any more, now or later. Of one in parts the rest may be.
+    fn forsake(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        if file.is_part() {
+            return Ok(());
+        }
+        file.forsake();
+        self.sink.committer()?.ended(file, End::Dropped)
+    }
+
+    /// The source gave the file up.
+    fn discard(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        if let (Some(root), true) = (&self.sink.root, self.sink.siblings.is_some() && !file.is_part()) {
+            // Others wrote to it. What is not there need not be taken away.
+            let _ = self.growing(root, file);
+        }
+        match file.grown().is_some() || file.is_begun() {
+            true => self.forsake(file),
+            false => Ok(()),
+        }
+    }
+
+    /// Everything of a chunk was answered: returns when it is durable and recorded.
+    fn settle(&self, number: u64) -> Result<(), SessionError> {
+        self.counters.time(Stage::Storage, || self.sink.committer()?.settle())?;
+        self.say(Control::Settled(Mark { number }));
+        Ok(())
+    }
+
+    /// Whether what was written of a file has to come once more; the source is told.
+    fn is_damaged(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
+        let committer = self.sink.committer()?;
+        if !committer.reads_back() {
+            return Ok(false);
+        }
+        committer.settle()?;
+        let damage = file.take_damage();
+        if !damage.is_empty() {
+            self.ask_again(file, &damage)?;
+        }
+        Ok(!damage.is_empty())
+    }
+
+    /// This session's part of a file is written; others bring the rest.
+    fn shelve(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        if !file.is_part() {
+            return Err(SessionError::Protocol("a whole file that was treated as a part".into()));
+        }
+        if !self.is_damaged(file)? {
+            self.say(Control::FileDone(FileRef { id: file.id }));
+        }
+        Ok(())
+    }
+
     fn commit(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
-        match self.counters.time(Stage::Storage, || file.commit()) {
+        if file.is_part() {
+            return Err(SessionError::Protocol("a part that was treated as a whole file".into()));
+        }
+        let committer = self.sink.committer()?;
+        if self.is_damaged(file)? {
+            return Ok(());
+        }
+        let Some(root) = &self.sink.root else { return Err(SessionError::Internal) };
+        let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
+            Ok(growing) => {
+                file.commit(growing, committer.syncs_before_naming()).map_err(|e| (e.kind(), e.to_string()))
+            }
+            Err(error) => Err((error.kind(), error.to_string())),
+        });
+        match committed {
             Ok(()) => self.committed(file),
-            Err(error) => {
-                let detail = error.to_string();
+            // Another session was faster: the same version of it has its name.
+            Err(_) if self.sink.siblings.is_some() && self.is_in_place(root, file) => self.committed(file),
+            Err((kind, detail)) => {
                 self.say(Control::FileFailed(FileRef { id: file.id }));
-                self.fail(EntryFailure {
-                    path: self.path(&file.directory, &file.entry.name),
-                    kind: SinkError::kind(&error),
-                    detail,
-                })
+                self.forsake(file)?;
+                self.fail(EntryFailure { path: self.path(&file.directory, &file.entry.name), kind, detail })
             }
         }
     }
 
+    fn is_in_place(&self, root: &Root, file: &SinkFile) -> bool {
+        let held = root.open_directory(&file.directory);
+        held.is_ok_and(|held| self.is_there(&file.directory, held.as_fd(), &file.entry))
+    }
+
+    /// Not all that was written is what the storage holds: it has to come once more.
+    fn ask_again(&self, file: &Arc<SinkFile>, damage: &RangeSet) -> Result<(), SessionError> {
+        let size = file.entry.size();
+        let asked = ranges_to_message(damage);
+        let told = ranges_from_message(&asked, size)?;
+        self.counters.bytes_done.fetch_sub(told.covered_bytes(), Relaxed);
+        self.files().ledger.reopen(FileId(file.id), size, Arc::clone(file), told.missing_of(size));
+        self.say(Control::FileLacks(FileLacks { id: file.id, ranges: asked }));
+        Ok(())
+    }
+
     fn committed(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        self.sink.committer()?.ended(file, End::Done)?;
         self.counters.files_done.fetch_add(1, Relaxed);
         if self.sink.spec.report_digests {
             let digest = file.digest().map_err(|e| SessionError::Protocol(e.to_string()))?;

@@ -5,26 +5,33 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
+use std::thread;
+use std::time::Duration;
 
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
-use carrack_plan::Bundle;
 use carrack_storage::{Expected, FileSystem, SmallFile, SourceError, read_small};
 use carrack_wire::TableWriter;
 
+use super::chunks::InChunk;
 use super::lane::Lane;
-use super::queue::Job;
+use super::queue::{Job, Opening, Parcel};
+
+/// Who cuts a file has set its time after so long, or never will.
+const CHANGE_MAX: Duration = Duration::from_millis(200);
+const CHANGE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Reads the bundle's files into `slot`, their table behind them; `table` is scratch. Returns the bytes of both.
 pub(super) fn fill(
     lane: &Lane<'_>,
     target: TargetId,
-    bundle: &Bundle,
+    parcel: &Parcel,
     slot: &mut [u8],
     table: &mut Vec<u8>,
 ) -> (usize, usize) {
     table.clear();
-    let mut filling = BundleFilling { lane, target, slot, used: 0, table_room: bundle.table_bytes };
+    let (bundle, chunk) = (&parcel.bundle, parcel.chunk.as_ref());
+    let mut filling = BundleFilling { lane, target, chunk, slot, used: 0, table_room: bundle.table_bytes };
     for section in &bundle.sections {
         filling.section(section, table);
     }
@@ -36,6 +43,7 @@ pub(super) fn fill(
 struct BundleFilling<'a> {
     lane: &'a Lane<'a>,
     target: TargetId,
+    chunk: Option<&'a InChunk>,
     slot: &'a mut [u8],
     /// Bytes of content so far.
     used: usize,
@@ -60,7 +68,7 @@ impl BundleFilling<'_> {
                     self.lane.fail(self.lane.source.released(directory, entry));
                 }
                 (EntryKind::Symlink { target }, _) => {
-                    TableWriter::new(table).symlink(&entry.name, target, &entry.metadata);
+                    TableWriter::new(table).symlink(&entry.name, target, &entry.metadata, entry.identity);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
@@ -85,7 +93,8 @@ impl BundleFilling<'_> {
                 let digest =
                     (self.lane.source.spec.checksum == Checksum::Blake3).then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
-                TableWriter::new(table).regular(&entry.name, file.size as u64, &file.metadata, digest);
+                let size = file.size as u64;
+                TableWriter::new(table).regular(&entry.name, size, &file.metadata, file.identity, digest);
                 self.used += file.size;
             }
             Ok(None) => self.postpone(directory, entry),
@@ -104,11 +113,19 @@ impl BundleFilling<'_> {
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
-        let mut attempts = 0;
+        let (mut attempts, mut waited) = (0, Duration::ZERO);
         // An earlier file of the bundle may have grown into the room that was planned for this one.
         while expected.size < room.len() as u64 {
             attempts += 1;
             match read_small(held.as_fd(), entry.name_at_source(), follow, expected, room) {
+                // Another size with the old time: ext4 sets the time when a truncation is over, and this one is not.
+                Err(SourceError::Changed { size, mtime })
+                    if size != expected.size && mtime == expected.mtime && waited < CHANGE_MAX =>
+                {
+                    thread::sleep(CHANGE_PAUSE);
+                    waited += CHANGE_PAUSE;
+                    attempts -= 1;
+                }
                 Err(SourceError::Changed { size, mtime }) if attempts < FILE_ATTEMPTS_MAX => {
                     expected = Expected { size, mtime };
                 }
@@ -121,7 +138,42 @@ impl BundleFilling<'_> {
     /// The file no longer fits into what is left of the slot: it travels by itself.
     fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
         self.lane.pending.fetch_add(1, AcqRel);
-        let job = Job::Open { directory: Arc::clone(directory), entry: entry.clone(), attempts: 1 };
+        let job = Job::Open(Opening {
+            directory: Arc::clone(directory),
+            entry: entry.clone(),
+            attempts: 1,
+            held: None,
+            part: None,
+            chunk: self.chunk.cloned(),
+        });
         self.lane.queue.release(|queue| queue.push(self.target, job));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{Metadata, RelPath};
+
+    use super::*;
+
+    /// The plan decides what fits into a slot by these bounds, before there is a table.
+    #[test]
+    fn a_table_is_never_longer_than_planned() {
+        let (name, target, metadata) = (b"name", b"../target", Metadata::default());
+        let entry = |kind| Entry { name: name[..].into(), source_name: None, kind, metadata, identity: 1 };
+        let path = RelPath::new(b"a/b").unwrap();
+        let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
+        let written = |write: &dyn Fn(&mut TableWriter<'_>)| {
+            let mut table = Vec::new();
+            write(&mut TableWriter::new(&mut table));
+            table.len()
+        };
+        let section = written(&|table| table.section(&directory.sink, Some(&metadata)));
+        let file = written(&|table| table.regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
+        let link = written(&|table| table.symlink(name, target, &metadata, u64::MAX));
+        assert_eq!(section, carrack_plan::section_table_bytes(&directory));
+        assert_eq!(file, carrack_plan::entry_table_bytes(&entry(EntryKind::Regular { size: 1 })));
+        let link_kind = EntryKind::Symlink { target: target[..].into() };
+        assert_eq!(link, carrack_plan::entry_table_bytes(&entry(link_kind)));
     }
 }

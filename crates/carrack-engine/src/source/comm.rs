@@ -2,14 +2,16 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Instant;
 
 use carrack_model::{Event, FileId, Notice, ObjectId, Side};
 use carrack_transport::{Incoming, Link, Patience, SendState};
-use carrack_wire::message::{Control, FilePlaced, Finish, ObjectsDone};
+use carrack_wire::message::{Control, FileLacks, FilePlaced, Finish, Leave, Mark, ObjectsDone};
+use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
+use super::chunks::Chunks;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
@@ -20,6 +22,7 @@ use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::placed::to_layout;
 use crate::report::{deliver, target_reports, to_event, together};
+use crate::stall::{Flow, StallWatch};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
@@ -35,7 +38,10 @@ pub(super) struct SourceComm<'a> {
     before: BothEnds,
     counters_due: Instant,
     idle: IdleWatch,
+    stall: StallWatch,
     finish_sent: bool,
+    /// The sink, which says that everything is there, is to hear that this is known.
+    says_farewell: bool,
     is_over: bool,
 }
 
@@ -51,14 +57,30 @@ impl<'a> SourceComm<'a> {
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
             idle: IdleWatch::new(lanes[index].source.settings.idle),
+            stall: StallWatch::new(lanes[index].source.settings.stall, Instant::now()),
             finish_sent: false,
+            says_farewell: false,
             is_over: false,
         }
     }
 
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
-        BothEnds { source: sum_of(self.lanes.iter().map(|lane| &lane.counters)), ..self.both }
+        let source = sum_of(self.lanes.iter().map(|lane| &lane.counters));
+        let answered = self.lanes.iter().map(|lane| lane.objects_answered.load(Relaxed)).sum();
+        BothEnds { source, answered, ..self.both }
+    }
+
+    /// How the data connections do. Where the link carries the objects, they are as alive as the other end's words.
+    fn flow(&self) -> Flow {
+        let BothEnds { source, sink, answered } = self.both();
+        let with_streams = self.lanes.iter().filter(|lane| lane.outbox.endpoint_count > 0);
+        Flow {
+            unanswered: with_streams.map(|lane| lane.sent().len()).sum(),
+            answered,
+            arrived: sink.bytes_arrived,
+            is_storage_busy: source.storage_busy > 0 || sink.storage_busy > 0,
+        }
     }
 
     /// Everything that was found for this lane has come to its end, and so have the lanes that it leads.
@@ -99,6 +121,19 @@ impl<'a> SourceComm<'a> {
     fn lanes_done(&self) -> u64 {
         let done = |lane: &Lane<'_>| lane.objects_sent().wrapping_sub(lane.pending.load(Acquire) as u64);
         self.lanes.iter().map(done).fold(0, u64::wrapping_add)
+    }
+
+    /// Chunks of which everything was answered are to become durable. What was reported of them is in the mailbox already.
+    fn settle_chunks(&self, link: &mut Link) {
+        let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) else { return };
+        let ended = chunks.take_ended();
+        if ended.is_empty() {
+            return;
+        }
+        self.read_mail(link);
+        for number in ended {
+            link.queue_control(Control::Settle(Mark { number }).to_body());
+        }
     }
 
     /// How the work was divided between several lanes (N7).
@@ -156,6 +191,7 @@ impl<'a> SourceComm<'a> {
             return Ok(());
         }
         while let Some((mut endpoint, outgoing)) = outbox.leftover() {
+            self.lane.departed(self.lane.departing_bytes(outgoing.header.object));
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;
@@ -166,12 +202,14 @@ impl<'a> SourceComm<'a> {
     fn feed_link(&self, link: &mut Link) {
         while self.lane.outbox.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
             let Some((header, slot)) = self.lane.outbox.for_link() else { return };
+            self.lane.departed(self.lane.departing_bytes(header.object));
             link.queue_object(&header, slot);
         }
     }
 
     fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
         let credits = done.written.len() + done.corrupt.len();
+        self.lane.objects_answered.fetch_add(credits as u64, Relaxed);
         for id in done.written {
             let sent = self.lane.take_sent(ObjectId(id));
             self.lane.work_answered(sent.as_ref().map_or(0, Sent::work_bytes));
@@ -222,6 +260,25 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
+    fn file_lacks(&self, lacks: &FileLacks) -> Result<(), SessionError> {
+        let id = FileId(lacks.id);
+        let file = self.lane.files().get(&id).filter(|file| file.is_committed()).cloned();
+        let Some(file) = file else {
+            return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
+        };
+        let ranges = ranges_from_message(&lacks.ranges, file.entry.size())?;
+        if ranges.is_empty() {
+            return Err(SessionError::Protocol(format!("file {} lacks nothing", id.0)));
+        }
+        self.lane.counters.objects_reread.fetch_add(ranges.run_count() as u64, Relaxed);
+        let job = match file.lacks(ranges.covered_bytes()) {
+            Ok(()) => Job::Refill(file, ranges),
+            Err(step) => Job::Damaged(file, step),
+        };
+        self.lane.queue.release(|queue| queue.push_errand(job));
+        Ok(())
+    }
+
     fn file_failed(&mut self, id: FileId) -> Result<(), SessionError> {
         let file = self.lane.files().get(&id).cloned();
         match file {
@@ -241,6 +298,7 @@ impl CommSide for SourceComm<'_> {
         self.read_mail(link);
         self.feed_link(link);
         self.exchange_counters(link, now)?;
+        self.settle_chunks(link);
         if self.is_done() && !self.finish_sent {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link);
@@ -251,9 +309,13 @@ impl CommSide for SourceComm<'_> {
             }
             let counters = Some(self.both().source);
             let objects_sent = self.lane.objects_sent();
-            link.queue_control(Control::Finish(Finish { counters, objects_sent }).to_body());
+            let closes = self.lane.source.chunks.as_ref().is_some_and(Chunks::closes);
+            link.queue_control(Control::Finish(Finish { counters, objects_sent, closes }).to_body());
             self.finish_sent = true;
             self.lane.outbox.finish();
+        }
+        if std::mem::take(&mut self.says_farewell) {
+            link.queue_control(Control::Leave(Leave {}).to_body());
         }
         Ok(self.counters_due)
     }
@@ -267,12 +329,25 @@ impl CommSide for SourceComm<'_> {
             Control::FilePlaced(placed) => self.file_placed(&placed),
             Control::FileDone(file) => self.file_done(FileId(file.id)),
             Control::FileFailed(file) => self.file_failed(FileId(file.id)),
+            Control::FileLacks(file) => self.file_lacks(&file),
+            Control::Wanted(wanted) => match &self.lane.source.offers {
+                Some(offers) => offers.answer(&wanted),
+                None => Err(SessionError::Protocol("an answer where nothing was offered".into())),
+            },
+            Control::Settled(mark) => match &self.lane.source.chunks {
+                Some(chunks) => chunks.settled(mark.number),
+                None => Err(SessionError::Protocol("a chunk where there are none".into())),
+            },
             Control::Counters(counters) => {
                 self.both.sink = counters;
-                Ok(())
+                self.stall.look(self.flow(), Instant::now())
             }
             Control::Finished(counters) if self.finish_sent => {
                 self.both.sink = counters;
+                self.says_farewell = self.leads;
+                if let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) {
+                    chunks.all_settled();
+                }
                 self.end();
                 Ok(())
             }

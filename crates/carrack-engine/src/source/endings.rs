@@ -11,10 +11,11 @@ use carrack_model::{FailureKind, ObjectId};
 use carrack_storage::SourceError;
 use carrack_wire::message::{Control, FileRef};
 
+use super::chunks::FilePart;
 use super::flow::Place;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
-use super::queue::{Job, Piece, Sent};
+use super::queue::{Job, Opening, Parcel, Piece, Sent};
 
 impl Lane<'_> {
     /// An object, and with it its file, is lost; the first loss is reported.
@@ -46,7 +47,11 @@ impl Lane<'_> {
         match file.source.is_unchanged() {
             Ok(true) => {
                 file.commit();
-                self.say(Control::CommitFile(FileRef { id: file.id.0 }));
+                let file_ref = FileRef { id: file.id.0 };
+                self.say(match file.part {
+                    Some(FilePart::Range(_)) => Control::ShelveFile(file_ref),
+                    Some(FilePart::Finish | FilePart::Discard) | None => Control::CommitFile(file_ref),
+                });
             }
             Ok(false) => {
                 let step = file.doom(Doom::Changed);
@@ -68,9 +73,16 @@ impl Lane<'_> {
         self.say(Control::AbandonFile(FileRef { id: file.id.0 }));
         let attempts = file.attempts + 1;
         match doom {
-            Doom::Changed if attempts < FILE_ATTEMPTS_MAX => {
-                let (directory, entry) = (Arc::clone(&file.directory), file.entry.clone());
-                let job = Job::Open { directory, entry, attempts };
+            // Of a file in parts the others are of what it was.
+            Doom::Changed if attempts < FILE_ATTEMPTS_MAX && file.part.is_none() => {
+                let job = Job::Open(Opening {
+                    directory: Arc::clone(&file.directory),
+                    entry: file.entry.clone(),
+                    attempts,
+                    held: None,
+                    part: None,
+                    chunk: file.chunk.clone(),
+                });
                 self.queue.release_many(2, |queue| {
                     queue.return_permit();
                     queue.push(file.target, job);
@@ -102,13 +114,15 @@ impl Lane<'_> {
     pub(super) fn reread(&self, object: ObjectId) -> bool {
         let Some(sent) = self.take_sent(object) else { return false };
         self.counters.objects_reread.fetch_add(1, Relaxed);
+        self.returned(sent.work_bytes());
         match sent {
             Sent::Object(piece) if piece.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
                 let piece = Piece { attempts: piece.attempts + 1, ..piece };
                 self.queue.release(|queue| queue.push(piece.extent.target, Job::Object(piece)));
             }
-            Sent::Bundle(target, bundle, attempts) if attempts + 1 < OBJECT_ATTEMPTS_MAX => {
-                self.queue.release(|queue| queue.push(target, Job::Bundle(bundle, attempts + 1)));
+            Sent::Bundle(target, parcel) if parcel.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
+                let parcel = Parcel { attempts: parcel.attempts + 1, ..parcel };
+                self.queue.release(|queue| queue.push(target, Job::Bundle(parcel)));
             }
             // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
             given_up => self.queue.release(|queue| queue.push_errand(Job::GiveUp(given_up))),
@@ -137,8 +151,8 @@ impl Lane<'_> {
                 let (is_first, step) = file.lost_one(Doom::Reported);
                 self.lost(&file, is_first, FailureKind::Corrupt, detail, step);
             }
-            Sent::Bundle(_, bundle, _) => {
-                for section in &bundle.sections {
+            Sent::Bundle(_, parcel) => {
+                for section in &parcel.bundle.sections {
                     for entry in &section.entries {
                         let path = self.source.path(&section.directory, entry);
                         self.fail_path(path, FailureKind::Corrupt, detail);

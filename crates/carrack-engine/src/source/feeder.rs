@@ -2,23 +2,32 @@
 //! wait here while the queues are full; so the scan is never far ahead of the transfer.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
-use carrack_model::{Directory, Entry, EntryFailure, Event, FailureKind, Notice, Section, TargetId};
+use carrack_model::{
+    Directory, Entry, EntryFailure, Event, FailureKind, Notice, RangeSet, Section, TargetId,
+};
 use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{FileSystem, Found, Identity, Scan, ScanRoot};
+use carrack_wire::{TableReader, TableRecord};
 
 use super::Source;
+use super::chunks::{Chunks, FilePart, InChunk};
 use super::lane::Lane;
-use super::queue::Job;
+use super::offers::{Answered, Offers, Origin};
+use super::queue::{Job, Opening, Parcel};
+use crate::chunks::Chunk;
+use crate::error::SessionError;
 
-/// Scans everything and returns when all of it is queued.
+/// Scans everything, or takes chunks until there are no more, and returns when all of it is queued.
 pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<Identity>) {
     let feeder = Feeder { source, lanes, opened: AtomicUsize::new(1), bundlers: Mutex::default() };
     let scan = Scan {
@@ -26,7 +35,22 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         threads: source.settings.scan_thread_count(),
         destination,
     };
-    scan.run_on(&|i, work| feeder.work_in_lane(i, work), &|found| feeder.found(found));
+    let finding = || match &source.chunks {
+        Some(chunks) => feeder.work_in_lane(0, &|| feeder.take_chunks(chunks)),
+        None => scan.run_on(&|i, work| feeder.work_in_lane(i, work), &|found| feeder.found(found)),
+    };
+    match &source.offers {
+        None => finding(),
+        Some(offers) => thread::scope(|scope| {
+            let first = feeder.first();
+            first.fault.spawn(scope, first, "carrack-offer", || {
+                let _seat = first.crew.sit(Duty::Io(first.io_threads));
+                feeder.take_answers(offers);
+            });
+            finding();
+            offers.end(feeder.first());
+        }),
+    }
     feeder.finish();
 }
 
@@ -108,7 +132,137 @@ impl<'a> Feeder<'a> {
                 ControlFlow::Continue(())
             };
         }
-        let Some(file_system) = self.source.file_system(device, &section.directory) else {
+        let origin = Origin::scan(device);
+        match &self.source.offers {
+            Some(offers) => offers.offer(section, &origin, self.first()),
+            None => self.wanted(section, &origin),
+        }
+    }
+
+    /// Queues chunk after chunk (Y3).
+    fn take_chunks(&self, chunks: &Chunks) {
+        while let Some((chunk, token)) = chunks.next(self.lanes) {
+            match self.chunk(chunks, &chunk, token) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return,
+                Err(error) => return self.first().raise(error),
+            }
+        }
+    }
+
+    fn chunk(&self, chunks: &Chunks, chunk: &Chunk, token: InChunk) -> Result<ControlFlow<()>, SessionError> {
+        let part = FilePart::of(chunk.work);
+        let found = sections_of(chunk)?;
+        let is_offered = chunk.is_repeated || matches!(part, Some(FilePart::Range(_)));
+        let bytes = || found.iter().flat_map(|section| &section.entries).map(Entry::size).sum();
+        let bytes = part.map_or_else(bytes, |part| part.range().len);
+        let asked = (is_offered && self.source.offers.is_some()).then(|| chunks.asked(bytes));
+        let mut sections = Vec::new();
+        for section in found {
+            self.count_chunk(&section, part);
+            match self.source.device_of(&section.directory) {
+                Some(device) => {
+                    sections.push((
+                        section,
+                        Origin { device, chunk: Some(token.clone()), part, _asked: asked.clone() },
+                    ));
+                }
+                None => drop(self.unreadable(&section)),
+            }
+        }
+        Ok(match self.source.offers.as_ref().filter(|_| is_offered) {
+            Some(offers) => {
+                let first = self.first();
+                let offered = sections
+                    .into_iter()
+                    .try_for_each(|(section, origin)| offers.offer(section, &origin, first));
+                offers.flush(first);
+                offered
+            }
+            None => self.of_chunk(sections),
+        })
+    }
+
+    fn count_chunk(&self, section: &Section, part: Option<FilePart>) {
+        let counters = &self.first().counters;
+        match part {
+            None => self.count(section),
+            // Its file counts once, when it is finished.
+            Some(FilePart::Range(range)) => drop(counters.bytes_found.fetch_add(range.len, Relaxed)),
+            Some(FilePart::Finish) => {
+                counters.entries_found.fetch_add(section.entries.len() as u64, Relaxed);
+            }
+            Some(FilePart::Discard) => {}
+        }
+    }
+
+    /// Queues what is wanted of a chunk. What shares a bundle is of one chunk: so each chunk has an end of its own.
+    fn of_chunk(&self, sections: Vec<(Section, Origin)>) -> ControlFlow<()> {
+        let mut bundlers: HashMap<TargetId, (Arc<FileSystem>, Bundler)> = HashMap::new();
+        let mut last = None;
+        for (section, origin) in sections {
+            let Some(file_system) = self.source.file_system(origin.device, &section.directory) else {
+                self.unreadable(&section)?;
+                continue;
+            };
+            if origin.part.is_some() {
+                let directory = section.directory;
+                for entry in section.entries {
+                    self.queue_large(&file_system, Arc::clone(&directory), entry, None, &origin)?;
+                }
+                continue;
+            }
+            let own = file_system.own_target().id;
+            let bundler = || (Arc::clone(&file_system), self.new_bundler(&file_system));
+            let mut work = Vec::new();
+            bundlers.entry(own).or_insert_with(bundler).1.add(section, &mut work);
+            work.into_iter().try_for_each(|work| self.queue(&file_system, work, &origin))?;
+            last = Some(origin);
+        }
+        let Some(origin) = last else { return ControlFlow::Continue(()) };
+        bundlers.into_values().try_for_each(|(file_system, mut bundler)| match bundler.finish() {
+            Some(bundle) => self.queue(&file_system, Work::Bundle(bundle), &origin),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Until everything that was offered is answered and queued.
+    fn take_answers(&self, offers: &Offers) {
+        while let Some(answered) = offers.next() {
+            let Answered { section, origin, begun } = answered;
+            if self.go_on(&section.directory, &origin, begun).is_break()
+                || self.wanted(section, &origin).is_break()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Files of which the sink holds something.
+    fn go_on(
+        &self,
+        directory: &Arc<Directory>,
+        origin: &Origin,
+        begun: Vec<(Entry, RangeSet)>,
+    ) -> ControlFlow<()> {
+        if begun.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let Some(file_system) = self.source.file_system(origin.device, directory) else {
+            let entries = begun.into_iter().map(|(entry, _)| entry).collect();
+            return self.unreadable(&Section { directory: Arc::clone(directory), metadata: None, entries });
+        };
+        begun.into_iter().try_for_each(|(entry, held)| {
+            let held = Some(Arc::new(held));
+            self.queue_large(&file_system, Arc::clone(directory), entry, held, origin)
+        })
+    }
+
+    fn wanted(&self, section: Section, origin: &Origin) -> ControlFlow<()> {
+        if origin.chunk.is_some() {
+            return self.of_chunk(vec![(section, origin.clone())]);
+        }
+        let Some(file_system) = self.source.file_system(origin.device, &section.directory) else {
             return self.unreadable(&section);
         };
         let mut work = Vec::new();
@@ -116,7 +270,7 @@ impl<'a> Feeder<'a> {
             .entry(file_system.own_target().id)
             .or_insert_with(|| self.new_bundler(&file_system))
             .add(section, &mut work);
-        work.into_iter().try_for_each(|work| self.queue(&file_system, work))
+        work.into_iter().try_for_each(|work| self.queue(&file_system, work, origin))
     }
 
     /// Its directory vanished between the scan's look and this one.
@@ -148,19 +302,33 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    fn queue(&self, file_system: &FileSystem, work: Work) -> ControlFlow<()> {
+    fn queue(&self, file_system: &FileSystem, work: Work, origin: &Origin) -> ControlFlow<()> {
         let own = file_system.own_target().id;
         match work {
-            Work::Bundle(bundle) => self.push(own, Job::Bundle(bundle, 0)),
-            Work::Large { directory, entry } => {
-                let target = match self.target_of(file_system, &directory, &entry) {
-                    Ok(target) => target.unwrap_or(own),
-                    Err(failure) => {
-                        self.first().fail(failure);
-                        return ControlFlow::Continue(());
-                    }
-                };
-                self.push(target, Job::Open { directory, entry, attempts: 0 })
+            Work::Bundle(bundle) => {
+                self.push(own, Job::Bundle(Parcel { bundle, attempts: 0, chunk: origin.chunk.clone() }))
+            }
+            Work::Large { directory, entry } => self.queue_large(file_system, directory, entry, None, origin),
+        }
+    }
+
+    fn queue_large(
+        &self,
+        file_system: &FileSystem,
+        directory: Arc<Directory>,
+        entry: Entry,
+        held: Option<Arc<RangeSet>>,
+        origin: &Origin,
+    ) -> ControlFlow<()> {
+        match self.target_of(file_system, &directory, &entry) {
+            Ok(target) => {
+                let target = target.unwrap_or(file_system.own_target().id);
+                let (part, chunk) = (origin.part, origin.chunk.clone());
+                self.push(target, Job::Open(Opening { directory, entry, attempts: 0, held, part, chunk }))
+            }
+            Err(failure) => {
+                self.first().fail(failure);
+                ControlFlow::Continue(())
             }
         }
     }
@@ -205,7 +373,7 @@ impl<'a> Feeder<'a> {
             .filter_map(|(target, bundler)| Some((*target, bundler.finish()?)))
             .collect();
         for (target, bundle) in rests {
-            if self.push(target, Job::Bundle(bundle, 0)).is_break() {
+            if self.push(target, Job::Bundle(Parcel { bundle, attempts: 0, chunk: None })).is_break() {
                 return;
             }
         }
@@ -214,4 +382,25 @@ impl<'a> Feeder<'a> {
             lane.mail.wake();
         }
     }
+}
+
+/// The sections of a chunk, beneath the first root.
+fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
+    let broken = |what: &dyn Display| SessionError::refused(format!("a chunk can't be read: {what}"), "");
+    let mut sections: Vec<Section> = Vec::new();
+    for record in TableReader::new(&chunk.table) {
+        match record.map_err(|error| broken(&error))? {
+            TableRecord::Section { path, metadata } => {
+                let directory = Directory { root_index: 0, source: path.clone(), sink: path };
+                sections.push(Section { directory: Arc::new(directory), metadata, entries: Vec::new() });
+            }
+            TableRecord::Entry(entry) => {
+                let section = sections.last_mut().ok_or_else(|| broken(&"an entry in no directory"))?;
+                let mut entry = entry.to_entry();
+                entry.source_name = chunk.source_name.as_deref().map(Into::into);
+                section.entries.push(entry);
+            }
+        }
+    }
+    Ok(sections)
 }

@@ -92,6 +92,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::queue::Parcel;
 
     const A: Place = Place::Target(TargetId(1));
     const B: Place = Place::Bundles(TargetId(2));
@@ -109,7 +110,7 @@ mod tests {
     fn job() -> Job {
         let bundle =
             carrack_plan::Bundle { sections: Vec::new(), content_bytes: 0, table_bytes: 0, entry_count: 0 };
-        Job::Bundle(bundle, 0)
+        Job::Bundle(Parcel { bundle, attempts: 0, chunk: None })
     }
 
     #[test]

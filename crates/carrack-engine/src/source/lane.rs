@@ -9,7 +9,7 @@ use std::thread::Scope;
 use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
 use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId};
-use carrack_transport::SendEndpoint;
+use carrack_transport::{SendEndpoint, Unsent};
 use carrack_wire::message::Control;
 
 use super::Source;
@@ -28,9 +28,6 @@ use crate::report::deliver;
 /// caches (a pool of 256 MiB filled from tmpfs made the transfer a fifth slower). From disks as many as there are slots.
 const READY_MAX_MEMORY: usize = 4;
 
-/// Bytes for which opening and reading a small file counts when loads are compared.
-pub(super) const FILE_COSTS_BYTES: u64 = 64 << 10;
-
 /// Everything that the threads of one lane share.
 pub(super) struct Lane<'a> {
     /// What all lanes of the source look at.
@@ -44,6 +41,8 @@ pub(super) struct Lane<'a> {
     /// behind the scan.
     pub(super) room: Monitor<Room>,
     pub(super) outbox: Outbox,
+    /// What of the connections the kernel has not sent; none where nobody waits until it has.
+    unsent: Vec<Unsent>,
     /// Control messages for the comm thread to queue.
     pub(super) mail: Mailbox<Vec<u8>>,
     /// Objects on their way, by id: what to do when the sink answers.
@@ -52,9 +51,12 @@ pub(super) struct Lane<'a> {
     files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
     /// Bundles and large files that were found and are not at their end.
     pub(super) pending: AtomicUsize,
-    /// Bytes of work that the lane was given, and that the sink has answered.
+    /// Bytes of work that the lane was given, that have left, and that the sink has answered.
     given: AtomicU64,
+    departed: AtomicU64,
     answered: AtomicU64,
+    /// Objects that the sink has answered.
+    pub(super) objects_answered: AtomicU64,
     next_object: AtomicU64,
     pub(super) next_file: Mutex<FileId>,
     pub(super) counters: Counters,
@@ -73,6 +75,10 @@ impl<'a> Lane<'a> {
         // At least one for each stream: whoever sends stays with its stream until the object is out.
         let io_threads = source.io_threads.div_ceil(source.lane_count).max(endpoints.len());
         let scheduling = source.settings.scheduling.share(source.lane_count);
+        let unsent = match source.chunks {
+            Some(_) => endpoints.iter().filter_map(|endpoint| endpoint.unsent()).collect(),
+            None => Vec::new(),
+        };
         let flow = Flow::new(source.counts_flow, source.credits);
         Ok(Lane {
             source,
@@ -82,12 +88,15 @@ impl<'a> Lane<'a> {
             queue: Monitor::new(Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count)),
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
             outbox: Outbox::new(endpoints, source.credits, ready_max),
+            unsent,
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
             sent: Mutex::default(),
             files: Mutex::default(),
             pending: AtomicUsize::new(0),
             given: AtomicU64::new(0),
+            departed: AtomicU64::new(0),
             answered: AtomicU64::new(0),
+            objects_answered: AtomicU64::new(0),
             next_object: AtomicU64::new(1),
             next_file: Mutex::new(FileId(1)),
             counters: Counters::default(),
@@ -149,12 +158,50 @@ impl<'a> Lane<'a> {
     pub(super) fn one_less_pending(&self) {
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.mail.wake();
+            self.progressed();
+        }
+    }
+
+    /// Bytes of work that an object is; nothing where nobody waits until they have left.
+    pub(super) fn departing_bytes(&self, object: ObjectId) -> u64 {
+        match self.source.chunks {
+            Some(_) => self.sent().get(&object).map_or(0, Sent::work_bytes),
+            None => 0,
+        }
+    }
+
+    /// Bytes that the kernel has taken and not sent.
+    pub(super) fn unsent_bytes(&self) -> u64 {
+        self.unsent.iter().map(Unsent::bytes).sum()
+    }
+
+    /// So many bytes of work are with the kernel.
+    pub(super) fn departed(&self, work_bytes: u64) {
+        if work_bytes > 0 {
+            self.departed.fetch_add(work_bytes, Ordering::Relaxed);
+            self.progressed();
+        }
+    }
+
+    /// So many bytes of work that have left have to leave again.
+    pub(super) fn returned(&self, work_bytes: u64) {
+        if self.source.chunks.is_some() {
+            // It may be said before they are counted as departed: the sum is right a moment later.
+            self.departed.fetch_sub(work_bytes, Ordering::Relaxed);
         }
     }
 
     /// The sink has answered so many bytes of work.
     pub(super) fn work_answered(&self, work_bytes: u64) {
         self.answered.fetch_add(work_bytes, Ordering::Relaxed);
+        self.progressed();
+    }
+
+    /// Whoever waits until less is left to do looks again.
+    fn progressed(&self) {
+        if let Some(chunks) = &self.source.chunks {
+            chunks.progressed();
+        }
     }
 
     /// Bytes of work that wait or are on their way. What failed stays in the sum until nothing is pending.
@@ -163,6 +210,12 @@ impl<'a> Lane<'a> {
             return 0;
         }
         self.given.load(Ordering::Relaxed).saturating_sub(self.answered.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of work that the kernel has not taken.
+    pub(super) fn left_bytes(&self) -> u64 {
+        let departed = self.departed.load(Ordering::Relaxed);
+        self.backlog_bytes().min(self.given.load(Ordering::Relaxed).saturating_sub(departed))
     }
 
     /// Whether each of its threads has an object in its hands and another waiting: more work is better given to another
@@ -194,6 +247,12 @@ impl<'a> Lane<'a> {
 impl Stop for Lane<'_> {
     fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
+        if let Some(offers) = &self.source.offers {
+            offers.close();
+        }
+        if let Some(chunks) = &self.source.chunks {
+            chunks.close();
+        }
         self.queue.close();
         self.room.close();
         self.outbox.close();

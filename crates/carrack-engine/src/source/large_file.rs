@@ -7,10 +7,14 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use carrack_model::limits::OBJECT_ATTEMPTS_MAX;
 use carrack_model::{Directory, Entry, FileId, TargetId};
 use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
 use carrack_transport::ExtentFile;
+
+use super::chunks::{FilePart, InChunk};
+use super::queue::Opening;
 
 /// What comes next for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,10 @@ pub(super) struct LargeFile {
     pub(super) target: TargetId,
     /// How often it was tried before.
     pub(super) attempts: u32,
+    /// What of it is this session's; all if nothing is said.
+    pub(super) part: Option<FilePart>,
+    /// The chunk that it is of, if work comes so.
+    pub(super) chunk: Option<InChunk>,
     /// Where it lies at the sink, once that has said so.
     place: OnceLock<Box<dyn Layout>>,
     progress: Mutex<Progress>,
@@ -57,25 +65,39 @@ struct Progress {
     unconfirmed_bytes: u64,
     doom: Option<Doom>,
     is_committed: bool,
+    /// How often the sink's storage lacked something.
+    refills: u32,
 }
 
 impl LargeFile {
     pub(super) fn new(
         id: FileId,
-        directory: Arc<Directory>,
-        entry: Entry,
         source: SourceFile,
         target: TargetId,
-        attempts: u32,
+        opening: Opening,
+        wanted_bytes: u64,
     ) -> LargeFile {
+        let Opening { directory, entry, attempts, part, chunk, .. } = opening;
         let progress = Mutex::new(Progress {
             cursors: 1,
             in_flight: 0,
-            unconfirmed_bytes: entry.size(),
+            unconfirmed_bytes: wanted_bytes,
             doom: None,
             is_committed: false,
+            refills: 0,
         });
-        LargeFile { id, directory, entry, source, target, attempts, place: OnceLock::new(), progress }
+        LargeFile {
+            id,
+            directory,
+            entry,
+            source,
+            target,
+            attempts,
+            part,
+            chunk,
+            place: OnceLock::new(),
+            progress,
+        }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -143,6 +165,20 @@ impl LargeFile {
     /// The sink was told to commit; what comes now is its answer.
     pub(super) fn commit(&self) {
         self.progress().is_committed = true;
+    }
+
+    /// The sink's storage does not hold these bytes as they were written: they go once more, unless that happened too often.
+    pub(super) fn lacks(&self, bytes: u64) -> Result<(), Step> {
+        let mut progress = self.progress();
+        progress.is_committed = false;
+        progress.refills += 1;
+        if progress.refills >= OBJECT_ATTEMPTS_MAX {
+            progress.doom.get_or_insert(Doom::Reported);
+            return Err(progress.step());
+        }
+        progress.cursors = 1;
+        progress.unconfirmed_bytes = bytes;
+        Ok(())
     }
 
     pub(super) fn is_committed(&self) -> bool {

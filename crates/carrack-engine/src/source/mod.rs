@@ -3,6 +3,8 @@
 //! | room | what happens there | threads |
 //! | --- | --- | --- |
 //! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues of a lane | scan |
+//! | [`offers`] | what the scan found waits here for the sink's word, where that has a journal (L12) | scan, `carrack-offer`, comm |
+//! | [`chunks`] | what comes in chunks in place of a scan, and when a chunk is at its end (Y3) | `carrack-feed`, I/O, comm |
 //! | [`lane`] | what the threads of one lane share (N2) | all |
 //! | [`targets`] | the file systems and targets that the scan has come across | scan, I/O |
 //! | [`queue`] | the target queues and what waits in them | all |
@@ -15,17 +17,20 @@
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
 
 mod bundle_filling;
+mod chunks;
 mod comm;
 mod endings;
 mod feeder;
 mod flow;
 mod lane;
 mod large_file;
+mod offers;
 mod outbox;
 mod queue;
 mod reader;
 mod targets;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
@@ -34,14 +39,17 @@ use carrack_storage::{FileSystems, Identity, ScanRoot};
 use carrack_transport::SendEndpoint;
 
 use crate::abort::Abort;
+use crate::chunks::ChunkFeed;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Camp;
 use crate::lanes::{LaneComm, LaneStart, run_comms};
 use crate::report::Observer;
 use crate::settings::Settings;
+use chunks::Chunks;
 use comm::SourceComm;
 use lane::Lane;
+use offers::Offers;
 pub(crate) use targets::RootStorage;
 
 /// What a source needs to begin: the session stands, the roots are open.
@@ -56,6 +64,8 @@ pub(crate) struct SourceStart<'a> {
     /// What the roots lie on.
     pub(crate) storage: RootStorage,
     pub(crate) roots: Vec<ScanRoot>,
+    /// Where its work comes from, if it does not scan.
+    pub(crate) feed: Option<Arc<dyn ChunkFeed>>,
     /// What went wrong with single sources before the start.
     pub(crate) failures: Vec<EntryFailure>,
     /// A directory that the scan must not enter, as the sink is writing there.
@@ -64,6 +74,8 @@ pub(crate) struct SourceStart<'a> {
     pub(crate) credits: u32,
     /// The sink writes to several targets and says where files lie.
     pub(crate) sink_has_targets: bool,
+    /// The sink has a journal: it is asked what it wants.
+    pub(crate) sink_resumes: bool,
     /// The one who watches, if the user started this end.
     pub(crate) observer: Option<&'a dyn Observer>,
 }
@@ -84,6 +96,10 @@ struct Source<'a> {
     credits: u32,
     /// Whether it matters where at the sink an object goes.
     counts_flow: bool,
+    /// What waits for the sink's word, if it is asked.
+    offers: Option<Offers>,
+    /// What the work comes in, if it does not scan.
+    chunks: Option<Chunks>,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
     observer: Option<&'a dyn Observer>,
@@ -100,6 +116,8 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         is_memory: storage.is_memory,
         credits: start.credits,
         counts_flow: start.sink_has_targets,
+        offers: (start.sink_resumes && !start.spec.dry_run).then(Offers::new),
+        chunks: start.feed.map(Chunks::new),
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
         settings: start.settings,
@@ -127,6 +145,9 @@ impl Source<'_> {
         let lanes = &lanes[..];
         let first = &lanes[0];
         failures.into_iter().for_each(|failure| first.fail(failure));
+        if let Some(chunks) = &self.chunks {
+            chunks.tell(first);
+        }
         thread::scope(|scope| {
             first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(self, lanes, destination));
             lanes.iter().for_each(|lane| lane.start(scope));
@@ -135,7 +156,8 @@ impl Source<'_> {
                 let side = SourceComm::new(lanes, index);
                 LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
             };
-            let (side, result) = run_comms(links.into_iter().enumerate().map(comm).collect(), abort);
+            let (side, result) =
+                run_comms(links.into_iter().enumerate().map(comm).collect(), self.settings.stall, abort);
             (side.map(|side| side.both()).unwrap_or_default(), result)
         })
     }

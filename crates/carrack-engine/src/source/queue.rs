@@ -5,29 +5,58 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::Attempt;
-use carrack_model::{Directory, Entry, FileId, Scheduling, TargetId};
+use carrack_model::{Directory, Entry, FileId, RangeSet, Scheduling, TargetId};
 use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
 use carrack_storage::StorageTarget;
 
+use super::chunks::{FilePart, InChunk};
 use super::flow::{Flow, Place};
-use super::lane::{FILE_COSTS_BYTES, Lane};
+use super::lane::Lane;
 use super::large_file::{LargeFile, Step};
+use crate::chunks::FILE_COSTS_BYTES;
 use crate::settings::depth_of_queue;
 
 /// Something an I/O thread can do.
 pub(super) enum Job {
-    /// Read these small files and send them together; the number of times they were read before.
-    Bundle(Bundle, u32),
+    /// Read these small files and send them together.
+    Bundle(Parcel),
     /// Open this large file, announce it, and queue its cursors.
-    Open { directory: Arc<Directory>, entry: Entry, attempts: u32 },
+    Open(Opening),
+    /// Send these bytes of a file once more, which the sink's storage does not hold as they were written.
+    Refill(Arc<LargeFile>, RangeSet),
     /// Read some of a file's objects, one after the other.
     Cursor(Arc<LargeFile>, FileCursor),
     /// Read this object (again).
     Object(Piece),
     /// Do what comes next for a file.
     Follow(Arc<LargeFile>, Step),
+    /// Report that the sink's storage damages this file, and do what comes next.
+    Damaged(Arc<LargeFile>, Step),
     /// Report that the sink could not get this object undamaged.
     GiveUp(Sent),
+}
+
+/// A bundle and what belongs to it.
+pub(super) struct Parcel {
+    pub(super) bundle: Bundle,
+    /// How often it was read before.
+    pub(super) attempts: u32,
+    /// The chunk that it is of, if work comes so.
+    pub(super) chunk: Option<InChunk>,
+}
+
+/// A large file that is to be opened.
+pub(super) struct Opening {
+    pub(super) directory: Arc<Directory>,
+    pub(super) entry: Entry,
+    /// How often it was tried before.
+    pub(super) attempts: u32,
+    /// What the sink holds of it, if it was asked.
+    pub(super) held: Option<Arc<RangeSet>>,
+    /// What of it is this session's; all if nothing is said.
+    pub(super) part: Option<FilePart>,
+    /// The chunk that it is of, if work comes so.
+    pub(super) chunk: Option<InChunk>,
 }
 
 /// An object of a large file.
@@ -42,7 +71,7 @@ pub(super) struct Piece {
 
 /// An object on its way, by what has to be done if it arrives damaged.
 pub(super) enum Sent {
-    Bundle(TargetId, Bundle, u32),
+    Bundle(TargetId, Parcel),
     Object(Piece),
 }
 
@@ -54,7 +83,7 @@ impl Sent {
     /// Bytes of work that it was.
     pub(super) fn work_bytes(&self) -> u64 {
         match self {
-            Sent::Bundle(_, bundle, _) => bundle_work_bytes(bundle),
+            Sent::Bundle(_, parcel) => bundle_work_bytes(&parcel.bundle),
             Sent::Object(piece) => piece.extent.range.len,
         }
     }
@@ -127,12 +156,19 @@ impl Lane<'_> {
     }
 }
 
+impl Opening {
+    /// Bytes that are to be sent of it, but for those that the sink holds.
+    fn bytes(&self) -> u64 {
+        self.part.map_or(self.entry.size(), |part| part.range().len)
+    }
+}
+
 impl Job {
     /// The entries for which it takes room, if it came from the scan and has not been touched yet.
     pub(super) fn fresh_entries(&self) -> usize {
         match self {
-            Job::Bundle(bundle, 0) => bundle.entry_count,
-            Job::Open { attempts: 0, .. } => 1,
+            Job::Bundle(Parcel { bundle, attempts: 0, .. }) => bundle.entry_count,
+            Job::Open(Opening { attempts: 0, .. }) => 1,
             _ => 0,
         }
     }
@@ -140,7 +176,7 @@ impl Job {
     /// Bytes of work that it is, opening and reading small files included.
     pub(super) fn work_bytes(&self) -> u64 {
         match self {
-            Job::Bundle(bundle, _) => bundle_work_bytes(bundle),
+            Job::Bundle(parcel) => bundle_work_bytes(&parcel.bundle),
             job => job.bytes(),
         }
     }
@@ -148,11 +184,11 @@ impl Job {
     /// About how many bytes it stands for.
     fn bytes(&self) -> u64 {
         match self {
-            Job::Bundle(bundle, _) => bundle.content_bytes,
-            Job::Open { entry, .. } => entry.size(),
+            Job::Bundle(parcel) => parcel.bundle.content_bytes,
+            Job::Open(opening) => opening.bytes(),
             Job::Cursor(_, cursor) => cursor.remaining_bytes(),
             Job::Object(piece) => piece.extent.range.len,
-            Job::Follow(..) | Job::GiveUp(_) => 0,
+            Job::Follow(..) | Job::GiveUp(_) | Job::Refill(..) | Job::Damaged(..) => 0,
         }
     }
 }
@@ -223,12 +259,12 @@ impl Queue {
     /// What of the job can be done now; nothing if it has to wait for something.
     fn begin(&mut self, target: TargetId, job: Job, now: Duration) -> Option<Job> {
         match job {
-            Job::Open { .. } if self.permits == 0 => {
+            Job::Open(_) if self.permits == 0 => {
                 self.push_begun(target, job);
                 self.items.block(target);
                 None
             }
-            Job::Open { .. } => {
+            Job::Open(_) => {
                 self.permits -= 1;
                 Some(job)
             }

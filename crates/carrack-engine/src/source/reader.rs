@@ -7,21 +7,24 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use carrack_machine::Slot;
+use carrack_model::limits::RANGES_MAX;
 use carrack_model::{
-    Checksum, Directory, Entry, EntryKind, FailureKind, FileId, Section, StripeChoice, TargetId,
+    Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice, TargetId,
 };
 use carrack_plan::{Bundle, FileCursor, ObjectExtent, Service, SingleTarget};
 use carrack_storage::{FileLayout, SourceError, SourceFile};
 use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
-use carrack_wire::message::{Control, OpenFile};
-use carrack_wire::{FrameHeader, FrameKind, TableWriter};
+use carrack_wire::message::{Coming, Control, FileRef, OpenFile};
+use carrack_wire::{FrameHeader, FrameKind, TableWriter, ranges_to_message};
 
 use super::bundle_filling;
-use super::lane::{FILE_COSTS_BYTES, Lane};
+use super::chunks::FilePart;
+use super::lane::Lane;
 use super::large_file::{Doom, LargeFile};
 use super::outbox::{Departure, Home};
-use super::queue::{Job, Piece, Sent};
+use super::queue::{Job, Opening, Parcel, Piece, Sent};
 use crate::check::{bundle_check, object_check};
+use crate::chunks::FILE_COSTS_BYTES;
 use crate::counters::Stage;
 use crate::error::SessionError;
 use crate::sink::stripes_to_message;
@@ -69,14 +72,24 @@ pub(super) fn send_the_rest(lane: &Lane<'_>) {
 /// is read-ahead enough, and what other threads read meanwhile is sent from here too.
 fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
     while let Some((mut endpoint, outgoing)) = departure {
+        let is_in_file = matches!(outgoing.payload, Payload::Extent(_));
+        let departing_bytes = lane.departing_bytes(outgoing.header.object);
         // An idle endpoint takes an object; that is what idle means.
         let refused = endpoint.endpoint.post(outgoing).is_err();
         debug_assert!(!refused);
-        while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
-            if lane.is_stopped() {
-                return Ok(());
+        let mut send = || {
+            while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
+                if lane.is_stopped() {
+                    return Ok(false);
+                }
             }
+            Ok::<bool, SessionError>(true)
+        };
+        // The kernel reads what it sends from a file: storage may be what it waits for.
+        if !(if is_in_file { lane.counters.busy(send) } else { send() })? {
+            return Ok(());
         }
+        lane.departed(departing_bytes);
         departure = lane.outbox.next_for(endpoint);
     }
     Ok(())
@@ -94,13 +107,22 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn work(&mut self, job: Job) -> Result<(), SessionError> {
         match (job, self.serving) {
-            (Job::Bundle(bundle, attempts), Some(target)) => self.bundle(target, bundle, attempts),
-            (Job::Open { directory, entry, attempts }, Some(target)) => {
-                self.open(target, directory, entry, attempts);
+            (Job::Bundle(parcel), Some(target)) => self.bundle(target, parcel),
+            (Job::Open(opening), Some(target)) => {
+                self.open(target, opening);
+                Ok(())
+            }
+            (Job::Refill(file, ranges), _) => {
+                self.refill(&file, ranges);
                 Ok(())
             }
             (Job::Object(piece), _) => self.object(piece),
             (Job::Cursor(file, cursor), Some(target)) => self.run_of_objects(target, &file, cursor),
+            (Job::Damaged(file, step), _) => {
+                let detail = "the sink's storage does not hold what is written to it";
+                self.lane.lost(&file, true, FailureKind::Corrupt, detail, step);
+                Ok(())
+            }
             (Job::Follow(file, step), _) => {
                 self.lane.follow(&file, step);
                 Ok(())
@@ -110,7 +132,7 @@ impl Reader<'_> {
                 Ok(())
             }
             // What lies in a target's queue comes with its target.
-            (Job::Bundle(..) | Job::Open { .. } | Job::Cursor(..), None) => Err(SessionError::Internal),
+            (Job::Bundle(_) | Job::Open(_) | Job::Cursor(..), None) => Err(SessionError::Internal),
         }
     }
 
@@ -138,14 +160,14 @@ impl Reader<'_> {
 
     // Bundles: many small files in one object (M7).
 
-    fn bundle(&mut self, target: TargetId, bundle: Bundle, attempts: u32) -> Result<(), SessionError> {
+    fn bundle(&mut self, target: TargetId, parcel: Parcel) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
         let lane = self.lane;
         let began = Instant::now();
         let (content_len, table_len) = lane.counters.time(Stage::Storage, || {
-            bundle_filling::fill(lane, target, &bundle, slot.bytes_mut(), &mut self.table)
+            bundle_filling::fill(lane, target, &parcel, slot.bytes_mut(), &mut self.table)
         });
-        let bytes = content_len as u64 + FILE_COSTS_BYTES * bundle.entry_count as u64;
+        let bytes = content_len as u64 + FILE_COSTS_BYTES * parcel.bundle.entry_count as u64;
         self.storage_is_done(Some(Service { time: began.elapsed(), bytes }));
         let body_len = content_len + table_len;
         let header = FrameHeader {
@@ -159,22 +181,53 @@ impl Reader<'_> {
             check: bundle_check(lane.source.spec.checksum, &slot.bytes()[..body_len], table_len),
         };
         let payload = Payload::Slot(slot);
-        self.post(Outgoing { header, payload }, Sent::Bundle(target, bundle, attempts))
+        self.post(Outgoing { header, payload }, Sent::Bundle(target, parcel))
     }
 
     // Large files.
 
-    fn open(&self, target: TargetId, directory: Arc<Directory>, entry: Entry, attempts: u32) {
+    fn open(&self, target: TargetId, mut opening: Opening) {
         let lane = self.lane;
-        match lane.counters.time(Stage::Storage, || self.open_source(&directory, &entry)) {
-            Ok(file) if file.stamp().size == 0 => self.open_as_bundle(target, directory, entry),
-            Ok(file) => self.announce(target, directory, entry, file, attempts),
-            Err(error) => {
-                let path = lane.source.path(&directory, &entry);
-                lane.fail_path(path, error.kind(), error);
-                lane.large_file_ended();
-            }
+        if opening.part == Some(FilePart::Discard) {
+            return self.discard(&opening);
         }
+        match lane.counters.time(Stage::Storage, || self.open_source(&opening.directory, &opening.entry)) {
+            // What others have of it, and will bring, is of what was found.
+            Ok(file) if opening.part.is_some() && !is_as_found(&file, &opening.entry) => {
+                self.not_opened(&opening, FailureKind::Changed, "it changed since it was found");
+            }
+            Ok(file) if file.stamp().size == 0 => self.open_as_bundle(target, opening),
+            Ok(file) => {
+                // What is held is of the file that was offered.
+                opening.held.take_if(|_| !is_as_found(&file, &opening.entry));
+                self.announce(target, file, opening);
+            }
+            Err(error) => self.not_opened(&opening, error.kind(), error),
+        }
+    }
+
+    /// Has the sink take away what there is of a file as it was found; it may be another by now, or gone.
+    fn discard(&self, opening: &Opening) {
+        let lane = self.lane;
+        let Opening { directory, entry, .. } = opening;
+        let mut table = Vec::new();
+        let mut writer = TableWriter::new(&mut table);
+        writer.section(&directory.sink, None);
+        writer.regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
+        let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = next_id.0;
+        *next_id = FileId(id + 1);
+        let coming = Some(Coming { ranges: Vec::new(), is_part: false });
+        lane.say(Control::OpenFile(OpenFile { id, table, stripes: None, goes_on: false, coming }));
+        lane.say(Control::AbandonFile(FileRef { id }));
+        drop(next_id);
+        lane.large_file_ended();
+    }
+
+    fn not_opened(&self, opening: &Opening, kind: FailureKind, detail: impl ToString) {
+        let lane = self.lane;
+        lane.fail_path(lane.source.path(&opening.directory, &opening.entry), kind, detail);
+        lane.large_file_ended();
     }
 
     fn open_source(&self, directory: &Directory, entry: &Entry) -> Result<SourceFile, SourceError> {
@@ -184,32 +237,29 @@ impl Reader<'_> {
     }
 
     /// The file is empty by now: no object would carry it, but a bundle does.
-    fn open_as_bundle(&self, target: TargetId, directory: Arc<Directory>, mut entry: Entry) {
+    fn open_as_bundle(&self, target: TargetId, opening: Opening) {
+        let Opening { directory, mut entry, chunk, .. } = opening;
         entry.kind = EntryKind::Regular { size: 0 };
         let section = Section { directory, metadata: None, entries: vec![entry] };
         let table_bytes = carrack_plan::section_table_bytes(&section.directory)
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
         self.lane.return_permit();
-        self.lane.queue.release(|queue| queue.push(target, Job::Bundle(bundle, 1)));
+        let parcel = Parcel { bundle, attempts: 1, chunk };
+        self.lane.queue.release(|queue| queue.push(target, Job::Bundle(parcel)));
     }
 
-    fn announce(
-        &self,
-        target: TargetId,
-        directory: Arc<Directory>,
-        mut entry: Entry,
-        file: SourceFile,
-        attempts: u32,
-    ) {
+    fn announce(&self, target: TargetId, file: SourceFile, mut opening: Opening) {
         let lane = self.lane;
+        let (directory, entry) = (&opening.directory, &mut opening.entry);
         let size = file.stamp().size;
         entry.kind = EntryKind::Regular { size };
         entry.metadata = file.metadata();
+        entry.identity = file.stamp().ino;
         let mut table = Vec::new();
         let mut writer = TableWriter::new(&mut table);
         writer.section(&directory.sink, None);
-        writer.regular(&entry.name, size, &entry.metadata, None);
+        writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let FileLayout { layout, geometry, .. } = self.layout_of(&file, size);
         let is_to_be_preserved = lane.source.spec.stripe == StripeChoice::Preserve;
         let stripes = geometry.filter(|_| is_to_be_preserved).as_ref().and_then(stripes_to_message);
@@ -219,18 +269,40 @@ impl Reader<'_> {
         let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
         let id = *next_id;
         *next_id = FileId(id.0 + 1);
-        let large = Arc::new(LargeFile::new(id, directory, entry, file, target, attempts));
+        let missing = missing_of(&opening, size);
+        let is_shared = lane.source.chunks.is_some();
+        let goes_on = opening.held.is_some() && !is_shared;
+        let coming = missing.as_ref().filter(|_| is_shared).map(|missing| Coming {
+            ranges: ranges_to_message(missing),
+            is_part: matches!(opening.part, Some(FilePart::Range(_))),
+        });
+        let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
+        let large = Arc::new(LargeFile::new(id, file, target, opening, wanted_bytes));
         lane.files().insert(id, Arc::clone(&large));
-        lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes }));
+        lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming }));
         drop(next_id);
-        let cursors = FileCursor::new(id, size, layout, object_bytes).for_each_target();
+        let cursor = FileCursor::new(id, size, layout, object_bytes);
+        let cursor = missing.into_iter().fold(cursor, FileCursor::over);
+        self.queue_cursors(&large, cursor);
+    }
+
+    fn queue_cursors(&self, large: &Arc<LargeFile>, cursor: FileCursor) {
+        let cursors = cursor.for_each_target();
         large.expect_cursors(cursors.len());
-        lane.queue.release_many(cursors.len(), |queue| {
+        self.lane.queue.release_many(cursors.len(), |queue| {
             for cursor in cursors {
-                let first = cursor.peek_target().unwrap_or(target);
-                queue.push_begun(first, Job::Cursor(Arc::clone(&large), cursor));
+                let first = cursor.peek_target().unwrap_or(large.target);
+                queue.push_begun(first, Job::Cursor(Arc::clone(large), cursor));
             }
         });
+    }
+
+    /// Sends once more what the sink's storage does not hold as it was written.
+    fn refill(&self, file: &Arc<LargeFile>, ranges: RangeSet) {
+        let size = file.entry.size();
+        let layout = self.layout_of(&file.source, size).layout;
+        let object_bytes = self.lane.source.object_bytes(&*layout);
+        self.queue_cursors(file, FileCursor::new(file.id, size, layout, object_bytes).over(ranges));
     }
 
     /// Where the file lies; all of it with its own directory if that can't be found out.
@@ -347,6 +419,29 @@ impl Reader<'_> {
             .map(|check| check.value)
             .map_err(|error| ReadProblem::Failed(error.to_string()))
     }
+}
+
+/// What of a file is to be sent; all of it if nothing is said. What is there in more pieces than a message can tell comes again.
+fn missing_of(opening: &Opening, size: u64) -> Option<RangeSet> {
+    let held = opening.held.as_deref().filter(|held| held.run_count() < RANGES_MAX);
+    match opening.part {
+        None => held.map(|held| held.missing_of(size)),
+        Some(part) => {
+            let own = part.range();
+            let gaps = held.cloned().unwrap_or_default().missing_of(size);
+            let mut missing = RangeSet::new();
+            gaps.iter().filter_map(|gap| gap.overlap(own)).for_each(|range| {
+                missing.insert(range);
+            });
+            Some(missing)
+        }
+    }
+}
+
+/// Whether the file is still what the scan found.
+fn is_as_found(file: &SourceFile, entry: &Entry) -> bool {
+    let stamp = file.stamp();
+    stamp.size == entry.size() && stamp.ino == entry.identity && file.metadata().mtime == entry.metadata.mtime
 }
 
 /// Why an object could not be read.

@@ -39,6 +39,12 @@ impl Source<'_> {
         self.file_systems.of(held.as_fd()).ok()
     }
 
+    /// The device that a directory lies on; nothing if it can't be opened (any more).
+    pub(super) fn device_of(&self, directory: &Directory) -> Option<u64> {
+        let held = self.open_directory(directory).ok()?;
+        carrack_storage::device_of(held.as_fd()).ok()
+    }
+
     /// Whether a small file is in an archive only.
     pub(super) fn is_released(
         &self,

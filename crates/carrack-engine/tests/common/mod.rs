@@ -79,6 +79,8 @@ pub fn transfer(sources: &[&Path], destination: &Path) -> Transfer {
         settings: Settings { pool_bytes: 32 << 20, ..Settings::default() },
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
+        identity: None,
+        feed: None,
     }
 }
 

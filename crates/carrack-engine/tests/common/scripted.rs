@@ -306,6 +306,8 @@ fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> Trans
         settings: Settings { pool_bytes: 1 << 20, ..Settings::default() },
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
+        identity: None,
+        feed: None,
     }
 }
 
@@ -327,7 +329,7 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, None));
+    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
     table
 }
 
@@ -336,7 +338,7 @@ pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-    writer.symlink(name.as_bytes(), target.as_bytes(), &METADATA);
+    writer.symlink(name.as_bytes(), target.as_bytes(), &METADATA, 0);
     table
 }
 
@@ -375,5 +377,5 @@ pub fn object(object: u64, file: u64, offset: u64, body: &[u8]) -> (FrameHeader,
 }
 
 pub fn open(id: u64, table: Vec<u8>) -> Control {
-    Control::OpenFile(OpenFile { id, table, stripes: None })
+    Control::OpenFile(OpenFile { id, table, stripes: None, goes_on: false, coming: None })
 }

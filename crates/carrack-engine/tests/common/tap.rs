@@ -5,13 +5,13 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Outcome, Role, Transfer, copy_with_peer};
+use carrack_engine::{Abort, Outcome, Peer, Role, Transfer, copy_with_peer};
 use carrack_model::Protection;
 use carrack_wire::auth::{PROOF_BYTES, RESPONSE_BYTES};
-use carrack_wire::message::Control;
+use carrack_wire::message::{Control, Counters};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 
 use super::{Recorder, Way, channel, peer, serve_any};
@@ -51,6 +51,18 @@ pub enum Attack {
     CutWithin {
         frame: usize,
     },
+    /// Takes all that the source sends from then on and passes on nothing, in the middle of this frame.
+    StallWithin {
+        frame: usize,
+    },
+    /// The same, in front of this frame.
+    StallBefore {
+        frame: usize,
+    },
+    /// The same, while the sink's counters say that its storage is busy.
+    StallBusy {
+        frame: usize,
+    },
     /// Sends on the second connection what was meant for the first.
     Cross,
 }
@@ -76,6 +88,21 @@ pub struct Tap {
 
 /// Copies over the attacker's network.
 pub fn copy_tapped(way: Way, transfer: &Transfer, attack: Attack) -> (Outcome, Recorder, Seen) {
+    let (peer, serving, seen) = serve_tapped(way, transfer, attack);
+    let recorder = Recorder::default();
+    let role = if way == Way::Push { Role::Source } else { Role::Sink };
+    let outcome = copy_with_peer(transfer, role, peer, &recorder, &Abort::new().unwrap());
+    let _ = serving.join().unwrap();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    (outcome, recorder, seen)
+}
+
+/// An end that is called over the attacker's network.
+pub fn serve_tapped(
+    way: Way,
+    transfer: &Transfer,
+    attack: Attack,
+) -> (Peer, JoinHandle<Outcome>, Arc<Mutex<Seen>>) {
     let (caller, caller_side) = channel();
     let (served, served_side) = channel();
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -91,12 +118,7 @@ pub fn copy_tapped(way: Way, transfer: &Transfer, attack: Attack) -> (Outcome, R
         thread::spawn(move || relay_control(from.into(), to.into(), &tap));
     }
     let serving = thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
-    let recorder = Recorder::default();
-    let role = if way == Way::Push { Role::Source } else { Role::Sink };
-    let outcome = copy_with_peer(transfer, role, peer(caller), &recorder, &Abort::new().unwrap());
-    let _ = serving.join().unwrap();
-    let seen = std::mem::take(&mut *seen.lock().unwrap());
-    (outcome, recorder, seen)
+    (peer(caller), serving, seen)
 }
 
 /// Passes control frames on; the listener's port becomes the attacker's.
@@ -117,6 +139,12 @@ fn relay_control(mut from: std::fs::File, mut to: std::fs::File, tap: &Arc<Tap>)
                 listening.port = listen(listening.port as u16, tap).into();
             }
             body = Control::Welcome(welcome).to_body();
+        }
+        if matches!(tap.attack, Attack::StallBusy { .. })
+            && header.kind == FrameKind::Control
+            && let Ok(Control::Counters(counters)) = Control::from_body(&body)
+        {
+            body = Control::Counters(Counters { storage_busy: 1, ..counters }).to_body();
         }
         to.write_all(&FrameHeader { body_len: body.len() as u32, ..header }.encode()).ok()?;
         to.write_all(&body).ok()?;
@@ -184,10 +212,17 @@ impl Tap {
             self.see(&frame);
             self.seen.lock().unwrap().frames += 1;
             let sent = self.attacked(number, index, frame.clone(), &mut held);
+            if matches!(self.attack, Attack::StallBefore { frame } | Attack::StallBusy { frame } if index >= frame)
+            {
+                return std::io::copy(&mut from, &mut std::io::sink()).ok().map(drop);
+            }
             let is_cut = matches!(self.attack, Attack::CutAfter { .. });
             self.seen.lock().unwrap().attacked |= is_cut || sent != [frame];
             for frame in sent {
                 to.write_all(&frame).ok()?;
+            }
+            if matches!(self.attack, Attack::StallWithin { frame } if index == frame) {
+                return std::io::copy(&mut from, &mut std::io::sink()).ok().map(drop);
             }
             index += 1;
             if matches!(self.attack, Attack::CutAfter { frames } if index == frames)
@@ -235,7 +270,9 @@ impl Tap {
                 vec![]
             }
             Attack::Swap { frame: at } if index == at + 1 => vec![frame, held.take().unwrap()],
-            Attack::CutWithin { frame: at } if index == at => vec![frame[..frame.len() / 2].to_vec()],
+            Attack::CutWithin { frame: at } | Attack::StallWithin { frame: at } if index == at => {
+                vec![frame[..frame.len() / 2].to_vec()]
+            }
             Attack::Cross if number == 0 => {
                 self.crossing.lock().unwrap().push(frame.clone());
                 vec![frame]

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{
     Gid, Uid, User, getegid, geteuid, getgrouplist, getresgid, getresuid, setgid, setgroups, setuid,
@@ -15,6 +16,7 @@ pub struct Account {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
+    home: PathBuf,
 }
 
 impl Account {
@@ -26,12 +28,17 @@ impl Account {
         let user = User::from_name(name)?.ok_or(io::ErrorKind::NotFound)?;
         let c_name = CString::new(name)?;
         let groups = getgrouplist(&c_name, user.gid)?;
-        Ok(Account { name: name.to_owned(), uid: user.uid, gid: user.gid, groups })
+        Ok(Account { name: name.to_owned(), uid: user.uid, gid: user.gid, groups, home: user.dir })
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its home directory, which need not be there.
+    pub fn home(&self) -> &Path {
+        &self.home
     }
 
     /// Becomes it. Groups first, while the right to change them is still there; then the user, which gives up every

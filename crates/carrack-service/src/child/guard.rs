@@ -29,7 +29,8 @@ pub fn watch(parent: UnixStream, abort: Abort) -> io::Result<()> {
                 Err(_) => break,
             }
         }
-        abort.interrupt();
+        // A daemon that is started again, or a time that is over: the client may come back.
+        abort.dismiss();
         // The session ends by itself now. A parent that is alive counts its time; one that is gone can't.
         let mut byte = [0; 2];
         while !matches!(heard.read(&mut byte), Ok(0) | Err(_)) {}

@@ -156,7 +156,8 @@ impl ExportHouse {
         self.tell(&ToParent::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
         let parent = &mut *self.parent.borrow_mut();
         match receive(parent).map_err(local)? {
-            Answer::Refused { message, hint } => Err(SessionError::refused(message, hint)),
+            Answer::Refused { message, hint, may_pass: true } => Err(SessionError::later(message, hint)),
+            Answer::Refused { message, hint, may_pass: false } => Err(SessionError::refused(message, hint)),
             Answer::Admitted { nonce, rate } => {
                 let socket = receive_descriptor(parent).map_err(local)?;
                 let nonce = ListenerNonce::new(nonce);
@@ -251,7 +252,7 @@ fn check_scope(claim: &Claim, request: &Request<'_>) -> Result<(), SessionError>
 fn is_in_scope(claim: &Claim, deed: Deed, paths: &[&[u8]]) -> bool {
     let Some(scope) = &claim.scope else { return true };
     let needed: &[Operation] = match deed {
-        Deed::Read => &[Operation::Read],
+        Deed::Read | Deed::Verify => &[Operation::Read],
         Deed::List => &[Operation::Stat, Operation::Read],
         Deed::MakeDirectory => &[Operation::Create, Operation::Modify],
         Deed::Write | Deed::Remove => &[Operation::Modify],
@@ -262,7 +263,7 @@ fn is_in_scope(claim: &Claim, deed: Deed, paths: &[&[u8]]) -> bool {
 
 fn in_words(deed: Deed) -> &'static str {
     match deed {
-        Deed::Read => "read",
+        Deed::Read | Deed::Verify => "read",
         Deed::Write => "write",
         Deed::List => "list",
         Deed::MakeDirectory => "make directories",
@@ -278,6 +279,7 @@ fn work_of(request: &Request<'_>) -> Work {
         Deed::List => "list",
         Deed::MakeDirectory => "make_directory",
         Deed::Remove => "remove",
+        Deed::Verify => "verify",
     };
     Work {
         deed: deed.to_owned(),

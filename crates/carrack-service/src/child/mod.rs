@@ -4,7 +4,7 @@
 //! It begins with the daemon's rights and one thread. Before it touches the client's paths it has become the user that
 //! the configuration names, and has put what walls the kernel has around itself ([`House`]).
 
-mod account;
+pub(crate) mod account;
 mod guard;
 mod house;
 mod walls;
@@ -148,7 +148,7 @@ fn report(outcome: &Outcome, is_admitted: bool) -> Report {
     let ending = match &outcome.result {
         Ok(()) if summary.entries_failed == 0 => Ending::Ok,
         Ok(()) => Ending::Partial,
-        Err(SessionError::Refused { .. }) if !is_admitted => Ending::Refused,
+        Err(SessionError::Refused { .. } | SessionError::Later { .. }) if !is_admitted => Ending::Refused,
         Err(_) => Ending::Error,
     };
     Report {

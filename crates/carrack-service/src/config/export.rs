@@ -103,7 +103,7 @@ impl Rule {
     /// Whether it lets one do this.
     pub fn allows(&self, deed: Deed) -> bool {
         match deed {
-            Deed::Read => self.read,
+            Deed::Read | Deed::Verify => self.read,
             Deed::List => self.list || self.read,
             Deed::Write | Deed::MakeDirectory | Deed::Remove => self.write,
         }

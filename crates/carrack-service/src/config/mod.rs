@@ -6,6 +6,7 @@
 mod error;
 mod export;
 mod limits;
+mod queue;
 mod value;
 
 #[cfg(test)]
@@ -20,6 +21,8 @@ use serde::{Deserialize, Deserializer};
 pub use error::ConfigError;
 pub use export::{Export, Rule};
 pub use limits::Limits;
+pub(crate) use queue::QueueAlone;
+pub use queue::{DEFAULT_SOCKET, QueueConfig};
 use value::absolute;
 
 /// The port that carrack's daemons listen on unless told otherwise.
@@ -52,6 +55,9 @@ pub struct Config {
     /// What it lets itself be asked for.
     #[serde(default)]
     pub limits: Limits,
+    /// The queue that it keeps beside.
+    #[serde(default)]
+    pub queue: Option<QueueConfig>,
     /// What it gives.
     #[serde(rename = "export", deserialize_with = "distinct_exports")]
     pub exports: Vec<Export>,
@@ -118,6 +124,20 @@ impl Config {
             return Err(ConfigError::too_long());
         }
         toml::from_str(text).map_err(|error| ConfigError::new(text, &error))
+    }
+
+    /// The queue of a configuration that has one and neither exports nor TLS; nothing of any other, whatever it is.
+    ///
+    /// # Errors
+    /// What is wrong, in which line.
+    pub(crate) fn queue_alone(text: &str) -> Result<Option<QueueAlone>, ConfigError> {
+        let has = |table: &toml::Table, key| table.contains_key(key);
+        match text.parse::<toml::Table>() {
+            Ok(table) if has(&table, "queue") && !has(&table, "export") && !has(&table, "tls") => {
+                toml::from_str(text).map(Some).map_err(|error| ConfigError::new(text, &error))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// How long running sessions may go on after SIGTERM.

@@ -21,12 +21,12 @@ fn a_short_one_means_what_it_says() {
     assert_eq!(config.limits, Limits::default());
     let (export, rule) = config.rule("data", "alice").unwrap();
     assert_eq!((export.protection, rule.share()), (carrack_model::Protection::Private, 250_000_000));
-    use carrack_engine::Deed::{List, MakeDirectory, Read, Remove, Write};
-    assert!([Read, Write, List, MakeDirectory, Remove].iter().all(|&deed| rule.allows(deed)));
+    use carrack_engine::Deed::{List, MakeDirectory, Read, Remove, Verify, Write};
+    assert!([Read, Write, List, MakeDirectory, Remove, Verify].iter().all(|&deed| rule.allows(deed)));
     let (_, anybody) = config.rule("data", "bob").unwrap();
     assert_eq!(
-        [Read, Write, List, MakeDirectory, Remove].map(|deed| anybody.allows(deed)),
-        [false, false, true, false, false]
+        [Read, Write, List, MakeDirectory, Remove, Verify].map(|deed| anybody.allows(deed)),
+        [false, false, true, false, false, false]
     );
     assert!(config.rule("other", "alice").is_none());
     assert_eq!(config.open_to("bob").collect::<Vec<_>>(), ["data"]);
@@ -92,4 +92,24 @@ fn exports_have_names_of_their_own() {
 fn a_file_without_end_is_not_read_as_one() {
     let error = Config::parse(&"#\n".repeat(MAX_CONFIG_BYTES)).unwrap_err();
     assert!(error.to_string().contains("longer than"), "{error}");
+}
+
+#[test]
+fn a_queue_may_be_alone() {
+    let queue = "[queue]\ndirectory = \"/q\"\n";
+    let alone = Config::queue_alone(queue).unwrap().unwrap();
+    assert_eq!(alone.queue.settings().max_running, 2);
+    assert!(Config::queue_alone("[tls]\n[queue]\n").unwrap().is_none(), "it is not alone");
+    assert!(Config::queue_alone("").unwrap().is_none() && Config::queue_alone("[queue").unwrap().is_none());
+    for wrong in [
+        "directory = \"q\"",
+        "directory = \"/q\"\nmax_running = 0",
+        "directory = \"/q\"\nmood = 1",
+        "directory = \"/q\"\nsites = { \"a b\" = \"h:\" }",
+        "directory = \"/q\"\nsites = { a = \"--json\" }",
+        "directory = \"/q\"\nsites = { a = \"carrack://h/e/\" }",
+    ] {
+        let error = Config::queue_alone(&format!("[queue]\n{wrong}\n")).unwrap_err();
+        assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
+    }
 }

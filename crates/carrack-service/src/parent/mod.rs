@@ -4,6 +4,7 @@
 //! descriptor until its first bytes are there; what is no carrack is closed without a word. A control connection gets a
 //! process; a data connection is handed on to the session that it names.
 
+mod beside;
 mod doorway;
 mod events;
 mod first_bytes;
@@ -27,6 +28,8 @@ use sd_notify::NotifyState;
 
 use crate::audit::Audit;
 use crate::log::{Log, Verbosity};
+use crate::queue::{EndsWith, serve_queue};
+use beside::Beside;
 use events::{Events, Source};
 pub(crate) use first_bytes::{Kind as ConnectionKind, kind_of};
 use half_open::{Counts, Strangers};
@@ -44,6 +47,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Why it could not begin.
 pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
+    if let Some(alone) = plan::queue_alone(&path)? {
+        return Ok(serve_queue(&alone.queue, alone.pid_file.as_deref(), EndsWith::Nothing, Log(verbosity))?);
+    }
     let plan = Plan::load(&path)?;
     let mut daemon = Daemon::new(path, plan, Log(verbosity))?;
     // A daemon that stays where it was started keeps that file system mounted.
@@ -52,6 +58,29 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     daemon.run();
     daemon.leave();
     Ok(())
+}
+
+/// Serves the queue of a configuration beside the daemon that has started this process, until standard input ends.
+///
+/// # Errors
+/// Why it could not begin.
+pub fn serve_queue_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
+    match Plan::load(path)?.config.queue {
+        Some(queue) => Ok(serve_queue(&queue, None, EndsWith::Stdin, Log(verbosity))?),
+        None => Ok(()),
+    }
+}
+
+/// What the daemon would do, for people; and what an administrator should know though it keeps nothing from working.
+///
+/// # Errors
+/// Why it would not begin.
+pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
+    if let Some(alone) = plan::queue_alone(path)? {
+        return Ok((vec![alone.queue.describe()], Vec::new()));
+    }
+    let plan = Plan::load(path)?;
+    Ok((plan.describe(), plan.notices))
 }
 
 /// How far the daemon is.
@@ -84,6 +113,8 @@ struct Daemon {
     descriptors: u64,
     /// What systemd was told last.
     status: String,
+    /// The queue's process, if there is a queue.
+    queue: Option<Beside>,
 }
 
 impl Daemon {
@@ -116,6 +147,7 @@ impl Daemon {
             phase: Phase::Serving,
             descriptors: raise_descriptors(),
             status: String::new(),
+            queue: None,
         };
         daemon.watch_listeners().map_err(ServeError::system("listening"))?;
         Ok(daemon)
@@ -148,6 +180,12 @@ impl Daemon {
         {
             self.log.warn(format!("{}: {error}", path.display()));
         }
+        if self.plan.config.queue.is_some() {
+            match Beside::start(&self.path, self.log) {
+                Ok(queue) => self.queue = Some(queue),
+                Err(error) => self.log.warn(format!("there is no queue: {error}")),
+            }
+        }
         notify(&[NotifyState::Ready]);
         self.tell_status();
     }
@@ -157,6 +195,7 @@ impl Daemon {
             // Who has removed it already wanted it gone.
             let _ = fs::remove_file(path);
         }
+        self.queue = None;
         self.log.note("ended");
     }
 

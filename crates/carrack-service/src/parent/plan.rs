@@ -10,10 +10,11 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, Export, MAX_CONFIG_BYTES, Rule};
+use crate::config::{Config, ConfigError, Export, MAX_CONFIG_BYTES, QueueAlone, QueueConfig, Rule};
 use crate::errand::{Charge, frame};
 use crate::log::Verbosity;
 use crate::material::{Material, MaterialError};
+use crate::queue::QueueError;
 
 /// Why a daemon does not run.
 #[derive(Debug, Error)]
@@ -47,6 +48,9 @@ pub enum ServeError {
         /// What to do.
         hint: &'static str,
     },
+    /// The queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
     /// The system refused something.
     #[error("{what}: {error}")]
     System {
@@ -65,6 +69,7 @@ impl ServeError {
             ServeError::Config { error, .. } => error.hint().to_owned(),
             ServeError::Material(error) => error.hint(),
             ServeError::Export { hint, .. } => (*hint).to_owned(),
+            ServeError::Queue(error) => error.hint(),
             ServeError::System { .. } => String::new(),
         }
     }
@@ -133,8 +138,15 @@ impl Plan {
             ));
             lines.extend(export.allow.iter().map(describe_rule));
         }
+        lines.extend(config.queue.as_ref().map(QueueConfig::describe));
         lines
     }
+}
+
+/// The queue of a configuration that has nothing else.
+pub(super) fn queue_alone(path: &Path) -> Result<Option<QueueAlone>, ServeError> {
+    let text = read(path).map_err(|error| ServeError::File { path: path.to_path_buf(), error })?;
+    Config::queue_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
 }
 
 fn describe_rule(rule: &Rule) -> String {

@@ -18,6 +18,8 @@ pub struct Full {
     pub message: String,
     /// What the client can do.
     pub hint: &'static str,
+    /// Whether there will be some when others have ended.
+    pub may_pass: bool,
 }
 
 /// Bytes a second that one more session of `wanted` may move beside `running` ones; 0 for any number.
@@ -32,10 +34,8 @@ pub fn admit<'a>(
     let Held { identity, export } = wanted;
     let Some((_, rule)) = config.rule(export, identity) else {
         // The session looked in the same configuration, or in the one before.
-        return full(
-            format!("the daemon's configuration has changed, {export} is no longer open to you"),
-            "",
-        );
+        let message = format!("the daemon's configuration has changed, {export} is no longer open to you");
+        return Err(Full { message, hint: "", may_pass: false });
     };
     let later = "wait until one of them has ended, and run the same command again";
     let limits = &config.limits;
@@ -58,7 +58,7 @@ pub fn admit<'a>(
 }
 
 fn full(message: String, hint: &'static str) -> Result<u64, Full> {
-    Err(Full { message, hint })
+    Err(Full { message, hint, may_pass: true })
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ impl Daemon {
             _ => Err(quota::Full {
                 message: "the daemon is about to end".to_owned(),
                 hint: "run the same command again in a while",
+                may_pass: true,
             }),
         };
         let limit = self.plan.config.limits.session();
@@ -64,7 +65,7 @@ impl Daemon {
                 self.log.detail(|| format!("session {number}: {} on {}", held.identity, held.export));
                 session.admit(held, rate, until)
             }
-            Err(full) => session.refuse(full.message, full.hint.to_owned()),
+            Err(full) => session.refuse(full),
         };
         if session.held.is_some() && !was_held {
             self.counts.remove(Neighbourhood::of(session.peer));

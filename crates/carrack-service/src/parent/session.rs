@@ -15,7 +15,7 @@ use carrack_wire::auth::ListenerNonce;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::quota::Held;
+use super::quota::{Full, Held};
 use crate::audit::{Ending, Entry, now};
 use crate::errand::{Answer, Errand, Inbox, Outbox, Report, ToParent, Work, frame, send_descriptor};
 
@@ -172,8 +172,9 @@ impl Session {
     }
 
     /// Tells it that its client is not admitted.
-    pub fn refuse(&mut self, message: String, hint: String) -> io::Result<()> {
-        self.outbox.bytes(frame(&Answer::Refused { message, hint })?);
+    pub fn refuse(&mut self, full: Full) -> io::Result<()> {
+        let Full { message, hint, may_pass } = full;
+        self.outbox.bytes(frame(&Answer::Refused { message, hint: hint.to_owned(), may_pass })?);
         self.flush()
     }
 

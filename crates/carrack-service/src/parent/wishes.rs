@@ -26,6 +26,9 @@ impl Daemon {
         let drain = self.plan.config.drain();
         self.phase = Phase::Draining(Instant::now() + drain);
         notify(&[NotifyState::Stopping]);
+        if let Some(queue) = &self.queue {
+            queue.end();
+        }
         self.log.note(format!(
             "ending: {} sessions may go on for {} s",
             self.sessions.len(),

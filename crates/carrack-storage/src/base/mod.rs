@@ -176,7 +176,7 @@ impl Base {
     /// What `mkdir` says; as [`Base::open`].
     pub fn make_destination(&self, path: &Path) -> io::Result<()> {
         let made = match self {
-            Base::Anywhere => Ok(mkdirat(CWD, path, mode_of_new_directory())?),
+            Base::Anywhere => mkdirat(CWD, path, mode_of_new_directory()).map_err(io::Error::from),
             Base::Beneath(_) => self.make_child(path, mode_of_new_directory()),
         };
         made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })

@@ -44,7 +44,7 @@ pub struct Browsed {
 }
 
 impl BrowsedKind {
-    fn of(file_type: FileType) -> BrowsedKind {
+    pub(super) fn of(file_type: FileType) -> BrowsedKind {
         match file_type {
             FileType::RegularFile => BrowsedKind::File,
             FileType::Directory => BrowsedKind::Directory,

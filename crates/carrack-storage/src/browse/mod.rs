@@ -4,6 +4,7 @@
 //! holds and however deep a tree is: what is found is handed on at once. Everything runs on the caller's thread.
 
 mod entry;
+mod glance;
 mod list;
 mod remove;
 
@@ -20,6 +21,7 @@ use crate::sink_file::mode_of_new_directory;
 use crate::typed::{beneath, last_name};
 use crate::{Base, Purpose};
 pub use entry::{Browsed, BrowsedKind};
+pub use glance::{Glance, glance, link_text};
 pub use list::Listing;
 pub use remove::{Removal, Removing};
 

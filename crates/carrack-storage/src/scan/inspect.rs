@@ -33,6 +33,7 @@ struct Status {
     file_type: FileType,
     size: u64,
     metadata: Metadata,
+    identity: u64,
 }
 
 /// Looks at names; keeps a buffer for the text of links.
@@ -73,7 +74,8 @@ impl Inspector {
             other => return Inspected::Skipped(special(other)),
         };
         let name = name.to_bytes().into();
-        Inspected::Entry(Entry { name, source_name: None, kind, metadata: status.metadata })
+        let Status { metadata, identity, .. } = *status;
+        Inspected::Entry(Entry { name, source_name: None, kind, metadata, identity })
     }
 
     fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
@@ -109,7 +111,7 @@ fn special(file_type: FileType) -> &'static str {
 
 fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Status, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME;
+    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
     let found = match statx(directory, name, flags, wanted) {
         Err(Errno::NOSYS) => return status_without_statx(directory, name, flags),
         answer => answer?,
@@ -120,6 +122,7 @@ fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Sta
         file_type: FileType::from_raw_mode(mode),
         size: found.stx_size,
         metadata: Metadata { mode: permissions(mode), mtime },
+        identity: found.stx_ino,
     })
 }
 
@@ -130,5 +133,6 @@ fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) 
         file_type: FileType::from_raw_mode(stat.st_mode),
         size: size_of(&stat),
         metadata: metadata_of(&stat),
+        identity: stat.st_ino,
     })
 }

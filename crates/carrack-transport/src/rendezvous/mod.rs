@@ -21,12 +21,13 @@ use carrack_model::limits::{STREAMS_FAR, STREAMS_MAX, STREAMS_NEAR};
 use carrack_model::{Cipher, Protection};
 use carrack_wire::auth::ListenerNonce;
 use rustix::rand::{GetRandomFlags, getrandom};
+use socket2::SockRef;
 
 pub use dial::{DialError, dial};
 pub use listener::Listener;
 
 use crate::seal::{Seal, TrafficSecret};
-use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender};
+use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender, keep_alive};
 
 /// How long a dialer may take for its response, and a listener for its proof.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,6 +62,13 @@ impl Stream {
     /// The connection.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
+    }
+
+    /// Has the kernel notice within about `patience` that the other end has vanished while nothing is under way. What it
+    /// can't set, it does without: the session watches by itself. No TCP_USER_TIMEOUT: that counts a closed window too, which
+    /// slow storage at the sink makes.
+    pub fn set_patience(&self, patience: Duration) {
+        let _ = keep_alive(&SockRef::from(&self.socket), patience);
     }
 
     /// The source's end.

@@ -86,7 +86,7 @@ pub(super) fn make_authority(name: &str, kind: KeyKind, now: SystemTime) -> Resu
 
 /// A certificate for a key of the authority's kind.
 pub(super) fn make_certificate(
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
     name: &str,
     purpose: &Use,
     now: SystemTime,

@@ -7,6 +7,7 @@ mod error;
 mod files;
 mod index;
 mod making;
+mod passing;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use files::{Lock, PUBLIC, SECRET, make_directory, replace, write_new};
 use index::{Entry, Index};
 pub use making::MAX_SUBJECT_BYTES;
 use making::{Made, make_authority, make_certificate, make_list, revocations};
+pub use passing::PassingAuthority;
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 use rustls::pki_types::CertificateDer;
 

@@ -11,7 +11,7 @@ mod tests;
 
 pub use keys::{MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, Token, TokenError, TokenKeys, TokenKeysError};
 pub use mint::{Grant, MintError, TokenSigner};
-pub use scope::{MAX_PERMISSIONS, Operation, Scope, ScopeError};
+pub use scope::{MAX_PERMISSIONS, Operation, Scope, ScopeError, TransferRight};
 
 use std::time::{Duration, SystemTime};
 

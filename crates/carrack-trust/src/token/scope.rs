@@ -23,6 +23,15 @@ pub enum Operation {
     Modify,
 }
 
+/// What somebody wants to do with transfers, where they are queued (`carrack api`): `transfers.read`, `transfers.modify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferRight {
+    /// Look at them.
+    Read,
+    /// Submit, cancel, pause and resume them; covers looking.
+    Modify,
+}
+
 /// Why a scope is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ScopeError {
@@ -35,8 +44,11 @@ pub enum ScopeError {
     /// A path with `.`, `..`, or what can't be a name.
     #[error("{0:?} has a path with '.', '..' or a name that can't be one")]
     Component(String),
+    /// It has a right over transfers that there isn't.
+    #[error("{0:?} is no right over transfers: they are transfers.read and transfers.modify")]
+    Transfers(String),
     /// It allows nothing.
-    #[error("it has no storage permission")]
+    #[error("it has no storage permission and no right over transfers")]
     Empty,
     /// More than [`MAX_PERMISSIONS`].
     #[error("it has more than {MAX_PERMISSIONS} permissions")]
@@ -56,13 +68,16 @@ struct Permission {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     permissions: Vec<Permission>,
+    /// The furthest of its rights over transfers.
+    transfers: Option<TransferRight>,
 }
 
 impl Scope {
-    /// Reads permissions that are separated by blanks. Words that don't begin with `storage.` are other services'.
+    /// Reads permissions that are separated by blanks. Words that begin with neither `storage.` nor
+    /// `transfers.` are other services'.
     ///
     /// # Errors
-    /// What is wrong with a storage permission: one that isn't understood makes the whole scope void.
+    /// What is wrong with a permission: one that isn't understood makes the whole scope void.
     pub fn parse(text: &str) -> Result<Scope, ScopeError> {
         let mut permissions = Vec::new();
         for word in text.split_ascii_whitespace().filter(|word| word.starts_with("storage.")) {
@@ -71,7 +86,29 @@ impl Scope {
             }
             permissions.push(permission(word)?);
         }
-        if permissions.is_empty() { Err(ScopeError::Empty) } else { Ok(Scope { permissions }) }
+        let mut transfers = None;
+        for word in text.split_ascii_whitespace().filter(|word| word.starts_with("transfers.")) {
+            transfers = match (word, transfers) {
+                ("transfers.modify", _) | ("transfers.read", Some(TransferRight::Modify)) => {
+                    Some(TransferRight::Modify)
+                }
+                ("transfers.read", _) => Some(TransferRight::Read),
+                _ => return Err(ScopeError::Transfers(word.to_owned())),
+            };
+        }
+        if permissions.is_empty() && transfers.is_none() {
+            return Err(ScopeError::Empty);
+        }
+        Ok(Scope { permissions, transfers })
+    }
+
+    /// Whether this may be done with transfers. Whose they are is another question.
+    pub fn allows_transfers(&self, right: TransferRight) -> bool {
+        match self.transfers {
+            Some(TransferRight::Modify) => true,
+            Some(TransferRight::Read) => right == TransferRight::Read,
+            None => false,
+        }
     }
 
     /// Whether `operation` is allowed at `path`, which is absolute and taken as it is (`/EXPORT/sub/path`). A path with
@@ -87,6 +124,11 @@ impl Scope {
 impl fmt::Display for Scope {
     /// As it is written in a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(right) = self.transfers {
+            let blank = if self.permissions.is_empty() { "" } else { " " };
+            let word = if right == TransferRight::Modify { "modify" } else { "read" };
+            write!(f, "transfers.{word}{blank}")?;
+        }
         for (index, permission) in self.permissions.iter().enumerate() {
             let blank = if index > 0 { " " } else { "" };
             write!(f, "{blank}storage.{}:", permission.operation.word())?;
@@ -284,13 +326,13 @@ mod tests {
     proptest! {
         #[test]
         fn writing_and_reading_it_give_the_same(beneath in names()) {
-            let scope = Scope { permissions: vec![Permission { operation: Operation::Modify, beneath }] };
+            let scope = Scope { permissions: vec![Permission { operation: Operation::Modify, beneath }], transfers: None };
             prop_assert_eq!(Scope::parse(&scope.to_string()), Ok(scope));
         }
 
         #[test]
         fn is_a_prefix_of_names(beneath in names(), path in names(), below in names()) {
-            let scope = Scope { permissions: vec![Permission { operation: Operation::Read, beneath: beneath.clone() }] };
+            let scope = Scope { permissions: vec![Permission { operation: Operation::Read, beneath: beneath.clone() }], transfers: None };
             prop_assert_eq!(scope.allows(Operation::Read, &path_of(&path)), path.starts_with(&beneath));
             prop_assert!(scope.allows(Operation::Read, &path_of(&[beneath, below].concat())));
         }

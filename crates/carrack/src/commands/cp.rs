@@ -1,21 +1,28 @@
 //! `carrack cp`: a transfer, from its arguments to its exit code.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    FarEnds, Observer, Outcome, Peer, Role, SessionError, Transfer, copy_between, copy_local, copy_with_peer,
+    FarEnds, Observer, Outcome, Peer, Role, SessionError, Transfer, TransferIdentity, copy_between,
+    copy_local, copy_with_peer, persist,
 };
+
+use carrack_model::RunToken;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
-use crate::far::{self, Reached, reach};
+use crate::far::{self, Approach, Left, Reached, reach};
 use crate::location::FarEnd;
 use crate::manifest::Manifest;
 use crate::reins::Reins;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
+use crate::transfer_id::transfer_id;
+use crate::transfers::{Noted, Transfers};
 use crate::trouble::Trouble;
 
 /// Copies.
@@ -23,7 +30,11 @@ pub fn run(args: &CpArgs) -> Exit {
     match Job::new(args).and_then(|job| Ok((job.reporter()?, job))) {
         Ok((reporter, job)) => {
             let result = job.copy(&reporter);
-            reporter.finish(result)
+            let exit = reporter.finish(result);
+            if exit == Exit::Complete {
+                job.noted.into_iter().for_each(Noted::forget);
+            }
+            exit
         }
         Err((trouble, exit)) => {
             trouble.tell();
@@ -38,6 +49,8 @@ struct Job<'a> {
     far: Far,
     transfer: Transfer,
     reins: Reins,
+    /// That it was begun, for `carrack resume`.
+    noted: Option<Noted>,
 }
 
 impl<'a> Job<'a> {
@@ -49,14 +62,24 @@ impl<'a> Job<'a> {
             let trouble = Trouble::new("--relay is for copies between two far hosts");
             return Err(usage(trouble.hint("leave it out")));
         }
+        let identity =
+            Some(identify(&route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
+        let is_far = route.far != Far::Neither;
+        let (spec, settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        let noted = note(args, &route);
         let transfer = Transfer {
-            spec: args.spec(route.far != Far::Neither).map_err(usage)?,
-            settings: args.settings().map_err(usage)?,
+            spec,
+            settings,
             sources: route.sources,
             destination: route.destination,
+            identity,
+            feed: None,
         };
         let reins = Reins::take().map_err(|trouble| (trouble, Exit::Nothing))?;
-        Ok(Job { args, far: route.far, transfer, reins })
+        if let Some(longest) = args.timeout {
+            reins.end_after(longest).map_err(|trouble| (trouble, Exit::Nothing))?;
+        }
+        Ok(Job { args, far: route.far, transfer, reins, noted })
     }
 
     fn reporter(&self) -> Result<Reporter, (Trouble, Exit)> {
@@ -67,7 +90,10 @@ impl<'a> Job<'a> {
 
     fn copy(&self, observer: &dyn Observer) -> report::Conclusion {
         match &self.far {
-            Far::Neither => self.conclude(copy_local(&self.transfer, observer, &self.reins.abort), None),
+            Far::Neither => {
+                let outcome = copy_local(&self.transfer, observer, &self.reins.abort);
+                self.conclude(outcome, |error| far::explain(error, None))
+            }
             Far::Source(far) => self.copy_with(far, Role::Sink, observer),
             Far::Sink(far) => self.copy_with(far, Role::Source, observer),
             Far::Both(source, sink) => self.copy_between(source, sink, observer),
@@ -75,57 +101,95 @@ impl<'a> Job<'a> {
     }
 
     fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
-        let (reached, peer) = match self.reach(far) {
-            Ok(found) => found,
-            Err(conclusion) => return *conclusion,
-        };
-        let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.reins.abort);
-        self.conclude(outcome, Some(reached))
+        let mut left = None;
+        let outcome = self.persist(observer, &mut || {
+            let (reached, peer) = self.reach(far)?;
+            let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.reins.abort);
+            left = Some(reached.leave(&self.reins));
+            Ok(outcome)
+        });
+        self.conclude(outcome, |error| far::explain(error, left))
     }
 
     /// Here is only who controls.
     fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &dyn Observer) -> report::Conclusion {
-        let ((source, source_peer), (sink, sink_peer)) =
-            match self.reach(source).and_then(|found| Ok((found, self.reach(sink)?))) {
-                Ok(found) => found,
-                Err(conclusion) => return *conclusion,
-            };
-        let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
-        let outcome = copy_between(&self.transfer, ends, observer, &self.reins.abort);
-        let (source, sink) = (source.leave(&self.reins), sink.leave(&self.reins));
-        self.conclude_as(outcome, |error| far::explain_between(error, source, sink))
+        let mut left: Option<(Left<'_>, Left<'_>)> = None;
+        let outcome = self.persist(observer, &mut || {
+            let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
+            let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
+            let outcome = copy_between(&self.transfer, ends, observer, &self.reins.abort);
+            left = Some((source.leave(&self.reins), sink.leave(&self.reins)));
+            Ok(outcome)
+        });
+        self.conclude(outcome, |error| match left {
+            Some((source, sink)) => far::explain_between(error, source, sink),
+            None => far::explain(error, None),
+        })
     }
 
-    /// A far end, or how the transfer ended without one.
-    fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), Box<report::Conclusion>> {
-        let failed =
-            |end, trouble| Box::new(report::Conclusion { end, summary: Default::default(), trouble });
-        match reach(far, &self.args.far, self.args.protection(), &self.reins) {
-            Ok(Some(found)) => Ok(found),
-            Ok(None) => Err(failed(End::Interrupted, None)),
-            Err(_) if self.reins.is_told_to_end() => Err(failed(End::Interrupted, None)),
-            Err(trouble) => Err(failed(End::Failed, Some(trouble))),
-        }
+    /// Goes there again, and goes on, as long as that helps.
+    fn persist(
+        &self,
+        observer: &dyn Observer,
+        session: &mut dyn FnMut() -> Result<Outcome, SessionError>,
+    ) -> Outcome {
+        persist(self.args.retry, observer, &self.reins.abort, &mut || {
+            // Ctrl-C ends ssh too, which looks like a broken network.
+            let is_wanted =
+                || if self.reins.is_told_to_end() { Err(SessionError::Interrupted) } else { Ok(()) };
+            is_wanted().and_then(|()| session()).unwrap_or_else(Outcome::failed)
+        })
+    }
+
+    fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), SessionError> {
+        let (protection, stall) = (self.args.protection(), self.args.stall_timeout);
+        let approach = Approach { args: &self.args.far, protection, stall };
+        reach(far, approach, &self.reins)?.ok_or(SessionError::Interrupted)
     }
 
     /// After a signal the connection's end is no error of its own.
-    fn conclude(&self, outcome: Outcome, reached: Option<Reached<'_>>) -> report::Conclusion {
-        let far = reached.map(|reached| reached.leave(&self.reins));
-        self.conclude_as(outcome, |error| far::explain(error, far))
-    }
-
-    fn conclude_as(
+    fn conclude(
         &self,
         outcome: Outcome,
         explain: impl FnOnce(&SessionError) -> Trouble,
     ) -> report::Conclusion {
         let (end, trouble) = match outcome.result {
             Ok(()) => (End::Reached, None),
+            Err(_) if self.reins.is_late() => (End::TimedOut, Some(self.late())),
             Err(error) if error.is_interrupted() || self.reins.is_told_to_end() => (End::Interrupted, None),
             Err(error) => (End::Failed, Some(explain(&error))),
         };
         report::Conclusion { end, summary: outcome.summary, trouble }
     }
+
+    fn late(&self) -> Trouble {
+        let longest_s = self.args.timeout.unwrap_or_default().as_secs();
+        Trouble::new(format!("the transfer did not end within {longest_s} s (--timeout)"))
+            .hint("run the same command again, or `carrack resume`; files that are complete stay")
+    }
+}
+
+/// For `carrack resume`. It is a convenience: where that can't be, the copy goes on without.
+fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
+    if args.dry_run || args.far.daemon.has_open_token() {
+        return None;
+    }
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    Transfers::of_user()?.begin(transfer_id(route).ok()?, &arguments).ok()?
+}
+
+/// How the transfer is known again when the same command is run again.
+fn identify(route: &Route, sources: &[OsString], destination: &OsStr) -> Result<TransferIdentity, Trouble> {
+    let trouble = |error: io::Error| Trouble::new(format!("naming the transfer: {error}"));
+    let mut run = [0; 16];
+    getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| trouble(errno.into()))?;
+    Ok(TransferIdentity {
+        id: transfer_id(route).map_err(trouble)?,
+        run: RunToken(run),
+        sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
+        destination: destination.as_bytes().to_vec(),
+        is_shared: false,
+    })
 }
 
 fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {

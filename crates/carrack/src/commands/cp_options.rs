@@ -5,16 +5,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carrack_engine::Settings;
-use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
+use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::far_options::{CONNECTION, FarArgs};
+use super::journal_options::JournalArgs;
 use super::machine_options::MachineArgs;
 use super::storage_options::StorageArgs;
 use crate::exit;
+use crate::lifetime;
 use crate::ports::PortRange;
 use crate::size;
 use crate::trouble::Trouble;
@@ -22,6 +25,7 @@ use crate::trouble::Trouble;
 const DATA: &str = "What is copied, and how it is checked";
 const TALK: &str = "What is told";
 const TUNING: &str = "Tuning";
+const FAULTS: &str = "When the network breaks";
 
 /// Copy files and directories on this host, or to or from another one
 ///
@@ -102,6 +106,23 @@ pub struct CpArgs {
     #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
     connect_from: DialName,
 
+    /// Tries to go on after the network broke that may move nothing, one after the other; 0 gives up at once
+    ///
+    /// Names are resolved again and ssh is started again for each try; the waits between them grow from 0.1 s to 30 s. A far
+    /// host that can't be reached at the start is not tried again.
+    #[arg(long, value_name = "N", default_value_t = RETRIES_DEFAULT, help_heading = FAULTS)]
+    pub retry: u32,
+
+    /// How long the far host may be silent, or nothing may move, until the connection counts as broken; at least 1
+    ///
+    /// Storage that takes its time is waited for. A number alone is of seconds; 5m is five minutes.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
+    pub stall_timeout: Duration,
+
+    /// End the whole transfer after so long, as Ctrl-C does, with exit code 124 [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
+    pub timeout: Option<Duration>,
+
     /// Data connections, up to 64; 0: 2 on a near path, 8 where a round trip takes 1 ms or more
     #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
           value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
@@ -121,6 +142,9 @@ pub struct CpArgs {
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
     io_threads: u16,
+
+    #[command(flatten)]
+    journal: JournalArgs,
 
     #[command(flatten)]
     storage: StorageArgs,
@@ -257,6 +281,9 @@ impl CpArgs {
             scheduling: self.storage.scheduling()?,
             target_sets: self.storage.target_sets(),
             recall: self.storage.recall(),
+            journal: self.journal.journal(),
+            verify: self.journal.verify(),
+            stall: self.stall_timeout,
             ..Settings::default()
         }))
     }
@@ -308,7 +335,10 @@ More examples:
 #[cfg(test)]
 mod tests {
     use carrack_model::limits::{POOL_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
-    use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice};
+    use std::time::Duration;
+
+    use carrack_engine::JournalSettings;
+    use carrack_model::{Durability, PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice, Verify};
     use clap::{CommandFactory, Parser};
 
     use super::*;
@@ -331,6 +361,19 @@ mod tests {
         assert_eq!((settings.pool_bytes, settings.io_threads), (POOL_BYTES_DEFAULT, 0));
         assert!(settings.ports.is_none());
         assert_eq!(settings.scheduling, Scheduling::default());
+        assert_eq!((settings.journal, settings.verify), (JournalSettings::default(), Verify::Object));
+        assert_eq!(settings.stall, Settings::default().stall);
+        assert_eq!((args.retry, args.timeout), (RETRIES_DEFAULT, None));
+    }
+
+    #[test]
+    fn patience_arrives() {
+        let args = parse(&["--retry", "0", "--stall-timeout", "5", "--timeout", "2h", "a", "b"]).unwrap();
+        assert_eq!(args.settings().unwrap().stall, Duration::from_secs(5));
+        assert_eq!((args.retry, args.timeout), (0, Some(Duration::from_secs(7_200))));
+        for words in [["--stall-timeout", "0"], ["--timeout", "0"], ["--retry", "-1"]] {
+            assert!(parse(&[&words[..], &["a", "b"]].concat()).is_err(), "{words:?}");
+        }
     }
 
     #[test]
@@ -387,6 +430,24 @@ mod tests {
         assert_eq!(nice.scheduling.policy, PolicyChoice::Adaptive { nice: true });
         assert!(parse(&["--nice", "--policy", "round-robin", "a", "b"]).unwrap().settings().is_err());
         assert!(parse(&["--policy", "fifo", "a", "b"]).is_err());
+    }
+
+    #[test]
+    fn journal_options_arrive() {
+        let words =
+            "--durability end --group-size 1MiB --group-time 20 --journal-dir /j --verify readback a b";
+        let args = parse(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        let settings = args.settings().unwrap();
+        let expected = JournalSettings {
+            is_on: true,
+            directory: Some("/j".into()),
+            durability: Durability::End,
+            group_bytes: 1 << 20,
+            group_time: Duration::from_millis(20),
+        };
+        assert_eq!((settings.journal, settings.verify), (expected, Verify::Readback));
+        assert!(!parse(&["--no-journal", "a", "b"]).unwrap().settings().unwrap().journal.is_on);
+        assert!(parse(&["--no-journal", "--journal-dir", "/j", "a", "b"]).is_err());
     }
 
     #[test]

@@ -53,11 +53,14 @@ impl DaemonArgs {
         places.client_trust().map_err(|error| of_places(&error))
     }
 
+    /// Whether a token stands among the arguments.
+    pub fn has_open_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// What the user may; empty for nothing but what the identity may. A token among the arguments is warned of.
     pub fn token(&self) -> Result<String, Trouble> {
-        let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
         match (&self.token_file, &self.token) {
-            (Some(path), _) => check_token(&read_token(path)?, &format!("--token-file {}", path.display())),
             (None, Some(token)) => {
                 eprintln!(
                     "carrack: warning: everybody on this host can see --token while this runs; \
@@ -65,11 +68,17 @@ impl DaemonArgs {
                 );
                 check_token(token, "--token")
             }
-            (None, None) => match variable() {
-                Some(token) => check_token(&token, TOKEN_VARIABLE),
-                None => Ok(String::new()),
-            },
+            (file, _) => token_of(file.as_deref()),
         }
+    }
+}
+
+/// The token of a file, or of `CARRACK_TOKEN`; empty if there is none.
+pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
+    let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+    match file {
+        Some(path) => check_token(&read_token(path)?, &format!("--token-file {}", path.display())),
+        None => variable().map_or(Ok(String::new()), |token| check_token(&token, TOKEN_VARIABLE)),
     }
 }
 

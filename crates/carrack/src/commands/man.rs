@@ -13,19 +13,49 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 9] = ["ls", "stat", "mkdir", "rm", "layout", "doctor", "topo", "keys", "serve"];
+const BESIDE_CP: [&str; 19] = [
+    "resume",
+    "journals",
+    "ls",
+    "stat",
+    "mkdir",
+    "rm",
+    "verify",
+    "layout",
+    "doctor",
+    "topo",
+    "keys",
+    "serve",
+    "submit",
+    "status",
+    "transfers",
+    "wait",
+    "pause",
+    "cancel",
+    "movers",
+];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 11] = [
+const OTHER_SYNOPSES: [(&str, &str); 21] = [
+    ("carrack resume", " [OPTIONS] [ID]"),
+    ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
     ("carrack stat", " [OPTIONS] LOCATION..."),
     ("carrack mkdir", " [OPTIONS] LOCATION..."),
     ("carrack rm", " [OPTIONS] LOCATION..."),
+    ("carrack verify", " [OPTIONS] [LOCATION]... LOCATION"),
     ("carrack layout", " [OPTIONS] PATH..."),
     ("carrack doctor", " [OPTIONS] [PATH]..."),
     ("carrack topo", " [OPTIONS]"),
     ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
     ("carrack serve", " [OPTIONS]"),
+    ("carrack submit", " [OPTIONS] SRC DST"),
+    ("carrack status", " [OPTIONS] [ID]"),
+    ("carrack transfers", " [OPTIONS]"),
+    ("carrack wait", " [OPTIONS] ID"),
+    ("carrack pause", " [OPTIONS] ID"),
+    ("carrack cancel", " [OPTIONS] ID"),
+    ("carrack movers", " [OPTIONS]"),
     ("carrack completions", " SHELL"),
     ("carrack", " --help | --version"),
 ];
@@ -58,6 +88,7 @@ fn page() -> io::Result<String> {
     }
     literal("EXIT STATUS", codes(&exit::help()), &mut page)?;
     literal("EXIT STATUS OF CARRACK DOCTOR", codes(&exit::help_of_doctor()), &mut page)?;
+    literal("EXIT STATUS OF CARRACK VERIFY", codes(&exit::help_of_verify()), &mut page)?;
     see_also(&mut page)?;
     Ok(embolden(&String::from_utf8_lossy(&page)))
 }

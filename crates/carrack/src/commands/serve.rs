@@ -1,9 +1,11 @@
 //! `carrack serve`: the daemon, and the hidden command that it starts for each client.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use carrack_service::{Plan, ServeError, Verbosity, serve, serve_session};
+use carrack_service::queue::{Errand, become_copy};
+use carrack_service::{ServeError, Verbosity, serve, serve_queue_of, serve_session};
 use clap::Args;
 
 use crate::exit::Exit;
@@ -12,8 +14,8 @@ use crate::trouble::Trouble;
 /// Answer carrack:// clients on one port, for the directories and people that a configuration names
 ///
 /// Who comes is known by a certificate, a public key or a token, and may do in an export what its rules say. SIGHUP reads
-/// the configuration anew, SIGTERM lets running sessions come to their end. packaging/carrack.toml is a configuration
-/// to begin with.
+/// the configuration anew, SIGTERM lets running sessions come to their end. With a `[queue]` it carries out what `carrack submit`
+/// asks for, too. packaging/carrack.toml is a configuration to begin with.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The configuration
@@ -45,7 +47,10 @@ impl ServeArgs {
 
 /// Serves until SIGTERM.
 pub fn run(args: &ServeArgs) -> Exit {
-    let ended = if args.check { check(args) } else { serve(&args.config, args.verbosity()) };
+    conclude(if args.check { check(args) } else { serve(&args.config, args.verbosity()) })
+}
+
+fn conclude(ended: Result<(), ServeError>) -> Exit {
     match ended {
         Ok(()) => Exit::Complete,
         Err(error) => {
@@ -62,13 +67,13 @@ pub fn run(args: &ServeArgs) -> Exit {
 }
 
 fn check(args: &ServeArgs) -> Result<(), ServeError> {
-    let plan = Plan::load(&args.config)?;
+    let (lines, notices) = carrack_service::check(&args.config)?;
     let mut stdout = io::stdout().lock();
-    for line in plan.describe() {
+    for line in lines {
         // A reader who leaves early has seen enough.
         let _ = writeln!(stdout, "{line}");
     }
-    for notice in &plan.notices {
+    for notice in notices {
         let _ = writeln!(io::stderr(), "carrack: note: {notice}");
     }
     Ok(())
@@ -82,4 +87,41 @@ pub fn run_session() -> Exit {
         return Exit::Usage;
     }
     if serve_session() { Exit::Complete } else { Exit::Nothing }
+}
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Debug, Args)]
+pub struct ServeQueueArgs {
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// Keeps the queue of a daemon that has more than one.
+pub fn run_queue(args: &ServeQueueArgs) -> Exit {
+    conclude(serve_queue_of(&args.serve.config, args.serve.verbosity()))
+}
+
+// No documentation comment, as above.
+#[derive(Debug, Args)]
+pub struct QueueCopyArgs {
+    /// Whom to become
+    #[arg(long)]
+    user: Option<String>,
+
+    /// The process that has started this one
+    #[arg(long)]
+    parent: u32,
+
+    /// The command that it becomes
+    #[arg(last = true, required = true)]
+    words: Vec<OsString>,
+}
+
+/// Becomes a copy; returns only if it can't.
+pub fn run_copy(args: &QueueCopyArgs) -> Exit {
+    let errand = Errand { user: args.user.as_deref(), parent: args.parent, words: &args.words };
+    let error = become_copy(&errand);
+    let whose = args.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
+    Trouble::new(format!("the copy can't be started{whose}: {error}")).tell();
+    Exit::Nothing
 }

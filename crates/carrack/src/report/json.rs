@@ -269,6 +269,10 @@ struct SummaryLine<'a> {
     entries_failed: u64,
     entries_skipped: u64,
     objects_reread: u64,
+    /// Files and links that an earlier session had completed.
+    entries_kept: u64,
+    /// Bytes that an earlier session had written.
+    bytes_kept: u64,
     /// What a dry run would copy.
     entries_listed: u64,
     bytes_listed: u64,
@@ -301,6 +305,8 @@ impl<'a> SummaryLine<'a> {
             entries_failed: summary.entries_failed,
             entries_skipped: summary.entries_skipped,
             objects_reread: summary.objects_reread,
+            entries_kept: summary.entries_kept,
+            bytes_kept: summary.bytes_kept,
             entries_listed: tally.listed,
             bytes_listed: tally.listed_bytes,
             transport: tally.connection.map(|connection| connection.transport),
@@ -326,6 +332,7 @@ fn outcome_name(exit: Exit) -> &'static str {
         Exit::Usage => "usage",
         Exit::Nothing => "nothing",
         Exit::Interrupted => "interrupted",
+        Exit::TimedOut => "timed_out",
     }
 }
 

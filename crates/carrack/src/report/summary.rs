@@ -44,6 +44,7 @@ fn headline(ending: &Ending) -> String {
         End::Reached => what,
         End::Failed => format!("ended early: {what}"),
         End::Interrupted => format!("interrupted: {what}"),
+        End::TimedOut => format!("timed out: {what}"),
     }
 }
 
@@ -55,11 +56,24 @@ fn listed(ending: &Ending) -> String {
 fn copied(ending: &Ending) -> String {
     let summary = &ending.summary;
     if summary.entries_done() == 0 {
-        return "nothing was copied".into();
+        return match summary.entries_kept {
+            0 => "nothing was copied".into(),
+            kept => format!("nothing was left to copy; {} done before", were(kept)),
+        };
     }
     let rate = size::show(bytes_per_s(summary.bytes_done, ending.elapsed));
     let (bytes, seconds) = (size::show(summary.bytes_done), ending.elapsed.as_secs_f64());
-    format!("copied {}, {bytes} in {seconds:.1} s ({rate}/s)", kinds(summary))
+    let before = match (summary.entries_kept, summary.bytes_kept) {
+        (0, 0) => String::new(),
+        (0, bytes) => format!("; {} were there before", size::show(bytes)),
+        (kept, bytes) => format!("; {} done before, {}", were(kept), size::show(bytes)),
+    };
+    format!("copied {}, {bytes} in {seconds:.1} s ({rate}/s){before}", kinds(summary))
+}
+
+/// `1 entry was`, `2 entries were`.
+fn were(number: u64) -> String {
+    format!("{} {}", count(number, "entry", "entries"), if number == 1 { "was" } else { "were" })
 }
 
 /// `3 files, 1 directory`; kinds that are not there are left out, but never files.

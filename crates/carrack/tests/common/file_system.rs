@@ -11,7 +11,7 @@ use super::process::{assert_exit, json, run};
 use super::tree::{assert_same, noise};
 use super::{CARRACK, skip};
 
-/// Should a test program be killed, what it started ends by itself.
+/// Should a test program be killed, what it started ends by itself; for longer tests the environment says when.
 const LIFETIME_S: &str = "120";
 
 /// A mounted file system; dropped, it is unmounted and its servers end.
@@ -38,7 +38,13 @@ impl FileSystem {
     /// Runs `testbed/KIND up`; nothing, with a printed reason, where that can't be had.
     #[track_caller]
     pub fn start(kind: &'static str, options: &[&str]) -> Option<FileSystem> {
-        let mut file_system = FileSystem { kind, root: tempfile::tempdir().unwrap(), is_up: false };
+        FileSystem::start_in(tempfile::tempdir().unwrap(), kind, options)
+    }
+
+    /// The same, in a directory that is given.
+    #[track_caller]
+    pub fn start_in(root: tempfile::TempDir, kind: &'static str, options: &[&str]) -> Option<FileSystem> {
+        let mut file_system = FileSystem { kind, root, is_up: false };
         match file_system.script(&["up"], options) {
             Ok(_) => {
                 file_system.is_up = true;
@@ -56,9 +62,16 @@ impl FileSystem {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed").join(self.kind);
         let mut command = Command::new(script);
         command.args(action).arg(self.beneath("")).args(words).stdin(Stdio::null());
-        command.env("CARRACK_TESTBED_LIFETIME_S", LIFETIME_S);
-        // The double of Lustre is built beside the command.
-        command.env("CARRACK_TESTBED_LUSTRE", Path::new(CARRACK).with_file_name("carrack-testbed-lustre"));
+        if std::env::var_os("CARRACK_TESTBED_LIFETIME_S").is_none() {
+            command.env("CARRACK_TESTBED_LIFETIME_S", LIFETIME_S);
+        }
+        // The doubles are built beside the command.
+        for (variable, program) in [
+            ("CARRACK_TESTBED_LUSTRE", "carrack-testbed-lustre"),
+            ("CARRACK_TESTBED_STORAGE", "carrack-testbed-storage"),
+        ] {
+            command.env(variable, Path::new(CARRACK).with_file_name(program));
+        }
         succeed(command.output())
     }
 

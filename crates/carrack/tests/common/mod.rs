@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 pub mod file_system;
+pub mod power_cuts;
 pub mod process;
 pub mod sshd;
+pub mod storage_double;
 pub mod tree;
 
 use std::fs;

@@ -13,8 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Looks until there is something to see.
 #[track_caller]
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_at_most(PATIENCE, what, look)
+}
+
+/// The same of what takes its time.
+#[track_caller]
+pub fn wait_at_most<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         match look() {
             Some(seen) => return seen,
@@ -41,6 +47,10 @@ impl Drop for Running {
 impl Running {
     pub fn start(command: &mut Command) -> Running {
         let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        if command.get_envs().all(|(name, _)| name != "HOME" && name != "XDG_STATE_HOME") {
+            // Whoever runs the tests need not hear of transfers that were to fail.
+            command.env("XDG_STATE_HOME", "/dev/null/state");
+        }
         command.stdin(Stdio::null());
         command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
         Running { child: command.spawn().unwrap(), stdout, stderr }

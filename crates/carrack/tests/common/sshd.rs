@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use super::{CARRACK, process, skip};
 
 /// Should a test program be killed, its sshd ends by itself.
-const LIFETIME_S: &str = "120";
+const LIFETIME_S: &str = "600";
 
 /// A running sshd; dropped, it ends, with its sessions.
 pub struct Sshd {
@@ -74,11 +74,22 @@ impl Sshd {
         config.contains("Host carrack-test6")
     }
 
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        let config = fs::read_to_string(self.directory.path().join("ssh_config")).unwrap();
+        let port = config.lines().find_map(|line| line.trim().strip_prefix("Port "));
+        port.unwrap().parse().unwrap()
+    }
+
+    pub fn pid(&self) -> i32 {
+        let pid = fs::read_to_string(self.directory.path().join("pid")).unwrap();
+        pid.trim().parse().unwrap()
+    }
+
     /// The `carrack session` that it serves, if there is one.
     pub fn session(&self) -> Option<Pid> {
-        let pid = fs::read_to_string(self.directory.path().join("pid")).unwrap();
         let is_session = |pid: &u32| arguments(*pid).is_some_and(|words| words == [CARRACK, "session"]);
-        let session = descendants(pid.trim().parse().unwrap()).into_iter().find(is_session)?;
+        let session = descendants(self.pid() as u32).into_iter().find(is_session)?;
         Pid::from_raw(session as i32)
     }
 

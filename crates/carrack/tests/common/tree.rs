@@ -1,5 +1,6 @@
 //! Trees with what makes trees hard, and what is in them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -107,7 +108,7 @@ fn plant_times(root: &Path) {
 /// One entry of a tree, as far as a copy keeps it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    path: PathBuf,
+    pub path: PathBuf,
     mode: u32,
     /// Seconds and nanoseconds; not kept for links.
     mtime: Option<(i64, i64)>,
@@ -133,7 +134,7 @@ fn entry(root: &Path, path: &Path) -> Entry {
     let metadata = fs::symlink_metadata(path).unwrap();
     let contents = match () {
         _ if metadata.is_symlink() => fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec(),
-        _ if metadata.is_file() => blake3::hash(&fs::read(path).unwrap()).as_bytes().to_vec(),
+        _ if metadata.is_file() => hash(path).to_vec(),
         _ => Vec::new(),
     };
     Entry {
@@ -144,20 +145,36 @@ fn entry(root: &Path, path: &Path) -> Entry {
     }
 }
 
+/// Of a file that may be larger than memory.
+fn hash(path: &Path) -> [u8; 32] {
+    *blake3::Hasher::new().update_reader(File::open(path).unwrap()).unwrap().finalize().as_bytes()
+}
+
 /// Whether both hold the same; says what differs, not everything.
 #[track_caller]
 pub fn assert_same(expected: &Path, copy: &Path) {
-    let (expected, copy) = (census(expected), census(copy));
-    let missing: Vec<&Entry> = expected.iter().filter(|entry| !copy.contains(entry)).collect();
-    let extra: Vec<&Entry> = copy.iter().filter(|entry| !expected.contains(entry)).collect();
+    assert_same_entries(&census(expected), &census(copy));
+}
+
+/// The same, of what was found earlier.
+#[track_caller]
+pub fn assert_same_entries(expected: &[Entry], copy: &[Entry]) {
+    let (expected, copy): (BTreeSet<&Entry>, BTreeSet<&Entry>) =
+        (expected.iter().collect(), copy.iter().collect());
+    let missing: Vec<_> = expected.difference(&copy).collect();
+    let extra: Vec<_> = copy.difference(&expected).collect();
     assert!(missing.is_empty() && extra.is_empty(), "missing: {missing:#?}\nextra: {extra:#?}");
 }
 
-/// The names in a directory that carrack gives to what is not complete.
+/// The names in a directory that carrack gives to what is not complete, journals among it.
 pub fn temporary_names(directory: &Path) -> Vec<PathBuf> {
-    let is_temporary = |name: &OsStr| name.as_bytes().starts_with(b".") && contains(name, b".carrack-");
     let names = fs::read_dir(directory).unwrap().map(|entry| PathBuf::from(entry.unwrap().file_name()));
-    names.filter(|name| is_temporary(name.as_os_str())).collect()
+    names.filter(|name| is_temporary(name)).collect()
+}
+
+/// Whether a path's last name is one of those.
+pub fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".") && contains(name, b".carrack-"))
 }
 
 fn contains(name: &OsStr, part: &[u8]) -> bool {

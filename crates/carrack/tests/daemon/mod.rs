@@ -184,6 +184,8 @@ allow = [{{ identity = "carol", read = true }}]
             settings: Settings { pool_bytes: 16 << 20, ..copy.settings },
             sources: vec![copy.source.into()],
             destination: copy.destination.into(),
+            identity: None,
+            feed: None,
         };
         copy_with_peer(&transfer, copy.role, peer, &Unheard, &copy.abort)
     }

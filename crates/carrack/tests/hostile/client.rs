@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, TransferSpec};
 use carrack_transport::seal::{EXPORTER_LABEL, SessionKeys};
 use carrack_wire::auth::{PROOF_BYTES, SessionKey};
-use carrack_wire::message::{self, Control, DialFailed, Hello, Place, SinkState, Spec, Welcome};
+use carrack_wire::message::{self, Control, DialFailed, Hello, Leave, Place, SinkState, Spec, Welcome};
 use carrack_wire::{
     FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter, agreed_terms,
 };
@@ -198,7 +198,11 @@ impl Client {
         let mut finished = None;
         loop {
             match self.message() {
-                Ok(Control::Finished(counters)) => finished = Some(End::Finished(counters.entries_failed)),
+                Ok(Control::Finished(counters)) => {
+                    finished = Some(End::Finished(counters.entries_failed));
+                    // As a source does: else the daemon waits for the word.
+                    self.say(Control::Leave(Leave {}));
+                }
                 Ok(_) => {}
                 Err(End::Closed) => return finished.unwrap_or(End::Closed),
                 Err(end) => return end,
@@ -317,7 +321,7 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).expect("a path"), None);
-    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, None));
+    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
     table
 }
 
@@ -336,7 +340,7 @@ pub fn link_table(name: &str, target: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&RelPath::new(b"").expect("a path"), None);
-    writer.symlink(name.as_bytes(), target, &METADATA);
+    writer.symlink(name.as_bytes(), target, &METADATA, 0);
     table
 }
 
@@ -365,5 +369,5 @@ pub fn object(object: u64, file: u64, offset: u64, body: &[u8]) -> (FrameHeader,
 }
 
 pub fn open(id: u64, table: Vec<u8>) -> Control {
-    Control::OpenFile(message::OpenFile { id, table, stripes: None })
+    Control::OpenFile(message::OpenFile { id, table, stripes: None, goes_on: false, coming: None })
 }

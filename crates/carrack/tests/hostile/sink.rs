@@ -78,7 +78,9 @@ fn always_damaged(arena: &Arena) -> End {
     for _ in 0..100 {
         match sink.hear() {
             Heard::Object(id) => sink.say(done(vec![], vec![id.0])),
-            Heard::Control(Control::AbandonFile(_) | Control::Failure(_) | Control::OpenFile(_)) => true,
+            Heard::Control(
+                Control::AbandonFile(_) | Control::Failure(_) | Control::OpenFile(_) | Control::Leave(_),
+            ) => true,
             Heard::Control(Control::Finish(_)) => sink.say(Control::Finished(Default::default())),
             Heard::Control(other) => panic!("{other:?}"),
             Heard::Ended(end) => return end,

@@ -101,7 +101,7 @@ pub const ATTACKS: &[Attack] = &[
         let mut way = link_table("way2", b"../../outside");
         let mut writer = TableWriter::new(&mut way);
         writer.section(&RelPath::new(b"way2").expect("a path"), Some(&METADATA));
-        writer.regular(b"new", 3, &METADATA, None);
+        writer.regular(b"new", 3, &METADATA, 0, None);
         answered(arena, &[bundle(1, b"abc", &way)])
     }),
     ("a link of an earlier session, then a file through it", "finished, 1 failed", |arena| {

@@ -21,7 +21,8 @@ const MODE_MAX: u32 = 0o7777;
 /// `BrowsedEntry.kind` of an export.
 const EXPORT: u32 = 7;
 
-const KINDS: [(u32, BrowsedKind); 7] = [
+/// The kinds of what stands under a name, in all messages that tell it.
+pub(in crate::session) const KINDS: [(u32, BrowsedKind); 7] = [
     (0, BrowsedKind::Other),
     (1, BrowsedKind::File),
     (2, BrowsedKind::Directory),

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 pub(super) use answer::answer;
 pub use call::browse;
+pub(super) use message::KINDS;
 
 use crate::abort::Abort;
 use crate::error::SessionError;

@@ -1,0 +1,86 @@
+//! How long it takes to cut and queue a tree of very many files, and how much memory: a walk that makes them up, and all
+//! that follows as a mover does it.
+//!
+//! ```sh
+//! url=$(testbed/nats up --dir /tmp/nats)
+//! cargo run --release -p carrack-cluster --example scan -- "$url" 10000000
+//! testbed/nats down /tmp/nats
+//! ```
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::mover::cutting::{Taking, cut_and_publish};
+use carrack_cluster::queue::{ACK_WAIT, COMMON, Queue};
+use carrack_cluster::transfers::new_id;
+use carrack_model::{Directory, Entry, EntryKind, Metadata, RelPath, Section};
+use carrack_plan::fleet::ChunkLimits;
+use carrack_storage::Found;
+
+/// As in the Linux tree, about.
+const FILES_A_DIRECTORY: u64 = 100;
+
+fn section(directory: u64, files: u64) -> Section {
+    let path = RelPath::new(format!("data/run-{:04}/part-{directory:06}", directory / 1000).as_bytes());
+    let path = path.unwrap_or_else(|_| RelPath::root());
+    let entry = |number: u64| Entry {
+        name: format!("sample-{number:08}.dat").into_bytes().into(),
+        source_name: None,
+        // 0 to 40 KB, one in a thousand with 100 MB.
+        kind: EntryKind::Regular {
+            size: if number % 1000 == 7 { 100 << 20 } else { number * 7919 % 40_000 },
+        },
+        metadata: Metadata { mode: 0o644, ..Metadata::default() },
+        identity: number + 1,
+    };
+    Section {
+        directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
+        metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
+        entries: (directory * FILES_A_DIRECTORY..).take(files as usize).map(entry).collect(),
+    }
+}
+
+/// Peak of the resident memory, in KiB (proc_pid_status(5)).
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "nats://127.0.0.1:4222".into());
+    let files: u64 = arguments.next().map_or(Ok(10_000_000), |count| count.parse())?;
+    let bus = Bus::connect(&BusOptions { servers: vec![url], ..BusOptions::default() }).await?;
+    bus.prepare(None).await?;
+    let queue = Queue::open(&bus, &new_id()).await?;
+    queue.prepare(ACK_WAIT, 0).await?;
+    let before_kib = peak_kib();
+    let began = Instant::now();
+    let walk = move |found: &Taking<'_>| {
+        for directory in 0..files.div_ceil(FILES_A_DIRECTORY) {
+            let left = files - directory * FILES_A_DIRECTORY;
+            if found(Found::Section(section(directory, left.min(FILES_A_DIRECTORY)), 1)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let (report, published) = cut_and_publish(&queue, 1, 0, ChunkLimits::default(), walk).await;
+    published?;
+    let (counts, seconds) = (report?.counts, began.elapsed().as_secs_f64());
+    println!(
+        "{} files in {} chunks and {} directories: {seconds:.1} s, {:.0} files/s; memory {} KiB at most, {before_kib} before",
+        counts.files,
+        counts.chunks,
+        counts.directories,
+        counts.files as f64 / seconds,
+        peak_kib(),
+    );
+    println!("{} chunks wait", queue.pending_chunks(COMMON).await?.left());
+    queue.remove().await?;
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! How a process of a fleet begins: a cluster of NATS that chooses its leaders, as it does when it starts or when a server has
+//! died, answers nobody for some seconds, and is no reason to give up.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use crate::mover::Say;
+
+/// How often it is tried; each may wait for several answers that don't come.
+const TRIES: u32 = 5;
+
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Begins, and once more if what went wrong may pass.
+pub(crate) async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
+    say: &Say,
+    may_pass: impl Fn(&E) -> bool,
+    begin: impl Fn() -> F,
+) -> Result<T, E> {
+    for _ in 1..TRIES {
+        match begin().await {
+            Err(error) if may_pass(&error) => say(format!("{error}; once more")),
+            begun => return begun,
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+    begin().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use super::*;
+
+    async fn begun(is_away: impl Fn(u32) -> bool) -> (Result<u32, &'static str>, u32) {
+        let tried = Cell::new(0);
+        let begin = || async {
+            tried.set(tried.get() + 1);
+            if is_away(tried.get()) { Err("away") } else { Ok(tried.get()) }
+        };
+        let say: Say = Arc::new(|_| {});
+        (patiently(&say, |error| *error == "away", begin).await, tried.get())
+    }
+
+    #[test]
+    fn a_while_is_waited_and_no_longer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        assert_eq!(runtime.block_on(begun(|tried| tried < 3)), (Ok(3), 3));
+        let refused = || async { Err::<(), _>("refused") };
+        let say: Say = Arc::new(|_| {});
+        assert_eq!(runtime.block_on(patiently(&say, |error| *error == "away", refused)), Err("refused"));
+        assert_eq!(runtime.block_on(begun(|_| true)), (Err("away"), TRIES));
+    }
+}

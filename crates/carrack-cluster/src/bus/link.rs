@@ -1,0 +1,65 @@
+//! What is known of the connection: whether it stands, since when not, and what the server has refused of late.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_nats::{Event, ServerError};
+use tokio::sync::watch;
+
+/// A refusal that is older has nothing to do with the request that gets no answer now.
+const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
+
+/// Told by async-nats, asked by everybody.
+pub(super) struct Link {
+    state: Mutex<State>,
+    /// How often the connection was made: who watches something reads it anew when this grows.
+    times_connected: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    lost: Option<Instant>,
+    refused: Option<(Instant, String)>,
+}
+
+impl Link {
+    pub(super) fn new() -> Link {
+        Link { state: Mutex::default(), times_connected: watch::Sender::new(0) }
+    }
+
+    pub(super) fn hear(&self, event: &Event) {
+        match event {
+            Event::Connected => {
+                self.with(|state| state.lost = None);
+                self.times_connected.send_modify(|times| *times += 1);
+            }
+            Event::Disconnected | Event::Closed => self.with(|state| {
+                state.lost.get_or_insert_with(Instant::now);
+            }),
+            Event::ServerError(ServerError::Other(text)) => {
+                self.with(|state| state.refused = Some((Instant::now(), text.clone())));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        self.with(|state| state.lost.map(|lost| lost.elapsed()))
+    }
+
+    /// The server's last words, if they were said just now. A request without permission gets no other answer.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.with(|state| match &state.refused {
+            Some((at, text)) if at.elapsed() < REFUSAL_COUNTS => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn times_connected(&self) -> watch::Receiver<u64> {
+        self.times_connected.subscribe()
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

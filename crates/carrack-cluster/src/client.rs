@@ -1,0 +1,220 @@
+//! The verbs over a fleet: what users ask goes into the transfers' records, and managers do it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt, stream};
+
+use crate::bus::Bus;
+use crate::control::{Control, ControlError, Order};
+use crate::error::BusError;
+use crate::ids;
+use crate::mover::terms;
+use crate::records::{MoverRecord, Submission, TransferRecord, TransferState, now_ms};
+use crate::registry::Movers;
+use crate::transfers::{FindError, Transfers};
+
+/// How often a transfer that is watched is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What a transfer waits for that its user has told to.
+const PAUSED: &str = "it is paused: `carrack resume` has it go on";
+
+/// A manager takes what is submitted well within this time.
+const TAKEN_WITHIN_MS: u64 = 5_000;
+
+/// Asks the fleet.
+#[derive(Clone)]
+pub struct FleetControl {
+    bus: Bus,
+    transfers: Transfers,
+}
+
+fn of_bus(error: BusError) -> ControlError {
+    match error.may_pass() {
+        true => ControlError::Away(error.to_string()),
+        false => ControlError::Refused { hint: error.hint().unwrap_or_default(), message: error.to_string() },
+    }
+}
+
+fn of_find(error: FindError) -> ControlError {
+    match error {
+        FindError::Unknown(id) => ControlError::Unknown(id),
+        FindError::Bus(error) => of_bus(error),
+        error => ControlError::Refused { message: error.to_string(), hint: "give more of its id".into() },
+    }
+}
+
+/// What only its reader can tell of a transfer: that nobody has taken it.
+fn as_shown(mut record: TransferRecord) -> TransferRecord {
+    let is_left = record.state == TransferState::Queued && record.manager.is_empty();
+    if is_left && record.waits_for.is_empty() && now_ms() > record.submitted_ms + TAKEN_WITHIN_MS {
+        "no manager has taken it: `carrack manager` has to run somewhere".clone_into(&mut record.waits_for);
+    }
+    record
+}
+
+impl FleetControl {
+    /// # Errors
+    /// None that could be helped.
+    pub async fn new(bus: Bus) -> Result<FleetControl, BusError> {
+        let transfers = Transfers::open(&bus).await?;
+        Ok(FleetControl { bus, transfers })
+    }
+
+    async fn take(&self, user: String, submission: Submission) -> Result<TransferRecord, ControlError> {
+        if let Err(message) = terms(&submission.options) {
+            return Err(ControlError::Refused { message, hint: "see `carrack submit --help`".into() });
+        }
+        if submission.priority > 9 {
+            let message = format!("priority {} is none: 0 to 9 are", submission.priority);
+            return Err(ControlError::Refused { message, hint: String::new() });
+        }
+        let record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
+        self.transfers.create(&record).await.map_err(of_bus)?;
+        Ok(record)
+    }
+
+    async fn give(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
+        let record = self.transfers.find(id).await.map_err(of_find)?;
+        if record.user != user && user != "root" {
+            return Err(ControlError::Forbidden(format!("transfer {} is {}'s", record.id, record.user)));
+        }
+        if record.state.is_over() {
+            let (message, hint) = match order {
+                Order::Resume => (
+                    format!("transfer {} is {} already", record.id, record.state),
+                    "submit it again: what is at the destination does not travel again",
+                ),
+                _ => (format!("transfer {} is {} already", record.id, record.state), ""),
+            };
+            return Err(ControlError::Refused { message, hint: hint.into() });
+        }
+        let change = |record: &mut TransferRecord| match (order, record.state) {
+            (_, state) if state.is_over() => {}
+            (Order::Cancel, _) => {
+                record.state = TransferState::Cancelled;
+                record.waits_for.clear();
+            }
+            (Order::Pause, _) => {
+                record.state = TransferState::Paused;
+                PAUSED.clone_into(&mut record.waits_for);
+            }
+            (Order::Resume, TransferState::Paused) => {
+                record.waits_for.clear();
+                record.state = match record.started_ms {
+                    Some(_) => TransferState::Running,
+                    None => TransferState::Queued,
+                };
+            }
+            (Order::Resume, _) => {}
+        };
+        self.transfers.update(&record.id, change).await.map_err(of_find)
+    }
+}
+
+/// What has changed of all transfers.
+#[derive(Default)]
+struct Changes {
+    /// Up to which everything was seen.
+    revision: u64,
+    ready: VecDeque<TransferRecord>,
+    has_begun: bool,
+}
+
+impl Changes {
+    async fn next(&mut self, transfers: &Transfers) -> Result<TransferRecord, BusError> {
+        loop {
+            if let Some(record) = self.ready.pop_front() {
+                return Ok(record);
+            }
+            if self.has_begun {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            match transfers.after(self.revision).await {
+                Ok((changed, revision)) => {
+                    // Of those that were over before nobody waits for anything.
+                    let is_news = |record: &TransferRecord| self.has_begun || !record.state.is_over();
+                    self.ready = changed.into_iter().filter(is_news).collect();
+                    (self.revision, self.has_begun) = (revision, true);
+                }
+                // When it is there again it may have been made anew, and count from the beginning.
+                Err(error) if error.may_pass() && self.has_begun => self.revision = 0,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Control for FleetControl {
+    fn submit(
+        &self,
+        user: &str,
+        submission: Submission,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        self.take(user.to_owned(), submission).boxed()
+    }
+
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let id = id.to_owned();
+        async move { self.transfers.find(&id).await.map(as_shown).map_err(of_find) }.boxed()
+    }
+
+    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        async move {
+            let listed = self.transfers.list(limit).await.map_err(of_bus)?;
+            Ok(listed.into_iter().map(as_shown).collect())
+        }
+        .boxed()
+    }
+
+    fn order(
+        &self,
+        user: &str,
+        id: &str,
+        order: Order,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let (user, id) = (user.to_owned(), id.to_owned());
+        async move { self.give(&user, &id, order).await }.boxed()
+    }
+
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        let state = (id.to_owned(), None::<TransferRecord>, false);
+        stream::unfold(state, move |(id, last, is_over)| async move {
+            if is_over {
+                return None;
+            }
+            loop {
+                let found = self.transfers.find(&id).await.map(as_shown).map_err(of_find);
+                match found {
+                    Ok(record) if last.as_ref() == Some(&record) => {}
+                    Ok(record) => {
+                        let is_over = record.state.is_over() && record.ended_ms.is_some();
+                        return Some((Ok(record.clone()), (id, Some(record), is_over)));
+                    }
+                    Err(ControlError::Away(_)) => {}
+                    Err(error) => return Some((Err(error), (id, last, true))),
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        })
+        .boxed()
+    }
+
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        stream::unfold(Some(Changes::default()), move |changes| async move {
+            let mut changes = changes?;
+            match changes.next(&self.transfers).await {
+                Ok(record) => Some((Ok(as_shown(record)), Some(changes))),
+                Err(error) => Some((Err(of_bus(error)), None)),
+            }
+        })
+        .boxed()
+    }
+
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+        async move { Movers::list(&self.bus).await.map_err(of_bus) }.boxed()
+    }
+}

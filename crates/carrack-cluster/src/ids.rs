@@ -1,0 +1,38 @@
+//! Ids that nobody else has.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// 16 hexadecimal digits, of the kernel's random bytes.
+pub fn new_id() -> String {
+    let mut bytes = [0; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            // Without getrandom(2) there are the keys of the standard library's maps, which it gets in its own way.
+            Err(_) => return format!("{:016x}", RandomState::new().build_hasher().finish()),
+        }
+    }
+    format!("{:016x}", u64::from_be_bytes(bytes))
+}
+
+/// Whether `text` could be the beginning of an id.
+pub fn is_prefix(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (1..=16).contains(&text.len()) && text.bytes().all(is_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_prefixes_of_themselves_and_differ() {
+        let (one, two) = (new_id(), new_id());
+        assert_ne!(one, two);
+        assert!(is_prefix(&one) && one.len() == 16, "{one}");
+        assert!(!is_prefix("") && !is_prefix("0123456789abcdef0") && !is_prefix("A") && !is_prefix("a*"));
+    }
+}

@@ -1,0 +1,24 @@
+//! The fleet (Y1 to Y6): movers, managers and their queues on NATS JetStream.
+//!
+//! Nothing here touches payload, and nothing on NATS is the only record of what was moved (decision 18).
+
+pub mod asks;
+mod beginning;
+pub mod bus;
+pub mod client;
+pub mod control;
+pub mod curves;
+pub mod error;
+mod ids;
+pub mod lease;
+pub mod log;
+pub mod manager;
+pub mod mover;
+pub mod pairs;
+pub mod queue;
+pub mod records;
+pub mod registry;
+pub mod reports;
+mod store;
+pub mod subjects;
+pub mod transfers;

@@ -1,0 +1,298 @@
+//! A manager: owns transfers, each by a lease, and says what is to be done for them (Y1, Y4).
+//!
+//! Any number of them run; each transfer has one. It keeps nothing by itself: another one that gets the lease reads the
+//! transfer's log and goes on. It moves neither data nor chunks.
+
+mod claims;
+mod moved;
+mod owning;
+mod settling;
+mod sweeping;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use carrack_plan::fleet::{Changes, PairLimits, assign, shares};
+use futures_util::StreamExt;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::beginning::patiently;
+use crate::bus::{Bus, BusOptions, Prepared};
+use crate::error::BusError;
+use crate::ids;
+use crate::lease::{Lease, Leases};
+use crate::mover::Say;
+use crate::pairs::{PairChange, PairKey, Pairs, Whose};
+use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState};
+use crate::registry::Movers;
+use crate::transfers::{TransferChange, Transfers};
+use sweeping::Sweeper;
+
+/// How often it looks around, though nothing was told.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A manager that has to begin anew, and can't, tries again after so long.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// How long the transfers that it owns may take to be put down.
+const PUT_DOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long what is over is remembered if nothing is said.
+pub const HISTORY_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What a manager is.
+#[derive(Clone)]
+pub struct ManagerOptions {
+    /// Where NATS is.
+    pub bus: BusOptions,
+    /// Copies of everything on NATS; what the servers suggest if nothing is said.
+    pub replicas: Option<usize>,
+    /// Pairs at most, for users and sites.
+    pub limits: PairLimits,
+    /// How long what is over is remembered.
+    pub keep_history: Duration,
+    /// Who hears what happens.
+    pub say: Say,
+}
+
+/// What the tasks of a manager share.
+struct Manager {
+    id: String,
+    bus: Bus,
+    transfers: Transfers,
+    pairs: Pairs,
+    movers: Movers,
+    leases: Leases,
+    options: ManagerOptions,
+    known: Mutex<Known>,
+    /// Something is another way than it was.
+    changed: Notify,
+}
+
+/// What it knows of the fleet.
+#[derive(Default)]
+struct Known {
+    /// Those that are not over.
+    records: HashMap<String, TransferRecord>,
+    pairs: HashMap<PairKey, Pair>,
+    /// Those that it owns, and how many pairs each would like.
+    owned: HashMap<String, Arc<AtomicU32>>,
+    /// Why those of them that have no pair have none.
+    waits: HashMap<String, String>,
+}
+
+/// Why a manager's time with a fleet ends.
+enum End {
+    /// It was told to end.
+    Told,
+    /// What lay on NATS is gone, or something else lies there: nothing that it knows holds any more.
+    Emptied,
+}
+
+/// Runs a manager until `stop` turns true; what it owned is then free for others at once. Where NATS was emptied it makes
+/// everything again, and begins anew.
+///
+/// # Errors
+/// Why it could not begin.
+pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Result<(), BusError> {
+    let bus = patiently(&options.say, BusError::may_pass, || Bus::connect(&options.bus)).await?;
+    let say = Arc::clone(&options.say);
+    let mut has_begun = false;
+    loop {
+        match manage(&bus, &options, &mut stop, &mut has_begun).await {
+            Ok(End::Told) => break,
+            Ok(End::Emptied) => say("what lay on NATS is gone: it is made again".to_owned()),
+            Err(error) if has_begun => {
+                say(error.to_string());
+                tokio::select! {
+                    () = tokio::time::sleep(AGAIN_AFTER) => {}
+                    _ = stop.changed() => break,
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    bus.close().await;
+    Ok(())
+}
+
+/// Manages what there is until it is told to end, or what there is was taken away.
+async fn manage(
+    bus: &Bus,
+    options: &ManagerOptions,
+    stop: &mut watch::Receiver<bool>,
+    has_begun: &mut bool,
+) -> Result<End, BusError> {
+    let begin = || Manager::begin(bus, options);
+    let (manager, prepared) = patiently(&options.say, BusError::may_pass, begin).await?;
+    let made = bus.made_at().await?;
+    prepared.warning.iter().for_each(|warning| manager.say(warning.clone()));
+    manager.say(format!("{} at {}, {} copies", manager.id, manager.bus.server(), prepared.replicas));
+    let mut records = Box::pin(manager.transfers.watch(None).await?);
+    let mut pairs = Box::pin(manager.pairs.watch(Whose::Everybody).await?);
+    *has_begun = true;
+    let (mut movers, mut leases) = (manager.movers.changes(), manager.leases.changes());
+    let mut emptied = std::pin::pin!(bus.emptied(made));
+    let sweeper = Sweeper::new(bus, &manager.transfers, &manager.pairs, options.keep_history);
+    let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
+    let (put_down, told) = watch::channel(false);
+    let mut owning = JoinSet::new();
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let end = loop {
+        tokio::select! {
+            Some(change) = records.next() => manager.known().follow_record(change),
+            Some(change) = pairs.next() => manager.known().follow_pair(change),
+            Some(ended) = owning.join_next() => {
+                if let Ok(transfer) = ended {
+                    manager.known().owned.remove(&transfer);
+                }
+                continue;
+            }
+            _ = movers.changed() => {}
+            _ = leases.changed() => {}
+            () = manager.changed.notified() => {}
+            _ = ticks.tick() => {}
+            () = &mut emptied => break End::Emptied,
+            () = &mut sweeping => {}
+            changed = stop.changed() => {
+                if changed.is_err() || *stop.borrow() {
+                    break End::Told;
+                }
+            }
+        }
+        manager.take_free(&mut owning, &told).await;
+        manager.deal_pairs().await;
+    };
+    let _ = put_down.send(true);
+    let put_down = async { while owning.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(PUT_DOWN_WITHIN, put_down).await;
+    Ok(end)
+}
+
+impl Known {
+    fn follow_record(&mut self, change: TransferChange) {
+        match change {
+            TransferChange::All(all) => {
+                self.records = all.into_iter().map(|record| (record.id.clone(), record)).collect();
+                self.records.retain(|_, record| is_open(record));
+            }
+            TransferChange::Put(record) if is_open(&record) => {
+                self.records.insert(record.id.clone(), *record);
+            }
+            TransferChange::Put(record) => drop(self.records.remove(&record.id)),
+            TransferChange::Gone(id) => drop(self.records.remove(&id)),
+        }
+    }
+
+    fn follow_pair(&mut self, change: PairChange) {
+        match change {
+            PairChange::All(all) => {
+                self.pairs = all.into_iter().map(|pair| (PairKey::of(&pair), pair)).collect();
+            }
+            PairChange::Put(pair) => drop(self.pairs.insert(PairKey::of(&pair), pair)),
+            PairChange::Gone(key) => drop(self.pairs.remove(&key)),
+        }
+    }
+}
+
+/// Whether something is left to be done for a transfer: one that was cancelled is to be cleared away.
+fn is_open(record: &TransferRecord) -> bool {
+    !record.state.is_over() || record.state == TransferState::Cancelled && record.ended_ms.is_none()
+}
+
+impl Manager {
+    /// Makes what is not there, and follows what there is.
+    async fn begin(bus: &Bus, options: &ManagerOptions) -> Result<(Arc<Manager>, Prepared), BusError> {
+        let prepared = bus.prepare(options.replicas).await?;
+        let manager = Manager {
+            id: format!("manager-{}", &ids::new_id()[..8]),
+            transfers: Transfers::open(bus).await?,
+            pairs: Pairs::open(bus).await?,
+            movers: Movers::follow(bus).await?,
+            leases: Leases::follow(bus).await?,
+            known: Mutex::default(),
+            changed: Notify::new(),
+            options: options.clone(),
+            bus: bus.clone(),
+        };
+        Ok((Arc::new(manager), prepared))
+    }
+
+    fn say(&self, text: String) {
+        (self.options.say)(text);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what nobody owns.
+    async fn take_free(self: &Arc<Self>, owning: &mut JoinSet<String>, stop: &watch::Receiver<bool>) {
+        let is_free = |id: &String| self.leases.owner(id).is_none();
+        let free: Vec<String> = {
+            let known = self.known();
+            let not_mine = known.records.keys().filter(|id| !known.owned.contains_key(*id));
+            not_mine.filter(|id| is_free(id)).cloned().collect()
+        };
+        for id in free {
+            // Another manager may be faster, and NATS away: then the next look finds it free, or not.
+            let Ok(Some(lease)) = Lease::acquire(&self.bus, &id, &self.id).await else { continue };
+            let wanted = Arc::new(AtomicU32::new(0));
+            self.known().owned.insert(id.clone(), Arc::clone(&wanted));
+            let (manager, stop) = (Arc::clone(self), stop.clone());
+            owning.spawn(async move {
+                owning::run(manager, lease, wanted, stop).await;
+                id
+            });
+        }
+    }
+
+    /// Has its transfers have the pairs that are theirs by the shares of all.
+    async fn deal_pairs(&self) {
+        let (fleet, claims, present) = {
+            let known = self.known();
+            let fleet = claims::fleet(&self.movers.all());
+            let claims = claims::claims(&known, &self.movers.all());
+            (fleet, claims, known.pairs.values().map(claims::to_plan).collect::<Vec<_>>())
+        };
+        let shares = shares(&fleet, &claims, &self.options.limits);
+        let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
+        let is_mine = |transfer: &str| self.known().owned.contains_key(transfer);
+        for pair in drop.into_iter().filter(|pair| is_mine(&pair.transfer)) {
+            let key = PairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
+            if self.pairs.remove(&key).await.is_ok() {
+                self.known().pairs.remove(&key);
+            }
+        }
+        for pair in add {
+            let pair = Pair {
+                version: RECORD_VERSION,
+                transfer: pair.transfer,
+                number: pair.number,
+                source: pair.source,
+                sink: pair.sink,
+            };
+            if self.pairs.put(&pair).await.is_ok() {
+                self.known().pairs.insert(PairKey::of(&pair), pair);
+            }
+        }
+        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits);
+    }
+}
+
+impl Known {
+    /// How many pairs a transfer should have as its owner sees it: what another manager wants is in its record.
+    fn wanted(&self, record: &TransferRecord) -> u32 {
+        match self.owned.get(&record.id) {
+            Some(wanted) => wanted.load(Relaxed),
+            None if record.state == TransferState::Running => record.tally.pairs_wanted.max(1),
+            None => 0,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Why transfers wait, in words for their users.
+
+use carrack_plan::fleet::{Claim, FleetMover, Lack, PairLimits, lack};
+
+use super::Known;
+use crate::records::TransferRecord;
+
+impl Known {
+    /// Notes why those that this manager owns have no pair, once their shares are dealt.
+    pub(super) fn note_waits(
+        &mut self,
+        fleet: &[FleetMover],
+        claims: &[Claim],
+        shares: &[u32],
+        limits: &PairLimits,
+    ) {
+        self.waits.clear();
+        for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.is_mine) {
+            let has_pairs = self.pairs.keys().any(|key| key.transfer == claim.transfer);
+            let lacked = lack(fleet, claims, shares, limits, index).filter(|_| !has_pairs);
+            if let (Some(lacked), Some(record)) = (lacked, self.records.get(&claim.transfer)) {
+                let words = words(&lacked, record, fleet);
+                self.waits.insert(claim.transfer.clone(), words);
+            }
+        }
+    }
+
+    /// Why this one waits; empty if it does not.
+    pub(super) fn waits_for(&self, transfer: &str) -> String {
+        self.waits.get(transfer).cloned().unwrap_or_default()
+    }
+}
+
+fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String {
+    match lacked {
+        Lack::Reach { site, is_source } => {
+            let path = record.leg.as_ref().map(|leg| if *is_source { &*leg.source } else { &*leg.sink });
+            nobody(site, path.unwrap_or_default(), fleet.iter().any(|mover| mover.site == *site))
+        }
+        Lack::Staying { site } => format!("all movers at site {site} that reach it are ending (draining)"),
+        Lack::Match => "no two of the movers that reach both ends can be paired: they are of unlike versions, or there is \
+                        one for both ends, with --pairs 1"
+            .to_owned(),
+        Lack::User { most } => {
+            format!("its turn has not come: limits of user {}, who has {most} pairs at most", record.user)
+        }
+        Lack::Site { site, most } => {
+            format!("its turn has not come: limits of site {site}, which has {most} pairs at most")
+        }
+        Lack::Room { site, movers: 1 } => format!("the only mover of site {site} is full"),
+        Lack::Room { site, movers } => format!("all {movers} movers of site {site} are full"),
+        Lack::Turn => "its turn has not come: other transfers are older".to_owned(),
+    }
+}
+
+/// Nobody at a site reaches a path.
+pub(super) fn nobody(site: &str, path: &str, somebody_is_there: bool) -> String {
+    match somebody_is_there {
+        true => format!("no mover at site {site} reaches {path}"),
+        false => format!("no mover at site {site} is there"),
+    }
+}

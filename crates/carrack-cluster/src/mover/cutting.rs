@@ -1,0 +1,184 @@
+//! What a scan finds becomes messages: chunks, the large files' entries, the directories. Memory stays the same, however much is
+//! found: the scan waits while too many messages are not published yet.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carrack_model::{EntryFailure, Section, escape};
+use carrack_plan::fleet::{Chunk, ChunkCutter, ChunkKind as Cut, ChunkLimits, Found as Counts};
+use carrack_storage::Found;
+use carrack_wire::TableWriter;
+use tokio::sync::mpsc;
+
+use super::held::failure_of;
+use crate::error::BusError;
+use crate::queue::{COMMON, ChunkHead, ChunkKind, PartOf, Publisher, Queue};
+use crate::records::{FAILURES_KEPT, Failure, Skipped};
+
+/// Messages that are cut and not published yet: the scan waits for NATS.
+const AHEAD: usize = 32;
+
+/// Something to publish.
+enum Item {
+    Chunk { number: u64, kind: ChunkKind, entries: u64, bytes: u64, table: Vec<u8> },
+    Large { file: u64, table: Vec<u8> },
+    Dirs { number: u64, table: Vec<u8> },
+}
+
+/// What a scan came to.
+#[derive(Default)]
+pub struct Report {
+    /// Chunks, files, bytes.
+    pub counts: Counts,
+    /// Messages with directories.
+    pub messages_of_directories: u64,
+    /// The first of what could not be scanned.
+    pub failures: Vec<Failure>,
+    /// How many these are.
+    pub failed_entries: u64,
+    /// The first of what is left out.
+    pub skipped: Vec<Skipped>,
+    /// How many these are.
+    pub skipped_entries: u64,
+}
+
+/// What a walk calls with everything that it finds, from any thread.
+pub type Taking<'a> = dyn Fn(Found) -> ControlFlow<()> + Sync + 'a;
+
+/// Cuts what `walk` finds, which runs on a thread of its own, and publishes it into so many stripes (0: the common one). Returns what
+/// the walk came to, and whether all of it is kept.
+pub async fn cut_and_publish(
+    queue: &Queue,
+    attempt: u32,
+    stripes: u32,
+    limits: ChunkLimits,
+    walk: impl FnOnce(&Taking<'_>) -> io::Result<()> + Send + 'static,
+) -> (io::Result<Report>, Result<(), BusError>) {
+    let (items, mut coming) = mpsc::channel(AHEAD);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let walking = tokio::task::spawn_blocking({
+        let is_over = Arc::clone(&is_over);
+        move || Scanning { limits, items, is_over: &is_over }.run(walk)
+    });
+    let mut publisher = queue.publisher();
+    let mut published = Ok(());
+    while let Some(item) = coming.recv().await {
+        if published.is_ok() {
+            published = publish(&mut publisher, attempt, stripes, item).await;
+            is_over.store(published.is_err(), Relaxed);
+        }
+    }
+    let published = published.and(publisher.flush().await);
+    let walked = walking.await.map_err(io::Error::other).and_then(|walked| walked);
+    (walked, published)
+}
+
+async fn publish(publisher: &mut Publisher, attempt: u32, stripes: u32, item: Item) -> Result<(), BusError> {
+    match item {
+        Item::Chunk { number, kind, entries, bytes, table } => {
+            let stripe = if stripes == 0 { COMMON } else { (number % u64::from(stripes)) as u32 + 1 };
+            let head = ChunkHead::new(attempt, number, kind, entries, bytes);
+            publisher.publish_chunk(stripe, &head, table).await
+        }
+        Item::Large { file, table } => publisher.publish_large(attempt, file, table).await,
+        Item::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
+    }
+}
+
+struct Scanning<'a> {
+    limits: ChunkLimits,
+    items: mpsc::Sender<Item>,
+    /// Nobody takes what is cut any more.
+    is_over: &'a AtomicBool,
+}
+
+impl Scanning<'_> {
+    /// Everything is cut and given away when this returns.
+    fn run(&self, walk: impl FnOnce(&Taking<'_>) -> io::Result<()>) -> io::Result<Report> {
+        let state = Mutex::new((ChunkCutter::new(self.limits), Report::default()));
+        walk(&|found| {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (cutter, report) = &mut *state;
+            match found {
+                Found::Section(section, _) => self.section(cutter, report, section),
+                Found::Failed(failure) => report.fail(&failure),
+                Found::Skipped { path, reason } => report.skip(&path, reason),
+            }
+            if self.is_over.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let (mut cutter, mut report) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        cutter.finish();
+        self.give(&mut cutter, &mut report);
+        report.counts = cutter.found();
+        Ok(report)
+    }
+
+    fn section(&self, cutter: &mut ChunkCutter, report: &mut Report, section: Section) {
+        cutter.add(section);
+        self.give(cutter, report);
+    }
+
+    fn give(&self, cutter: &mut ChunkCutter, report: &mut Report) {
+        while let Some(chunk) = cutter.next_chunk() {
+            for item in items_of(chunk, report) {
+                // Nobody listens: `is_over` ends the scan.
+                let _ = self.items.blocking_send(item);
+            }
+        }
+    }
+}
+
+impl Report {
+    fn skip(&mut self, path: &[u8], reason: String) {
+        self.skipped_entries += 1;
+        if self.skipped.len() < FAILURES_KEPT {
+            self.skipped.push(Skipped { path: escape(path), reason });
+        }
+    }
+
+    fn fail(&mut self, failure: &EntryFailure) {
+        self.failed_entries += 1;
+        if self.failures.len() < FAILURES_KEPT {
+            self.failures.push(failure_of(failure));
+        }
+    }
+}
+
+/// A chunk as messages: a large file's first part brings its entry, by which it is finished.
+fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
+    let Chunk { number, kind, entries, bytes } = chunk;
+    let entries = entries as u64;
+    match kind {
+        Cut::Files { sections } => {
+            vec![Item::Chunk { number, kind: ChunkKind::Files, entries, bytes, table: table_of(&sections) }]
+        }
+        Cut::Directories { sections } => {
+            report.messages_of_directories += 1;
+            vec![Item::Dirs { number, table: table_of(&sections) }]
+        }
+        Cut::Part { file, directory, entry, range, index, count } => {
+            let table = table_of(&[Section { directory, metadata: None, entries: vec![entry] }]);
+            let part = PartOf {
+                file: file.0,
+                index: index as u32,
+                count: count as u32,
+                offset: range.offset,
+                len: range.len,
+            };
+            let large = (index == 0).then(|| Item::Large { file: file.0, table: table.clone() });
+            let chunk = Item::Chunk { number, kind: ChunkKind::Part(part), entries, bytes, table };
+            large.into_iter().chain([chunk]).collect()
+        }
+    }
+}
+
+fn table_of(sections: &[Section]) -> Vec<u8> {
+    let mut table = Vec::new();
+    for section in sections {
+        TableWriter::new(&mut table).section(&section.directory.sink, section.metadata.as_ref());
+        section.entries.iter().for_each(|entry| TableWriter::new(&mut table).whole(entry));
+    }
+    table
+}

@@ -1,0 +1,59 @@
+//! The way from a source's mover to a sink's.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Channel, Peer};
+use carrack_transport::TlsChannel;
+use carrack_trust::{ClientIdentity, ClientTrust, client_config, speaks_carrack};
+use rustls::pki_types::ServerName;
+
+use super::session_name::SessionName;
+use crate::records::MoverRecord;
+
+/// An address that does not answer for so long is passed over.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Connects to a mover for the session `name`; the mover has proved to be the one that has registered itself when this returns.
+///
+/// # Errors
+/// In words; all of them may pass.
+pub(super) fn dial(to: &MoverRecord, identity: &ClientIdentity, name: &SessionName) -> Result<Peer, String> {
+    let trust = ClientTrust {
+        cas: Some(to.ca_pem.clone().into_bytes()),
+        crls: Vec::new(),
+        identity: Some(identity.clone()),
+    };
+    let config = client_config(&trust).map_err(|error| error.to_string())?;
+    let server = ServerName::try_from(to.id.clone()).map_err(|_| format!("{} is no host's name", to.id))?;
+    let mut failure = format!("{} names no address", to.id);
+    for address in &to.addresses {
+        let socket = match connect(address) {
+            Ok(socket) => socket,
+            Err(error) => {
+                failure = format!("{address} can't be reached: {error}");
+                continue;
+            }
+        };
+        let host = socket.peer_addr().map_err(|error| error.to_string())?.ip().to_canonical().to_string();
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let channel = TlsChannel::client(socket, config.clone(), server.clone(), deadline)
+            .map_err(|error| format!("{address} is not {}: {error:?}", to.id))?;
+        if !speaks_carrack(channel.protocol()) {
+            return Err(format!("{address} speaks TLS, but is not a carrack"));
+        }
+        return Ok(Peer { channel: Channel::Tls(Box::new(channel)), host, token: name.to_string() });
+    }
+    Err(failure)
+}
+
+fn connect(address: &str) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, ANSWER_WITHIN) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,130 @@
+//! A chunk that this mover has: from its delivery until it is settled.
+
+use carrack_model::{EntryFailure, escape};
+use carrack_wire::{TableReader, TableRecord};
+
+use crate::log::{ChunkDone, LogEntry};
+use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
+use crate::records::{FAILURES_KEPT, Failure};
+
+/// What was delivered, and what became of it so far.
+pub(super) struct Held {
+    pub head: ChunkHead,
+    pub acker: Acker,
+    delivered: u64,
+    table: Vec<u8>,
+    failures: Vec<Failure>,
+    failed_entries: u64,
+}
+
+impl Held {
+    pub fn new(delivery: Delivery<ChunkHead>) -> Held {
+        let acker = delivery.acker();
+        let Delivery { head, body, delivered, .. } = delivery;
+        Held { head, acker, delivered, table: body, failures: Vec::new(), failed_entries: 0 }
+    }
+
+    /// Its entry table.
+    pub fn table(&self) -> &[u8] {
+        &self.table
+    }
+
+    /// Whether an entry of it has this path, which one of the ends knows by more than the chunk does.
+    pub fn has(&self, path: &[u8]) -> bool {
+        let mut directory = Vec::new();
+        TableReader::new(&self.table).flatten().any(|record| match record {
+            TableRecord::Section { path: section, .. } => {
+                directory.clear();
+                if !section.is_root() {
+                    directory.extend_from_slice(section.as_bytes());
+                    directory.push(b'/');
+                }
+                path.strip_suffix(section.as_bytes())
+                    .is_some_and(|rest| !section.is_root() && (rest.is_empty() || rest.ends_with(b"/")))
+            }
+            TableRecord::Entry(entry) => {
+                let rest = path.strip_suffix(entry.name).and_then(|rest| rest.strip_suffix(&directory[..]));
+                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
+            }
+        })
+    }
+
+    /// An entry of it could not be copied.
+    pub fn fail(&mut self, failure: &EntryFailure) {
+        self.failed_entries += 1;
+        if self.failures.len() < FAILURES_KEPT {
+            self.failures.push(failure_of(failure));
+        }
+    }
+
+    /// Whether the log is told what was sent for it.
+    pub fn moves(&self) -> bool {
+        matches!(self.head.kind, ChunkKind::Files | ChunkKind::Part(_))
+    }
+
+    /// What the log is told of it: `moved_bytes` were sent for it, about, of those of its session.
+    pub fn entry(&mut self, by: &str, moved_bytes: u64, session: &str, session_bytes: u64) -> LogEntry {
+        let (attempt, by) = (self.head.attempt, by.to_owned());
+        let mut failures = std::mem::take(&mut self.failures);
+        let failed_entries = self.failed_entries;
+        match self.head.kind {
+            ChunkKind::Files | ChunkKind::Part(_) => {
+                let part = match self.head.kind {
+                    ChunkKind::Part(part) => Some(part),
+                    _ => None,
+                };
+                let files = if part.is_some() { 0 } else { self.head.entries.saturating_sub(failed_entries) };
+                let bytes = if failed_entries == 0 { self.head.bytes } else { self.bytes_without(&failures) };
+                LogEntry::ChunkDone(ChunkDone {
+                    attempt,
+                    number: self.head.number,
+                    by,
+                    delivered: self.delivered,
+                    part,
+                    files,
+                    bytes,
+                    moved_bytes,
+                    session: session.to_owned(),
+                    session_bytes,
+                    failures,
+                    failed_entries,
+                })
+            }
+            ChunkKind::Finish { file } => {
+                LogEntry::FileFinished { attempt, file, by, failure: failures.pop() }
+            }
+            ChunkKind::Discard { file } => LogEntry::FileDiscarded { attempt, file, by },
+            ChunkKind::Close => LogEntry::Closed { attempt, by, failures, failed_entries },
+        }
+    }
+
+    /// Bytes of the files that have not failed; of a part that has, none count.
+    fn bytes_without(&self, failures: &[Failure]) -> u64 {
+        if matches!(self.head.kind, ChunkKind::Part(_)) {
+            return 0;
+        }
+        let mut directory = String::new();
+        let mut bytes = 0;
+        for record in TableReader::new(&self.table).flatten() {
+            match record {
+                TableRecord::Section { path, .. } => directory = escape(path.as_bytes()),
+                TableRecord::Entry(entry) => {
+                    let name = escape(entry.name);
+                    let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+                    let has_failed = failures.iter().any(|failure| failure.path.ends_with(&path));
+                    bytes += if has_failed { 0 } else { entry.size };
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// As it is kept.
+pub(super) fn failure_of(failure: &EntryFailure) -> Failure {
+    Failure {
+        path: escape(&failure.path),
+        kind: failure.kind.name().to_owned(),
+        detail: failure.detail.clone(),
+    }
+}

@@ -1,0 +1,86 @@
+//! Keeps what a pair holds from being delivered to others, and ends the pair's session when that can't be done (fencing, decision 18).
+//!
+//! A task of its own: nothing that waits for NATS may delay it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::Abort;
+use carrack_plan::fleet::Deliveries;
+use futures_util::future::join_all;
+use tokio::time::{MissedTickBehavior, timeout};
+
+use crate::queue::{ACK_WAIT, Acker};
+
+/// How often it looks.
+const TICK: Duration = Duration::from_millis(500);
+
+/// NATS may take so long to confirm: then it is asked again.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+
+/// What a pair holds.
+pub(super) struct Keeper {
+    began: Instant,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    deliveries: Deliveries,
+    ackers: HashMap<u64, Acker>,
+}
+
+impl Keeper {
+    pub fn new() -> Keeper {
+        let kept = Kept { deliveries: Deliveries::new(ACK_WAIT), ackers: HashMap::new() };
+        Keeper { began: Instant::now(), kept: Mutex::new(kept) }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This was delivered then.
+    pub fn take(&self, number: u64, acker: Acker, at: Instant) {
+        let mut kept = self.kept();
+        kept.deliveries.take(number, at.duration_since(self.began));
+        kept.ackers.insert(number, acker);
+    }
+
+    /// It is acknowledged, or given back.
+    pub fn settle(&self, number: u64) {
+        let mut kept = self.kept();
+        kept.deliveries.settle(number);
+        kept.ackers.remove(&number);
+    }
+
+    /// Extends what is held, until it is aborted. Interrupts the session when others may soon have what it holds.
+    pub async fn keep(self: Arc<Self>, abort: Abort) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.kept().deliveries.is_lost(self.began.elapsed()) {
+                return abort.interrupt();
+            }
+            let sent_at = self.began.elapsed();
+            let due: Vec<(u64, Acker)> = {
+                let mut kept = self.kept();
+                let numbers = kept.deliveries.extend(sent_at);
+                numbers
+                    .into_iter()
+                    .filter_map(|number| Some((number, kept.ackers.get(&number)?.clone())))
+                    .collect()
+            };
+            let extended = due.into_iter().map(|(number, acker)| async move {
+                timeout(CONFIRM_WITHIN, acker.in_progress())
+                    .await
+                    .is_ok_and(|told| told.is_ok())
+                    .then_some(number)
+            });
+            for number in join_all(extended).await.into_iter().flatten() {
+                self.kept().deliveries.confirm(number, sent_at);
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A mover (Y1): a process on a data transfer node that reads or writes for transfers of others.
+//!
+//! It registers itself, does what the pairs' bucket says that it should (`pair`, `scan`), and lets other movers write
+//! (`doorman`). It decides about nothing.
+
+pub mod cutting;
+mod dial;
+mod doorman;
+mod feed;
+mod held;
+mod house;
+mod keeper;
+mod look;
+mod pair;
+mod reach;
+mod running;
+mod scan;
+mod session_name;
+mod supply;
+mod terms;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use carrack_model::Protection;
+use carrack_trust::PassingAuthority;
+use carrack_wire::PROTOCOL_VERSION;
+use tokio::sync::watch;
+
+use crate::beginning::patiently;
+use crate::bus::{Bus, BusOptions};
+use crate::error::BusError;
+use crate::ids;
+use crate::pairs::PairKey;
+use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
+use crate::registry::{Movers, Registration};
+use crate::transfers::Transfers;
+use reach::Reach;
+
+pub(crate) use pair::journal_id;
+pub(crate) use scan::pairs_of;
+pub use terms::terms;
+
+/// Says what happens, for people.
+pub type Say = Arc<dyn Fn(String) + Send + Sync>;
+
+/// What a mover is.
+#[derive(Clone)]
+pub struct MoverOptions {
+    /// Where NATS is.
+    pub bus: BusOptions,
+    /// The site's name.
+    pub site: String,
+    /// Directories that it reaches.
+    pub paths: Vec<PathBuf>,
+    /// Where it listens for other movers; port 0 for any.
+    pub listen: SocketAddr,
+    /// Where other movers reach it, if not where it listens.
+    pub addresses: Vec<String>,
+    /// Ports for data connections; nothing for any.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Pairs at most.
+    pub pairs_max: u32,
+    /// Threads of a scan.
+    pub scan_threads: usize,
+    /// Lanes, for others to know.
+    pub lanes: u32,
+    /// What travels to it is protected so, or better.
+    pub protection_min: Protection,
+    /// Who hears what happens.
+    pub say: Say,
+}
+
+/// Why a mover could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum MoverError {
+    /// NATS.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// An option.
+    #[error("{message}")]
+    Options {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The system.
+    #[error("{what}: {error}")]
+    System {
+        /// What was done.
+        what: &'static str,
+        /// What it said.
+        error: std::io::Error,
+    },
+}
+
+/// What the tasks of a mover share.
+struct Mover {
+    id: String,
+    bus: Bus,
+    movers: Movers,
+    transfers: Transfers,
+    reach: Reach,
+    authority: PassingAuthority,
+    options: MoverOptions,
+    registration: Registration,
+    /// Sessions in which it reads, and in which it writes.
+    reading: AtomicU32,
+    writing: AtomicU32,
+    /// Of the pairs in which it reads, bytes per second of late.
+    rates: Mutex<HashMap<PairKey, u64>>,
+}
+
+/// A session counts as long as this lives.
+struct Serving<'a>(&'a Mover, &'a AtomicU32);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Relaxed);
+        self.0.tell();
+    }
+}
+
+/// Runs a mover until `drain` turns true and what it does is done.
+///
+/// # Errors
+/// Why it could not begin.
+pub async fn run(options: MoverOptions, drain: watch::Receiver<bool>) -> Result<(), MoverError> {
+    let may_pass = |error: &MoverError| matches!(error, MoverError::Bus(error) if error.may_pass());
+    let mover = patiently(&options.say, may_pass, || Mover::register(options.clone())).await?;
+    running::run(mover, drain).await
+}
+
+impl Mover {
+    async fn register(options: MoverOptions) -> Result<Arc<Mover>, MoverError> {
+        let system = |what| move |error| MoverError::System { what, error };
+        if !is_name(&options.site) {
+            return Err(MoverError::Options {
+                message: format!("{:?} can't be a site's name", options.site),
+                hint: "letters, digits, '-' and '_' can, up to 64".into(),
+            });
+        }
+        let reach = Reach::new(&options.paths).map_err(|error| MoverError::Options {
+            message: format!("a directory of --path can't be used: {error}"),
+            hint: "name directories that are there".into(),
+        })?;
+        let id = new_id();
+        let authority =
+            PassingAuthority::make(&id, SystemTime::now()).map_err(|error| MoverError::System {
+                what: "making a certificate",
+                error: std::io::Error::other(error.to_string()),
+            })?;
+        let listener = TcpListener::bind(options.listen).map_err(system("listening"))?;
+        let port = listener.local_addr().map_err(system("listening"))?.port();
+        let bus = Bus::connect(&options.bus).await?;
+        let (movers, transfers) = (Movers::follow(&bus).await?, Transfers::open(&bus).await?);
+        let record = MoverRecord {
+            version: RECORD_VERSION,
+            id: id.clone(),
+            site: options.site.clone(),
+            host: host_name(),
+            addresses: addresses(&options, port),
+            ca_pem: String::from_utf8_lossy(&authority.ca).into_owned(),
+            paths: reach.names(),
+            pairs_max: options.pairs_max,
+            pairs: 0,
+            lanes: options.lanes,
+            software: env!("CARGO_PKG_VERSION").into(),
+            protocol: PROTOCOL_VERSION.into(),
+            state: MoverState::Idle,
+            bytes_per_s: 0,
+        };
+        let registration = Registration::start(&bus, record).await?;
+        let mover = Arc::new(Mover {
+            id,
+            bus,
+            movers,
+            transfers,
+            reach,
+            authority,
+            options,
+            registration,
+            reading: AtomicU32::new(0),
+            writing: AtomicU32::new(0),
+            rates: Mutex::default(),
+        });
+        doorman::start(&mover, listener).map_err(system("listening"))?;
+        let record = mover.registration.record();
+        mover.say(format!("mover {} of {}, at {}", mover.id, record.site, record.addresses.join(" and ")));
+        Ok(mover)
+    }
+
+    fn say(&self, text: String) {
+        (self.options.say)(text);
+    }
+
+    /// A session begins in which it writes.
+    fn serving(&self) -> Serving<'_> {
+        self.writing.fetch_add(1, Relaxed);
+        self.tell();
+        Serving(self, &self.writing)
+    }
+
+    /// A session begins in which it reads.
+    fn sending(&self) -> Serving<'_> {
+        self.reading.fetch_add(1, Relaxed);
+        self.tell();
+        Serving(self, &self.reading)
+    }
+
+    /// The others learn how it does.
+    fn tell(&self) {
+        let pairs = self.reading.load(Relaxed) + self.writing.load(Relaxed);
+        let bytes_per_s = self.rates().values().sum();
+        self.registration.update(|record| {
+            (record.pairs, record.bytes_per_s) = (pairs, bytes_per_s);
+            record.state = match record.state {
+                MoverState::Draining => MoverState::Draining,
+                MoverState::Idle | MoverState::Busy if pairs > 0 => MoverState::Busy,
+                MoverState::Idle | MoverState::Busy => MoverState::Idle,
+            };
+        });
+    }
+
+    /// A pair's report: how fast it is.
+    fn moves(&self, pair: PairKey, bytes_per_s: u64) {
+        self.rates().insert(pair, bytes_per_s);
+        self.tell();
+    }
+
+    /// A pair's session is over.
+    fn rests(&self, pair: &PairKey) {
+        self.rates().remove(pair);
+        self.tell();
+    }
+
+    fn rates(&self) -> MutexGuard<'_, HashMap<PairKey, u64>> {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of the host's name and some random digits; fit for a host's name itself, as certificates have it.
+fn new_id() -> String {
+    let host: String = host_name()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .take(40)
+        .collect();
+    format!("{}-{}", host.trim_matches('-'), &ids::new_id()[..8]).trim_start_matches('-').to_owned()
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// What was named; else where it listens, if that is one address; else the host's name.
+fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
+    let with_port = |address: &String| match address.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, port).to_string(),
+        Err(_) if address.contains(':') => address.clone(),
+        Err(_) => format!("{address}:{port}"),
+    };
+    match options.listen.ip() {
+        _ if !options.addresses.is_empty() => options.addresses.iter().map(with_port).collect(),
+        address if !address.is_unspecified() => vec![SocketAddr::new(address, port).to_string()],
+        _ => vec![format!("{}:{port}", host_name())],
+    }
+}
+
+/// How long a pair that broke waits before it is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);

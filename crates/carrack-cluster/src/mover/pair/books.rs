@@ -1,0 +1,203 @@
+//! The books of a pair: what it holds, what of it the sink has settled, and what the others are told of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Outcome, SessionError};
+use futures_util::future::join_all;
+
+use super::{AGAIN, GIVEN_BACK_FOR, PairEnd, Settled, Taken, Work};
+use crate::error::BusError;
+use crate::log::LogEntry;
+use crate::mover::held::Held;
+use crate::mover::keeper::Keeper;
+use crate::pairs::PairKey;
+use crate::queue::{Acker, ChunkKind};
+use crate::records::TransferState;
+use crate::reports::{PairReport, report};
+
+/// How long something is tried that may work when it is tried again: longer than servers take to choose a leader when one has
+/// died, and not longer than a mover without NATS goes on with what it holds.
+const TRY_FOR: Duration = Duration::from_secs(20);
+
+impl Work {
+    /// Logged first: what is acknowledged and in no log would never be counted.
+    async fn finish(&self, entry: &LogEntry, acker: &Acker) {
+        let done = match self.repeated(|| self.log.append(entry)).await {
+            // What is not acknowledged would keep the transfer waiting for another delivery.
+            Ok(_) => self.repeated(|| acker.ack()).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            self.mover.say(format!("transfer {}: {error}", self.pair.transfer));
+        }
+    }
+
+    /// Tries something again that may work then: not of a transfer that is over, whose queue and log are gone.
+    async fn repeated<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
+    where
+        F: Future<Output = Result<T, BusError>>,
+    {
+        let began = Instant::now();
+        loop {
+            match tried().await {
+                Err(error)
+                    if error.may_pass()
+                        && began.elapsed() < TRY_FOR
+                        && !self.is_in(TransferState::is_over).await => {}
+                answer => return answer,
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+/// The state of the task that keeps the books.
+pub(super) struct Books {
+    work: Arc<Work>,
+    held: HashMap<u64, Held>,
+    keeper: Arc<Keeper>,
+    /// The transfer's last chunk, when the sink has settled it: it is done when the session has ended well.
+    closing: Option<u64>,
+    /// It was told to end.
+    pub(super) was_told: bool,
+    /// Bytes moved that the log was told of.
+    told_bytes: u64,
+    /// At the last report.
+    reported: (Instant, u64),
+}
+
+impl Books {
+    pub(super) fn new(work: Arc<Work>, keeper: Arc<Keeper>) -> Books {
+        let now = Instant::now();
+        Books {
+            work,
+            held: HashMap::new(),
+            keeper,
+            closing: None,
+            was_told: false,
+            told_bytes: 0,
+            reported: (now, 0),
+        }
+    }
+
+    pub(super) fn taken(&mut self, Taken { number, held, at }: Taken) {
+        self.keeper.take(number, held.acker.clone(), at);
+        self.held.insert(number, held);
+    }
+
+    /// Failures belong to the chunk that has their entries.
+    fn note_failures(&mut self, last: Option<u64>) {
+        for failure in self.work.observer.take_failures() {
+            let owner = self.held.iter().find(|(_, held)| held.has(&failure.path)).map(|(number, _)| *number);
+            if let Some(held) = owner.or(last).and_then(|number| self.held.get_mut(&number)) {
+                held.fail(&failure);
+            }
+        }
+    }
+
+    /// The sink has settled this one, and perhaps others since: they are told together, as each word takes its time.
+    pub(super) async fn settled(&mut self, number: u64, settling: &mut Settled) {
+        let mut done = Vec::new();
+        let mut next = Some(number);
+        while let Some(number) = next {
+            self.note_failures(Some(number));
+            if self.held.get(&number).is_some_and(|held| held.head.kind == ChunkKind::Close) {
+                self.closing = Some(number);
+            } else if let Some(held) = self.held.remove(&number) {
+                done.push((number, self.entry(held)));
+            }
+            next = settling.try_recv().ok();
+        }
+        let work = &self.work;
+        join_all(done.iter().map(|(_, (entry, acker))| work.finish(entry, acker))).await;
+        done.iter().for_each(|(number, _)| self.keeper.settle(*number));
+    }
+
+    /// What the log is told of it, and what it is acknowledged by.
+    fn entry(&mut self, mut held: Held) -> (LogEntry, Acker) {
+        let moved = self.work.observer.bytes_moved.load(Relaxed);
+        let untold = moved.saturating_sub(self.told_bytes);
+        let entry = held.entry(&self.work.mover.id, untold, &self.work.name.session, moved);
+        if held.moves() {
+            self.told_bytes = moved;
+        }
+        (entry, held.acker)
+    }
+
+    /// What was moved, and is in no entry of a chunk. Not of a transfer that is over, whose log may be gone.
+    async fn log_the_rest(&mut self) {
+        let moved = self.work.observer.bytes_moved.load(Relaxed);
+        let bytes = moved.saturating_sub(std::mem::replace(&mut self.told_bytes, moved));
+        let record = self.work.mover.transfers.get(&self.work.pair.transfer).await;
+        if bytes > 0 && record.is_ok_and(|record| !record.state.is_over()) {
+            // It is for people only.
+            let (by, session) = (self.work.mover.id.clone(), self.work.name.session.clone());
+            let entry = LogEntry::Moved { by, bytes, session, session_bytes: moved };
+            let _ = self.work.log.append(&entry).await;
+        }
+    }
+
+    pub(super) async fn report(&mut self) {
+        let work = &self.work;
+        let (then, before) = self.reported;
+        let bytes_moved = work.observer.bytes_moved.load(Relaxed);
+        let elapsed = then.elapsed().as_secs_f64().max(0.001);
+        let bytes_per_s = (bytes_moved.saturating_sub(before) as f64 / elapsed) as u64;
+        self.reported = (Instant::now(), bytes_moved);
+        if bytes_per_s > 0 {
+            work.learn(|threshold| threshold.reads_at(bytes_per_s));
+        }
+        let report_now = PairReport {
+            bytes_moved,
+            bytes_per_s,
+            chunks_held: self.held.len() as u32,
+            threshold_bytes: work.threshold().bytes(),
+            ..PairReport::new(&work.mover.id, work.pair.number)
+        };
+        // The next one comes soon.
+        let _ = report(&work.mover.bus, &work.pair.transfer, &report_now).await;
+        work.mover.moves(PairKey::of(&work.pair), bytes_per_s);
+    }
+
+    /// The session has ended.
+    pub(super) async fn over(mut self, outcome: Outcome) -> PairEnd {
+        self.work.observer.bytes_moved.fetch_max(outcome.summary.bytes_done, Relaxed);
+        self.note_failures(None);
+        self.log_the_rest().await;
+        match outcome.result {
+            Ok(()) => {
+                if let Some(held) = self.closing.and_then(|number| self.held.remove(&number)) {
+                    let (entry, acker) = self.entry(held);
+                    self.work.finish(&entry, &acker).await;
+                }
+                // What the session did not take any more.
+                self.give_back(Duration::ZERO).await;
+                PairEnd::Well
+            }
+            Err(error) => {
+                if self.was_told && error.is_interrupted() {
+                    self.give_back(Duration::ZERO).await;
+                    return PairEnd::Well;
+                }
+                self.give_back(GIVEN_BACK_FOR).await;
+                match error {
+                    error @ (SessionError::Refused { .. } | SessionError::NoSpace { .. }) => {
+                        PairEnd::Broken(error.to_string())
+                    }
+                    error => PairEnd::Passing(error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// To others at once; after a failure a moment later, as it may fail there too.
+    pub(super) async fn give_back(&mut self, delay: Duration) {
+        let held: Vec<Held> = self.held.drain().map(|(_, held)| held).collect();
+        // Else it is delivered again when its time is over.
+        let work = &self.work;
+        join_all(held.iter().map(|held| work.repeated(|| held.acker.nak(delay)))).await;
+    }
+}

@@ -1,0 +1,132 @@
+//! Getting chunks from NATS, each when the session wants it.
+
+use std::ops::RangeFrom;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Chunk, ChunkWork, FILE_COSTS_BYTES};
+use carrack_model::ByteRange;
+use carrack_plan::fleet::ChunkThreshold;
+use tokio::sync::mpsc;
+
+use super::{AGAIN, Taken, Work};
+use crate::error::BusError;
+use crate::mover::held::Held;
+use crate::mover::supply::Supply;
+use crate::queue::{ChunkHead, ChunkKind, Delivery};
+
+/// A pull that finds nothing waits so long for something to come.
+const PULL_WAIT: Duration = Duration::from_secs(5);
+
+impl Work {
+    /// What is learnt of the session holds from now on.
+    pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkThreshold)) {
+        let mut threshold = self.threshold();
+        learn(&mut threshold);
+        self.feed.set_threshold(threshold.bytes());
+    }
+
+    pub(super) fn threshold(&self) -> MutexGuard<'_, ChunkThreshold> {
+        self.threshold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets chunks when they are wanted.
+    pub(super) async fn get(self: Arc<Self>, mut supply: Supply, taken: mpsc::UnboundedSender<Taken>) {
+        let mut numbers = 0..;
+        while self.feed.wants().await {
+            let mut deliveries = self.pull(&mut supply).await;
+            // Nothing is done after it.
+            deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
+            for delivery in deliveries {
+                let Some(number) = numbers.next() else { return };
+                let (head, is_again) = (delivery.head, delivery.is_again());
+                self.is_closing.fetch_or(head.kind == ChunkKind::Close, Relaxed);
+                let held = Held::new(delivery);
+                let table = held.table().to_vec();
+                // Told before the session has it: what is settled is known then.
+                if taken.send(Taken { number, held, at: Instant::now() }).is_err() {
+                    return;
+                }
+                if head.kind == ChunkKind::Close {
+                    self.close(head.attempt, number, &mut numbers).await;
+                    return;
+                }
+                self.learn(|threshold| threshold.took(head.bytes + FILE_COSTS_BYTES * head.entries));
+                self.feed.give(self.chunk(number, &head, is_again, table));
+            }
+        }
+    }
+
+    async fn pull(&self, supply: &mut Supply) -> Vec<Delivery<ChunkHead>> {
+        let (began, count) = (Instant::now(), self.threshold().chunks_at_once());
+        let pulled = match supply.at_once(count).await {
+            Ok(deliveries) if !deliveries.is_empty() => {
+                self.learn(|threshold| threshold.answered(began.elapsed()));
+                return deliveries;
+            }
+            Ok(_) => supply.wait(PULL_WAIT).await,
+            Err(error) => Err(error),
+        };
+        match pulled {
+            Ok(delivery) => delivery.into_iter().collect(),
+            // The transfer is over, or was cancelled.
+            Err(BusError::Missing(_)) => {
+                self.feed.end();
+                Vec::new()
+            }
+            Err(_) => {
+                tokio::time::sleep(AGAIN).await;
+                Vec::new()
+            }
+        }
+    }
+
+    fn chunk(&self, number: u64, head: &ChunkHead, is_again: bool, table: Vec<u8>) -> Chunk {
+        let work = match head.kind {
+            ChunkKind::Files => ChunkWork::Files,
+            ChunkKind::Part(part) => ChunkWork::Part(ByteRange::new(part.offset, part.len)),
+            ChunkKind::Finish { .. } => ChunkWork::Finish,
+            ChunkKind::Discard { .. } => ChunkWork::Discard,
+            ChunkKind::Close => ChunkWork::Close,
+        };
+        let source_name = self.leg.only.as_ref().map(|(name, _)| name.clone().into_bytes());
+        // A transfer that was submitted before, and came to nothing, has left journals.
+        let is_repeated = is_again || head.attempt > 1 || self.resumes;
+        Chunk { number, work, is_repeated, table, source_name }
+    }
+
+    /// The directories, as the scan has kept them, and the end. A transfer of which something has failed keeps its journals:
+    /// submitted again, it goes on.
+    async fn close(&self, attempt: u32, number: u64, numbers: &mut RangeFrom<u64>) {
+        let mut pages = self.queue.dirs(attempt);
+        loop {
+            let tables = match pages.next().await {
+                Ok(Some(tables)) => tables,
+                Ok(None) => break,
+                Err(_) if self.feed.is_ended() => return,
+                Err(_) => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            for table in tables {
+                let Some(number) = numbers.next() else { return };
+                let work = ChunkWork::Files;
+                self.feed.give(Chunk { number, work, is_repeated: false, table, source_name: None });
+                if !self.feed.wants().await {
+                    return;
+                }
+            }
+        }
+        let has_failures = match self.mover.transfers.get(&self.pair.transfer).await {
+            Ok(record) => record.tally.entries_failed > 0,
+            Err(_) => true,
+        };
+        let work = if has_failures { ChunkWork::Files } else { ChunkWork::Close };
+        self.feed.give(Chunk { number, work, is_repeated: false, table: Vec::new(), source_name: None });
+        if self.feed.wants().await {
+            self.feed.end();
+        }
+    }
+}

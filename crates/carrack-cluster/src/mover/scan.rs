@@ -1,0 +1,122 @@
+//! The scan of a transfer's source, which becomes chunks (Y3). Runs on threads of its own; one task publishes what they cut.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_model::RelPath;
+use carrack_plan::fleet::ChunkLimits;
+use carrack_storage::{Base, Named, Root, RootKind, Scan, ScanRoot};
+use tokio::sync::watch;
+
+use super::Mover;
+use super::cutting::{Taking, cut_and_publish};
+use crate::error::BusError;
+use crate::log::{Log, LogEntry};
+use crate::queue::{Delivery, Queue, ScanHead};
+use crate::records::{Leg, TransferRecord};
+
+/// A request that finds no scan waits so long for one.
+const PULL_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a scan that goes on is extended.
+const EXTEND_EVERY: Duration = Duration::from_secs(10);
+
+/// Takes scans of a transfer, one after the other, until `stop` turns true.
+pub(super) async fn run(mover: Arc<Mover>, record: TransferRecord, mut stop: watch::Receiver<bool>) {
+    let Some(leg) = record.leg.clone() else { return };
+    let Ok(queue) = Queue::open(&mover.bus, &record.id).await else { return };
+    let scans = queue.scans();
+    while !*stop.borrow() {
+        let pulled = tokio::select! {
+            pulled = scans.next(PULL_WAIT) => pulled,
+            _ = stop.changed() => return,
+        };
+        match pulled {
+            Ok(None) => {}
+            Ok(Some(delivery)) => {
+                if let Err(error) = scan(&mover, &record, &leg, &queue, delivery).await {
+                    mover.say(format!("transfer {}: the scan: {error}", record.id));
+                }
+            }
+            Err(BusError::Missing(_)) => return,
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+    }
+}
+
+async fn scan(
+    mover: &Arc<Mover>,
+    record: &TransferRecord,
+    leg: &Leg,
+    queue: &Queue,
+    delivery: Delivery<ScanHead>,
+) -> Result<(), BusError> {
+    // Each delivery is an attempt of its own: what a mover that died has published is told from it.
+    let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
+    let log = Log::open(&mover.bus, &record.id)?;
+    let extending = tokio::spawn({
+        let acker = delivery.acker();
+        async move {
+            loop {
+                tokio::time::sleep(EXTEND_EVERY).await;
+                // Not extended it is delivered again, and the later attempt counts.
+                let _ = acker.in_progress().await;
+            }
+        }
+    });
+    let (mover_here, leg_here) = (Arc::clone(mover), leg.clone());
+    let walk = move |found: &Taking<'_>| {
+        let roots = vec![root(&mover_here, &leg_here)?];
+        Scan { roots, threads: mover_here.options.scan_threads, destination: None }.run(found);
+        Ok(())
+    };
+    let stripes = if record.submission.options.static_striping { pairs_of(record) } else { 0 };
+    let (scanned, published) = cut_and_publish(queue, attempt, stripes, limits(record), walk).await;
+    extending.abort();
+    if let Err(error) = published {
+        delivery.nak(Duration::from_secs(1)).await?;
+        return Err(error);
+    }
+    let by = mover.id.clone();
+    let entry = match scanned {
+        Ok(report) => LogEntry::ScanDone {
+            attempt,
+            by,
+            chunks: report.counts.chunks,
+            files: report.counts.files,
+            bytes: report.counts.bytes,
+            directories: report.counts.directories,
+            directory_messages: report.messages_of_directories,
+            large_files: report.counts.files_in_parts,
+            failures: report.failures,
+            failed_entries: report.failed_entries,
+            skipped: report.skipped,
+            skipped_entries: report.skipped_entries,
+        },
+        Err(error) => LogEntry::ScanFailed { attempt, by, reason: error.to_string() },
+    };
+    log.append(&entry).await?;
+    delivery.ack().await
+}
+
+/// Pairs that a transfer with static striping has.
+pub(crate) fn pairs_of(record: &TransferRecord) -> u32 {
+    record.submission.options.pairs_max.unwrap_or(1).max(1)
+}
+
+fn limits(record: &TransferRecord) -> ChunkLimits {
+    // Chunks of a size that was named have that.
+    record.submission.options.chunk_bytes.map_or_else(ChunkLimits::default, ChunkLimits::fixed)
+}
+
+fn root(mover: &Mover, leg: &Leg) -> std::io::Result<ScanRoot> {
+    let real = mover.reach.real(Path::new(&leg.source))?;
+    let Some((name, sink_name)) = &leg.only else {
+        let root = Arc::new(Root::open(&real)?);
+        return Ok(ScanRoot { root, what: RootKind::Tree { sink: RelPath::root() } });
+    };
+    let Named { root, name, follow } = Base::Anywhere.hold(&real.join(PathBuf::from(name)), false)?;
+    let (sink_directory, sink_name) = (RelPath::root(), sink_name.as_bytes().into());
+    Ok(ScanRoot { root: Arc::new(root), what: RootKind::Name { name, sink_directory, sink_name, follow } })
+}

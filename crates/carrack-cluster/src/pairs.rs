@@ -1,0 +1,175 @@
+//! Who sends to whom: what should be, kept by the managers, made so by the movers.
+
+use futures_util::Stream;
+use futures_util::stream;
+
+use crate::bus::Bus;
+use crate::error::BusError;
+use crate::records::{Pair, is_name};
+use crate::store::{Bucket, Seen};
+use crate::subjects::BucketName;
+
+/// What happens to pairs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PairChange {
+    /// These are all: at first and after each break. What was known and is not among them is to end.
+    All(Vec<Pair>),
+    /// This one should be.
+    Put(Pair),
+    /// This one should be no longer.
+    Gone(PairKey),
+}
+
+/// Which pair: its key in the bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PairKey {
+    /// The mover that reads.
+    pub source: String,
+    /// The transfer's id.
+    pub transfer: String,
+    /// Of the transfer's pairs, which it is.
+    pub number: u32,
+}
+
+impl PairKey {
+    /// The key of a pair.
+    pub fn of(pair: &Pair) -> PairKey {
+        PairKey { source: pair.source.clone(), transfer: pair.transfer.clone(), number: pair.number }
+    }
+
+    fn to_key(&self) -> Result<String, BusError> {
+        for name in [&self.source, &self.transfer] {
+            if !is_name(name) {
+                return Err(BusError::BadName(name.clone()));
+            }
+        }
+        Ok(format!("{}.{}.{}", self.source, self.transfer, self.number))
+    }
+
+    fn from_key(key: &str) -> Option<PairKey> {
+        let mut parts = key.split('.');
+        let (source, transfer, number) = (parts.next()?, parts.next()?, parts.next()?.parse().ok()?);
+        let (source, transfer) = (source.to_owned(), transfer.to_owned());
+        parts.next().is_none().then_some(PairKey { source, transfer, number })
+    }
+}
+
+/// Whose pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// Those in which this mover reads.
+    Mover(&'a str),
+    /// Those of this transfer.
+    Transfer(&'a str),
+    /// All.
+    Everybody,
+}
+
+impl Whose<'_> {
+    fn filter(self) -> Result<String, BusError> {
+        let name = |name: &str| if is_name(name) { Ok(()) } else { Err(BusError::BadName(name.to_owned())) };
+        Ok(match self {
+            Whose::Mover(mover) => {
+                name(mover)?;
+                format!("{mover}.>")
+            }
+            Whose::Transfer(transfer) => {
+                name(transfer)?;
+                format!("*.{transfer}.*")
+            }
+            Whose::Everybody => ">".to_owned(),
+        })
+    }
+}
+
+/// The bucket of pairs.
+#[derive(Clone)]
+pub struct Pairs {
+    bucket: Bucket<Pair>,
+}
+
+impl Pairs {
+    /// # Errors
+    /// None that could be helped.
+    pub async fn open(bus: &Bus) -> Result<Pairs, BusError> {
+        Ok(Pairs { bucket: Bucket::open(bus, BucketName::Pairs).await? })
+    }
+
+    /// This pair should be.
+    ///
+    /// # Errors
+    /// If NATS does not take it.
+    pub async fn put(&self, pair: &Pair) -> Result<(), BusError> {
+        self.bucket.put(&PairKey::of(pair).to_key()?, pair).await.map(|_| ())
+    }
+
+    /// It should be no longer.
+    ///
+    /// # Errors
+    /// If NATS does not take it.
+    pub async fn remove(&self, key: &PairKey) -> Result<(), BusError> {
+        self.bucket.delete(&key.to_key()?, None).await
+    }
+
+    /// Removes all of a transfer's, and returns how many there were.
+    ///
+    /// # Errors
+    /// If NATS does not take it.
+    pub async fn remove_all(&self, transfer: &str) -> Result<usize, BusError> {
+        let pairs = self.list(Whose::Transfer(transfer)).await?;
+        for pair in &pairs {
+            self.remove(&PairKey::of(pair)).await?;
+        }
+        Ok(pairs.len())
+    }
+
+    /// Those that should be now, by transfer and number.
+    ///
+    /// # Errors
+    /// If NATS does not answer.
+    pub async fn list(&self, whose: Whose<'_>) -> Result<Vec<Pair>, BusError> {
+        let entries = self.bucket.all(&whose.filter()?).await?;
+        let mut pairs: Vec<Pair> = entries.into_iter().map(|entry| entry.value).collect();
+        pairs.sort_by(|a, b| (&a.transfer, a.number).cmp(&(&b.transfer, b.number)));
+        Ok(pairs)
+    }
+
+    /// Those that should be, as they change. Never ends.
+    ///
+    /// # Errors
+    /// If NATS does not let us follow, or does not answer. Later breaks are waited out.
+    pub async fn watch(
+        &self,
+        whose: Whose<'_>,
+    ) -> Result<impl Stream<Item = PairChange> + Send + use<>, BusError> {
+        let watch = self.bucket.watch(&whose.filter()?).await?;
+        Ok(stream::unfold(watch, |mut watch| async move {
+            loop {
+                let change = match watch.next().await {
+                    Seen::All(all) => PairChange::All(all.into_iter().map(|entry| entry.value).collect()),
+                    Seen::Put(entry) => PairChange::Put(entry.value),
+                    Seen::Gone(key) => match PairKey::from_key(&key) {
+                        Some(key) => PairChange::Gone(key),
+                        None => continue,
+                    },
+                };
+                return Some((change, watch));
+            }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let key = PairKey { source: "dtn1-7".into(), transfer: "0123456789abcdef".into(), number: 3 };
+        assert_eq!(PairKey::from_key(&key.to_key().unwrap()), Some(key.clone()));
+        assert!(PairKey { source: "a.b".into(), ..key }.to_key().is_err());
+        for bad in ["a.b", "a.b.x", "a.b.1.2"] {
+            assert_eq!(PairKey::from_key(bad), None, "{bad}");
+        }
+    }
+}

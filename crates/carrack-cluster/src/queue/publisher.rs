@@ -1,0 +1,167 @@
+//! Publishing many items: each is kept when its answer has come, and many wait for theirs at the same time.
+
+use std::time::{Duration, Instant};
+
+use async_nats::HeaderMap;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::{ATTEMPT, ChunkHead, ChunkKind, ScanHead};
+use crate::bus::Bus;
+use crate::error::BusError;
+use crate::store::write_record;
+use crate::subjects::WorkKind;
+
+/// The header with an item's head.
+pub(super) const HEAD: &str = "Carrack-Head";
+const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// Messages on their way at most. With tables of 512 KiB that is 32 MiB, and a round trip of 100 ms still lets 640 a second through.
+const ON_THEIR_WAY: usize = 64;
+
+/// How long a message is sent again and again. Its id keeps what was only not answered from being there twice.
+const PATIENCE: Duration = Duration::from_secs(60);
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// What a message needs beside its body: subject, head, other headers.
+const BESIDE_BODY: usize = 4 * 1024;
+
+/// Publishes a transfer's items. What was published is kept only once [`Publisher::flush`] has said so.
+pub struct Publisher {
+    bus: Bus,
+    transfer: String,
+    on_their_way: JoinSet<Result<(), BusError>>,
+}
+
+impl Publisher {
+    pub(super) fn new(bus: &Bus, transfer: &str) -> Publisher {
+        Publisher { bus: bus.clone(), transfer: transfer.to_owned(), on_their_way: JoinSet::new() }
+    }
+
+    /// The most bytes that a body may have.
+    pub fn body_max(&self) -> usize {
+        self.bus.max_payload().saturating_sub(BESIDE_BODY)
+    }
+
+    /// A scan; kept when this returns.
+    ///
+    /// # Errors
+    /// If NATS does not take it, or any before it.
+    pub async fn publish_scan(&mut self, head: &ScanHead) -> Result<(), BusError> {
+        let subject = self.bus.names().work_kind(&self.transfer, WorkKind::Scan);
+        let id = format!("{}-{}-scan", self.transfer, head.attempt);
+        self.publish(subject, id, Some(write_head(head)?), head.attempt, Vec::new()).await?;
+        self.flush().await
+    }
+
+    /// A chunk, or another item for movers, into a stripe ([`COMMON`](super::COMMON) but for static striping). Waits while too many are on their way.
+    ///
+    /// # Errors
+    /// If the table is too large, or NATS has not taken one of those before.
+    pub async fn publish_chunk(
+        &mut self,
+        stripe: u32,
+        head: &ChunkHead,
+        table: Vec<u8>,
+    ) -> Result<(), BusError> {
+        let subject = self.bus.names().chunks(&self.transfer, stripe);
+        let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, word(head.kind), head.number);
+        self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
+    }
+
+    /// Directories; `number` tells this attempt's messages of them apart.
+    ///
+    /// # Errors
+    /// If the table is too large, or NATS has not taken one of those before.
+    pub async fn publish_dirs(&mut self, attempt: u32, number: u64, table: Vec<u8>) -> Result<(), BusError> {
+        let subject = self.bus.names().work_kind(&self.transfer, WorkKind::Dirs);
+        let id = format!("{}-{attempt}-dirs-{number}", self.transfer);
+        self.publish(subject, id, None, attempt, table).await
+    }
+
+    /// The entry of a large file, for [`Queue::read_large`](super::Queue::read_large).
+    ///
+    /// # Errors
+    /// If the table is too large, or NATS has not taken one of those before.
+    pub async fn publish_large(&mut self, attempt: u32, file: u64, table: Vec<u8>) -> Result<(), BusError> {
+        let subject = self.bus.names().large(&self.transfer, attempt, file);
+        let id = format!("{}-{attempt}-large-{file}", self.transfer);
+        self.publish(subject, id, None, attempt, table).await
+    }
+
+    /// Waits until all that were published are kept.
+    ///
+    /// # Errors
+    /// The first of what went wrong with any of them since the last time.
+    pub async fn flush(&mut self) -> Result<(), BusError> {
+        let mut first = Ok(());
+        while let Some(done) = self.on_their_way.join_next().await {
+            first = first.and(outcome(done));
+        }
+        first
+    }
+
+    async fn publish(
+        &mut self,
+        subject: String,
+        id: String,
+        head: Option<String>,
+        attempt: u32,
+        body: Vec<u8>,
+    ) -> Result<(), BusError> {
+        if body.len() > self.body_max() {
+            return Err(BusError::TooLarge { what: id, bytes: body.len(), max: self.body_max() });
+        }
+        while self.on_their_way.len() >= ON_THEIR_WAY {
+            match self.on_their_way.join_next().await {
+                Some(done) => outcome(done)?,
+                None => break,
+            }
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(MESSAGE_ID, id.as_str());
+        headers.insert(ATTEMPT, attempt.to_string().as_str());
+        if let Some(head) = head {
+            headers.insert(HEAD, head.as_str());
+        }
+        self.on_their_way.spawn(send(self.bus.clone(), id, subject, headers, body));
+        Ok(())
+    }
+}
+
+async fn send(
+    bus: Bus,
+    what: String,
+    subject: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+) -> Result<(), BusError> {
+    let began = Instant::now();
+    loop {
+        match bus.store(&what, subject.clone(), headers.clone(), body.clone()).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.may_pass() && began.elapsed() < PATIENCE => {
+                tokio::time::sleep(AGAIN_AFTER).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn outcome(done: Result<Result<(), BusError>, tokio::task::JoinError>) -> Result<(), BusError> {
+    done.unwrap_or_else(|error| Err(BusError::away("an item of work", &error)))
+}
+
+fn write_head<H: Serialize>(head: &H) -> Result<String, BusError> {
+    let bytes = write_record("an item's head", head)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn word(kind: ChunkKind) -> &'static str {
+    match kind {
+        ChunkKind::Files | ChunkKind::Part(_) => "chunk",
+        ChunkKind::Finish { .. } => "finish",
+        ChunkKind::Discard { .. } => "discard",
+        ChunkKind::Close => "close",
+    }
+}

@@ -1,0 +1,447 @@
+//! What lies on NATS and goes over the API: JSON, in which unknown fields are ignored and new ones have defaults.
+//!
+//! A record that another version wrote and this one can't use says so by its `version` ([`RECORD_VERSION`]).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// Version of all records. A reader refuses what is newer.
+pub const RECORD_VERSION: u32 = 1;
+
+/// A path at a site, as users write it: `alcf:/projects/x`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Location {
+    /// The site's name.
+    pub site: String,
+    /// Absolute, as typed: a trailing slash means the contents of a directory.
+    pub path: String,
+}
+
+/// Why a location can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotALocation {
+    /// There is no colon.
+    #[error("{0:?} names no site (write SITE:/path)")]
+    NoSite(String),
+    /// The name of the site is none.
+    #[error("{0:?} can't be a site's name: letters, digits, '-' and '_' can, up to 64")]
+    BadSite(String),
+    /// The path does not begin with a slash.
+    #[error("{0:?} is not an absolute path (write SITE:/path)")]
+    Relative(String),
+    /// The path has `..` or a NUL byte.
+    #[error("{0:?} has a part that is refused: '..' or a NUL byte")]
+    BadPath(String),
+}
+
+/// Whether `name` can name a site, a mover or a manager: it becomes a part of subjects and keys.
+pub fn is_name(name: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=64).contains(&name.len()) && name.bytes().all(is_fit)
+}
+
+impl FromStr for Location {
+    type Err = NotALocation;
+
+    fn from_str(text: &str) -> Result<Location, NotALocation> {
+        let (site, path) = text.split_once(':').ok_or_else(|| NotALocation::NoSite(text.into()))?;
+        if !is_name(site) {
+            return Err(NotALocation::BadSite(site.into()));
+        }
+        if !path.starts_with('/') {
+            return Err(NotALocation::Relative(path.into()));
+        }
+        if path.contains('\0') || path.split('/').any(|part| part == "..") {
+            return Err(NotALocation::BadPath(path.into()));
+        }
+        Ok(Location { site: site.into(), path: path.into() })
+    }
+}
+
+impl TryFrom<String> for Location {
+    type Error = NotALocation;
+
+    fn try_from(text: String) -> Result<Location, NotALocation> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.site, self.path)
+    }
+}
+
+impl From<Location> for String {
+    fn from(location: Location) -> String {
+        location.to_string()
+    }
+}
+
+/// What a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Submission {
+    /// What is copied: a file, or a directory with everything in it; `SITE:/path`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "local:/data/run7/"))]
+    pub source: Location,
+    /// Where to, with the meaning that `carrack cp -r` gives it; `SITE:/path`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "local:/backup/run7"))]
+    pub destination: Location,
+    /// How.
+    #[serde(default)]
+    pub options: Options,
+    /// 0 to 9; the shares of transfers with one more are half as large again. 5 if nothing is said.
+    #[serde(default = "middle_priority")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 9))]
+    pub priority: u8,
+    /// A user's own words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+}
+
+fn middle_priority() -> u8 {
+    5
+}
+
+/// The options of `carrack cp` that a fleet has, by the names that they have there; what is not said has its default there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Options {
+    /// `--protection`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protection: Option<String>,
+    /// `--cipher`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+    /// `--checksum`; blake3 of whole files is not assembled over several movers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+    /// `--durability`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<String>,
+    /// `--verify`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<String>,
+    /// `--streams` of each pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<u16>,
+    /// `--buffer` of each mover of a pair, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer_bytes: Option<u64>,
+    /// `--object-size`, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_bytes: Option<u32>,
+    /// `--bwlimit` of each pair, in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes_per_s: Option<u64>,
+    /// `--policy` of each mover of a pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// `--nice`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nice: bool,
+    /// `--bwlimit-per-target` of each mover of a pair, in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes_per_s_per_target: Option<u64>,
+    /// `--max-inflight-per-target` of each mover of a pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_inflight_per_target: Option<u32>,
+    /// `--source-io`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_io: Option<String>,
+    /// `--sink-io`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink_io: Option<String>,
+    /// `--io-threads` of each mover of a pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_threads: Option<u16>,
+    /// Bytes of a chunk at most; 1 GiB if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
+    /// Pairs at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs_max: Option<u32>,
+    /// Each pair gets the same share of chunks beforehand, as GridFTP's stripes do: for comparisons.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub static_striping: bool,
+}
+
+/// From where to where, once both ends were looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Leg {
+    /// A directory at the source's site, without a trailing slash.
+    pub source: String,
+    /// A directory at the sink's site, which need not exist.
+    pub sink: String,
+    /// If only one entry of the source is copied: its name, and its name at the sink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<(String, String)>,
+}
+
+/// What becomes of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum TransferState {
+    /// Nobody works on it yet.
+    Queued,
+    /// Somebody does.
+    Running,
+    /// Its user has it wait.
+    Paused,
+    /// Everything was tried; [`Tally::entries_failed`] tells whether all of it worked.
+    Done,
+    /// It could not be carried on.
+    Failed,
+    /// Its user has ended it.
+    Cancelled,
+}
+
+impl TransferState {
+    /// Nothing changes any more.
+    pub fn is_over(self) -> bool {
+        matches!(self, TransferState::Done | TransferState::Failed | TransferState::Cancelled)
+    }
+}
+
+impl fmt::Display for TransferState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TransferState::Queued => "queued",
+            TransferState::Running => "running",
+            TransferState::Paused => "paused",
+            TransferState::Done => "done",
+            TransferState::Failed => "failed",
+            TransferState::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// How far a transfer is. Grows only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Tally {
+    /// Files and links that the scan has found so far.
+    pub files_found: u64,
+    /// Their bytes.
+    pub bytes_found: u64,
+    /// Whether it has found all.
+    pub is_scanned: bool,
+    /// Files and links that have their names at the destination.
+    pub files_done: u64,
+    /// Bytes that the sink has in its journals.
+    pub bytes_done: u64,
+    /// Bytes of objects that were sent, whatever became of them: less `bytes_done`, what was moved twice.
+    pub bytes_moved: u64,
+    /// Files and links that could not be copied.
+    pub entries_failed: u64,
+    /// Sockets, pipes and devices, which are left out.
+    pub entries_skipped: u64,
+    /// Chunks that were cut.
+    pub chunks_found: u64,
+    /// Chunks that are settled.
+    pub chunks_done: u64,
+    /// Pairs at work now.
+    pub pairs: u32,
+    /// Pairs that its manager would like it to have.
+    pub pairs_wanted: u32,
+    /// Bytes per second, of late.
+    pub bytes_per_s: u64,
+}
+
+/// One entry that could not be copied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    /// Beneath the leg's directories, or with them where one machine has copied; what is not UTF-8 is escaped.
+    pub path: String,
+    /// `carrack-model`'s word for the kind.
+    pub kind: String,
+    /// For people.
+    pub detail: String,
+}
+
+/// A socket, pipe or device, which was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Skipped {
+    /// As [`Failure::path`].
+    pub path: String,
+    /// What it is, such as "a socket".
+    pub reason: String,
+}
+
+/// A transfer, as it is kept and shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TransferRecord {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// 16 hexadecimal digits.
+    pub id: String,
+    /// What was asked for.
+    pub submission: Submission,
+    /// Who did.
+    pub user: String,
+    /// What has become of it.
+    pub state: TransferState,
+    /// Milliseconds since 1970.
+    pub submitted_ms: u64,
+    /// When it was first worked on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// From where to where, once that is settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leg: Option<Leg>,
+    /// An earlier transfer between the same places has left journals: what they have does not travel again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumes: bool,
+    /// How far it is.
+    #[serde(default)]
+    pub tally: Tally,
+    /// The first of what could not be copied, [`FAILURES_KEPT`] at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// The first of what was left out, [`FAILURES_KEPT`] at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
+    /// Why it failed; empty if it has not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why nothing of it is moved now, for people; empty if something is, or if nothing will be any more.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits_for: String,
+    /// The manager that owns it, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub manager: String,
+}
+
+impl TransferRecord {
+    /// A new one, on which nobody works yet.
+    pub fn queued(id: String, user: &str, submission: Submission, submitted_ms: u64) -> TransferRecord {
+        TransferRecord {
+            version: RECORD_VERSION,
+            id,
+            submission,
+            user: user.to_owned(),
+            state: TransferState::Queued,
+            submitted_ms,
+            started_ms: None,
+            ended_ms: None,
+            leg: None,
+            resumes: false,
+            tally: Tally::default(),
+            failures: Vec::new(),
+            skipped: Vec::new(),
+            reason: String::new(),
+            waits_for: String::new(),
+            manager: String::new(),
+        }
+    }
+}
+
+/// Now, as records have it: milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Failures that a record keeps.
+pub const FAILURES_KEPT: usize = 100;
+
+/// Whether a mover takes work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum MoverState {
+    /// It has no pair.
+    Idle,
+    /// It has pairs.
+    Busy,
+    /// It ends those that it has, and takes no other.
+    Draining,
+}
+
+/// A mover, as it registers itself again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MoverRecord {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Unique; of host, process and start.
+    pub id: String,
+    /// Its site.
+    pub site: String,
+    /// Its host's name, for people.
+    pub host: String,
+    /// Where other movers reach it, `address:port`, the best first.
+    pub addresses: Vec<String>,
+    /// The certificate of the CA that it has made for itself, PEM: peers trust what this one has signed, and nobody else, to be it.
+    pub ca_pem: String,
+    /// Directories that it reaches, without trailing slashes.
+    pub paths: Vec<String>,
+    /// Pairs that it takes part in at most.
+    pub pairs_max: u32,
+    /// Pairs that it takes part in now.
+    pub pairs: u32,
+    /// Lanes (NUMA nodes that transfers may use).
+    pub lanes: u32,
+    /// carrack's version.
+    pub software: String,
+    /// The wire protocol's: movers pair up with those that have the same.
+    pub protocol: u32,
+    /// Whether it takes work.
+    pub state: MoverState,
+    /// Bytes per second sent, of late: in all pairs in which it reads.
+    pub bytes_per_s: u64,
+}
+
+/// Which source mover sends to which sink mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// The transfer's id.
+    pub transfer: String,
+    /// Of the transfer's pairs, which it is.
+    pub number: u32,
+    /// The mover that reads.
+    pub source: String,
+    /// The mover that writes.
+    pub sink: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_read_as_they_are_shown() {
+        let location: Location = "alcf:/projects/x/".parse().unwrap();
+        assert_eq!((&*location.site, &*location.path), ("alcf", "/projects/x/"));
+        assert_eq!(location.to_string(), "alcf:/projects/x/");
+        for bad in ["/projects", "alcf", ":/x", "a b:/x", "alcf:x", "alcf:/x/../y", "alcf:/\0"] {
+            assert!(bad.parse::<Location>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_later_minor_version_is_read() {
+        let text = r#"{"version":1,"id":"0123456789abcdef","submission":{"source":"a:/x","destination":"b:/y","mood":"good"},
+            "user":"alice","state":"queued","submitted_ms":7,"weather":"fine"}"#;
+        let record: TransferRecord = serde_json::from_str(text).unwrap();
+        assert_eq!((record.submission.priority, record.tally), (5, Tally::default()));
+        let text = text.replace("b:/y", "nowhere");
+        assert!(serde_json::from_str::<TransferRecord>(&text).is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! Who is there: movers register themselves again and again, and everybody else keeps a map of them.
+//!
+//! A mover that is silent for [`LEASE`] is gone. It says itself when it leaves; that saves the others the wait.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use crate::bus::{Bus, LEASE};
+use crate::error::BusError;
+use crate::records::{MoverRecord, is_name};
+use crate::store::{Bucket, Live};
+use crate::subjects::BucketName;
+
+/// Two beats may be lost before the lease is.
+pub const BEAT: Duration = Duration::from_secs(2);
+
+/// Changes are said at once, but not more often: a mover's rate changes all the time.
+const CHANGES_APART: Duration = Duration::from_millis(250);
+
+/// The server tells when a lease ends; this is how long a watcher waits for it to.
+const GONE_AFTER: Duration = Duration::from_secs(9);
+
+/// A mover's own record, put every two seconds and when it changes, until it [leaves](Registration::leave).
+pub struct Registration {
+    bucket: Bucket<MoverRecord>,
+    record: watch::Sender<MoverRecord>,
+    confirmed: Arc<Mutex<Instant>>,
+    task: JoinHandle<()>,
+}
+
+impl Registration {
+    /// Registers; the record is there when this returns.
+    ///
+    /// # Errors
+    /// If the id is no name, or if NATS does not take it.
+    pub async fn start(bus: &Bus, record: MoverRecord) -> Result<Registration, BusError> {
+        if !is_name(&record.id) {
+            return Err(BusError::BadName(record.id));
+        }
+        let bucket = Bucket::open(bus, BucketName::Movers).await?;
+        let began = Instant::now();
+        bucket.put(&record.id, &record).await?;
+        let confirmed = Arc::new(Mutex::new(began));
+        let (record, changes) = watch::channel(record);
+        let task = tokio::spawn(beat(bucket.clone(), changes, Arc::clone(&confirmed)));
+        Ok(Registration { bucket, record, confirmed, task })
+    }
+
+    /// Changes the record; others learn it at once, if it is another one then.
+    pub fn update(&self, change: impl FnOnce(&mut MoverRecord)) {
+        self.record.send_if_modified(|record| {
+            let before = record.clone();
+            change(record);
+            *record != before
+        });
+    }
+
+    /// The record as it is.
+    pub fn record(&self) -> MoverRecord {
+        self.record.borrow().clone()
+    }
+
+    /// How long ago the last beat began that NATS has confirmed. After [`LEASE`] the others believe that we are gone.
+    pub fn confirmed_for(&self) -> Duration {
+        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// As [`Registration::leave`], of one that others still hold: it beats no more, whatever comes of it.
+    pub async fn retire(&self) {
+        self.task.abort();
+        let id = self.record.borrow().id.clone();
+        // Else the lease ends by itself.
+        let _ = self.bucket.delete(&id, None).await;
+    }
+
+    /// Leaves, so that nobody waits for the lease to end.
+    ///
+    /// # Errors
+    /// If NATS does not take it; then the lease ends by itself.
+    pub async fn leave(self) -> Result<(), BusError> {
+        // A beat on its way could come after the end.
+        self.task.abort();
+        let id = self.record.borrow().id.clone();
+        self.bucket.delete(&id, None).await
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn beat(
+    bucket: Bucket<MoverRecord>,
+    mut changes: watch::Receiver<MoverRecord>,
+    confirmed: Arc<Mutex<Instant>>,
+) {
+    let mut clock = tokio::time::interval(BEAT);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    clock.tick().await;
+    loop {
+        tokio::select! {
+            _ = clock.tick() => {}
+            changed = changes.changed() => match changed {
+                Ok(()) => tokio::time::sleep(CHANGES_APART).await,
+                Err(_) => return,
+            },
+        }
+        let record = changes.borrow_and_update().clone();
+        let began = Instant::now();
+        // One that fails is followed by another one; `confirmed_for` tells whoever has to know.
+        if let Ok(Ok(_)) = tokio::time::timeout(BEAT, bucket.put(&record.id, &record)).await {
+            *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = began;
+        }
+    }
+}
+
+/// The movers that are there, kept up to date.
+pub struct Movers {
+    live: Live<MoverRecord>,
+}
+
+impl Movers {
+    /// Begins to follow; knows all that are there when it returns.
+    ///
+    /// # Errors
+    /// If NATS does not let us, or does not answer. Later breaks are waited out.
+    pub async fn follow(bus: &Bus) -> Result<Movers, BusError> {
+        debug_assert!(GONE_AFTER > LEASE);
+        let bucket = Bucket::open(bus, BucketName::Movers).await?;
+        Ok(Movers { live: Live::follow(&bucket, GONE_AFTER).await? })
+    }
+
+    /// A look at what is there now, for who may not follow: it makes no consumer.
+    ///
+    /// # Errors
+    /// If NATS does not let us, or does not answer.
+    pub async fn list(bus: &Bus) -> Result<Vec<MoverRecord>, BusError> {
+        let bucket: Bucket<MoverRecord> = Bucket::open(bus, BucketName::Movers).await?;
+        let mut movers: Vec<MoverRecord> = bucket.all(">").await?.into_iter().map(|e| e.value).collect();
+        movers.sort_by(|a, b| (&a.site, &a.id).cmp(&(&b.site, &b.id)));
+        Ok(movers)
+    }
+
+    /// One of them.
+    pub fn get(&self, id: &str) -> Option<Arc<MoverRecord>> {
+        self.live.get(id)
+    }
+
+    /// All, by id.
+    pub fn all(&self) -> Vec<Arc<MoverRecord>> {
+        self.live.all().into_iter().map(|(_, mover)| mover).collect()
+    }
+
+    /// Those of one site, by id.
+    pub fn at(&self, site: &str) -> Vec<Arc<MoverRecord>> {
+        let mut movers = self.all();
+        movers.retain(|mover| mover.site == site);
+        movers
+    }
+
+    /// `changed()` on it waits for the next change of anything.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.live.changes()
+    }
+}

@@ -1,0 +1,188 @@
+//! A bucket of records: JSON under keys, each with the revision that compare-and-swap goes by.
+//!
+//! The wire is that of every NATS client's key-value store. It is spoken here because roles may do no more than they need:
+//! nothing here asks for what an account has, or makes consumers to read one key.
+
+use std::marker::PhantomData;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{From, Pages, Tail, Watch, read_record, write_record};
+use crate::bus::{Bus, LEASE};
+use crate::error::BusError;
+use crate::subjects::BucketName;
+
+/// A header that says what became of a key; a value has none.
+pub(super) const OPERATION: &str = "KV-Operation";
+/// The server's own marker of a key that has ended.
+pub(super) const MARKER: &str = "Nats-Marker-Reason";
+const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
+const TTL: &str = "Nats-TTL";
+
+/// Seconds that the mark of a deleted key stays where keys last: long enough for every watcher.
+const DELETED_STAYS_S: u64 = 60;
+
+/// One key and what is kept under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<T> {
+    pub key: String,
+    pub value: T,
+    pub revision: u64,
+}
+
+/// The records of one kind.
+pub(crate) struct Bucket<T> {
+    bus: Bus,
+    name: BucketName,
+    stream: Stream<()>,
+    records: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Bucket<T> {
+    fn clone(&self) -> Bucket<T> {
+        Bucket { bus: self.bus.clone(), name: self.name, stream: self.stream.clone(), records: PhantomData }
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Bucket<T> {
+    pub(crate) async fn open(bus: &Bus, name: BucketName) -> Result<Bucket<T>, BusError> {
+        let stream = bus.names().bucket_stream(name);
+        let stream = bus.context().get_stream_no_info(&stream).await;
+        let stream = stream.map_err(|error| BusError::refused("a bucket", &error))?;
+        Ok(Bucket { bus: bus.clone(), name, stream, records: PhantomData })
+    }
+
+    pub(crate) fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Whatever is there.
+    pub(crate) async fn put(&self, key: &str, value: &T) -> Result<u64, BusError> {
+        self.write(key, HeaderMap::new(), write_record(&self.place(key), value)?).await
+    }
+
+    /// Only if nothing is there: [`BusError::Exists`].
+    pub(crate) async fn create(&self, key: &str, value: &T) -> Result<u64, BusError> {
+        let first = match self.update(key, value, 0).await {
+            Err(BusError::Conflict(_)) => self.last(key).await?,
+            done => return done,
+        };
+        let exists = || BusError::Exists(self.place(key));
+        match first {
+            // What was deleted, or has ended, has left a mark with a revision of its own.
+            Some(message) if is_mark(&message.headers) => {
+                match self.update(key, value, message.sequence).await {
+                    Err(BusError::Conflict(_)) => Err(exists()),
+                    done => done,
+                }
+            }
+            _ => Err(exists()),
+        }
+    }
+
+    /// Only if what is there has this revision: [`BusError::Conflict`].
+    pub(crate) async fn update(&self, key: &str, value: &T, revision: u64) -> Result<u64, BusError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(EXPECTED, revision.to_string().as_str());
+        self.write(key, headers, write_record(&self.place(key), value)?).await
+    }
+
+    /// With a revision, only if what is there has it.
+    pub(crate) async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), BusError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(OPERATION, "DEL");
+        headers.insert(TTL, self.mark_stays_s().to_string().as_str());
+        if let Some(revision) = revision {
+            headers.insert(EXPECTED, revision.to_string().as_str());
+        }
+        self.write(key, headers, Vec::new()).await.map(|_| ())
+    }
+
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<Entry<T>>, BusError> {
+        match self.last(key).await? {
+            Some(message) if !is_mark(&message.headers) => {
+                let value = read_record(&self.place(key), &message.payload)?;
+                Ok(Some(Entry { key: key.to_owned(), value, revision: message.sequence }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// All whose keys fit `filter`, in the order of their last change; what can't be read is left out. It makes no consumer.
+    pub(crate) async fn all(&self, filter: &str) -> Result<Vec<Entry<T>>, BusError> {
+        let names = self.bus.names();
+        let stream = names.bucket_stream(self.name);
+        let messages = Pages::new(&self.bus, stream, names.key(self.name, filter)).all().await?;
+        Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
+    }
+
+    /// All that were put after this revision and are there, in that order. It makes no consumer.
+    pub(crate) async fn after(&self, revision: u64) -> Result<Vec<Entry<T>>, BusError> {
+        let names = self.bus.names();
+        let pages = Pages::new(&self.bus, names.bucket_stream(self.name), names.key(self.name, ">"));
+        let messages = pages.after(revision).all().await?;
+        Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
+    }
+
+    /// All keys that are there, readable or not.
+    pub(crate) async fn keys(&self) -> Result<Vec<String>, BusError> {
+        let names = self.bus.names();
+        let stream = names.bucket_stream(self.name);
+        let messages = Pages::new(&self.bus, stream, names.key(self.name, ">")).all().await?;
+        let prefix = names.key(self.name, "");
+        let there = messages.iter().filter(|message| !is_mark(&message.headers));
+        Ok(there.filter_map(|message| message.subject.strip_prefix(&*prefix).map(str::to_owned)).collect())
+    }
+
+    /// The keys that fit `filter`, as they are and as they change.
+    pub(crate) async fn watch(&self, filter: &str) -> Result<Watch<T>, BusError> {
+        let names = self.bus.names();
+        let (stream, subject) = (names.bucket_stream(self.name), names.key(self.name, filter));
+        let tail = Tail::open(&self.bus, stream, subject, From::LastOfEach).await?;
+        Ok(Watch::new(tail, names.key(self.name, "")))
+    }
+
+    /// Any copy may answer, and one may be behind: who compares and swaps finds out, and reads again.
+    async fn last(&self, key: &str) -> Result<Option<StreamMessage>, BusError> {
+        let place = self.place(key);
+        let subject = self.bus.names().key(self.name, key);
+        match self.stream.direct_get_last_for_subject(subject).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.bus.explain(BusError::away(&place, &error))),
+        }
+    }
+
+    async fn write(&self, key: &str, headers: HeaderMap, body: Vec<u8>) -> Result<u64, BusError> {
+        let subject = self.bus.names().key_to_write(self.name, key);
+        self.bus.store(&self.place(key), subject, headers, body).await.map(|ack| ack.sequence)
+    }
+
+    fn entry_of(&self, message: &StreamMessage) -> Option<Entry<T>> {
+        if is_mark(&message.headers) {
+            return None;
+        }
+        let key = message.subject.strip_prefix(self.bus.names().key(self.name, "").as_str())?;
+        let value = read_record(key, &message.payload).ok()?;
+        Some(Entry { key: key.to_owned(), value, revision: message.sequence })
+    }
+
+    fn mark_stays_s(&self) -> u64 {
+        match self.name {
+            BucketName::Movers | BucketName::Leases => LEASE.as_secs(),
+            _ => DELETED_STAYS_S,
+        }
+    }
+
+    fn place(&self, key: &str) -> String {
+        format!("{key} in {}", self.bus.names().bucket(self.name))
+    }
+}
+
+pub(super) fn is_mark(headers: &HeaderMap) -> bool {
+    headers.get(OPERATION).is_some() || headers.get(MARKER).is_some()
+}

@@ -1,0 +1,42 @@
+//! Records in buckets, and what follows a stream from where it is.
+
+mod bucket;
+mod live;
+mod snapshot;
+mod tail;
+mod watch;
+
+pub(crate) use bucket::{Bucket, Entry};
+pub(crate) use live::Live;
+pub(crate) use snapshot::Pages;
+pub(crate) use tail::{From, Tail, Tailed};
+pub(crate) use watch::{Seen, Watch};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::BusError;
+use crate::records::RECORD_VERSION;
+
+/// A record, if it is none of a later version.
+pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let unreadable = |reason: String| BusError::Unreadable { place: place.to_owned(), reason };
+    let Versioned { version } =
+        serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
+    if version > RECORD_VERSION {
+        return Err(unreadable(format!(
+            "it is of version {version}, and this carrack knows {RECORD_VERSION}"
+        )));
+    }
+    serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))
+}
+
+/// Records are maps with text for keys and finite numbers: JSON has all of that.
+pub(crate) fn write_record<T: serde::Serialize>(place: &str, record: &T) -> Result<Vec<u8>, BusError> {
+    serde_json::to_vec(record)
+        .map_err(|error| BusError::Unreadable { place: place.to_owned(), reason: error.to_string() })
+}

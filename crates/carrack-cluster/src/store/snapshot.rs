@@ -1,0 +1,95 @@
+//! Everything that a stream has under some subjects, without a consumer: who may read need not be allowed to make one.
+//!
+//! A direct get for many messages (NATS 2.11, ADR-31): the server sends them one by one, and at the end a message with status 204.
+
+use std::time::Duration;
+
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::{Message, StatusCode};
+use futures_util::StreamExt;
+use serde_json::json;
+
+use crate::bus::Bus;
+use crate::error::BusError;
+
+/// Messages of one request: the server's own limit is of this order, and what is on its way has to fit in the buffers.
+const AT_ONCE: u64 = 1_000;
+const BYTES_AT_ONCE: u64 = 16 * 1024 * 1024;
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Reads page by page.
+pub(crate) struct Pages {
+    bus: Bus,
+    stream: String,
+    filter: String,
+    /// The first message of the next page; `None` after the last.
+    from: Option<u64>,
+}
+
+impl Pages {
+    pub(crate) fn new(bus: &Bus, stream: String, filter: String) -> Pages {
+        Pages { bus: bus.clone(), stream, filter, from: Some(1) }
+    }
+
+    /// Only what was put after this message.
+    pub(crate) fn after(mut self, seq: u64) -> Pages {
+        self.from = Some(seq + 1);
+        self
+    }
+
+    /// The next messages, in the stream's order; `None` if there are no more.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<StreamMessage>>, BusError> {
+        let Some(from) = self.from else { return Ok(None) };
+        let mut page = Vec::new();
+        let more = read_some(&self.bus, &self.stream, &self.filter, from, &mut page).await?;
+        self.from = page.last().filter(|_| more).map(|last| last.sequence + 1);
+        Ok((!page.is_empty()).then_some(page))
+    }
+
+    pub(super) async fn all(mut self) -> Result<Vec<StreamMessage>, BusError> {
+        let mut all = Vec::new();
+        while let Some(page) = self.next().await? {
+            all.extend(page);
+        }
+        Ok(all)
+    }
+}
+
+/// Whether there may be more.
+async fn read_some(
+    bus: &Bus,
+    stream: &str,
+    filter: &str,
+    from: u64,
+    page: &mut Vec<StreamMessage>,
+) -> Result<bool, BusError> {
+    let inbox = bus.client().new_inbox();
+    let lost = |reason: &dyn std::fmt::Display| bus.explain(BusError::away(stream, reason));
+    let mut answers = bus.client().subscribe(inbox.clone()).await.map_err(|error| lost(&error))?;
+    let request =
+        json!({ "seq": from, "next_by_subj": filter, "batch": AT_ONCE, "max_bytes": BYTES_AT_ONCE });
+    let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
+    let sent = bus.client().publish_with_reply(subject, inbox, request.to_string().into()).await;
+    sent.map_err(|error| lost(&error))?;
+    loop {
+        let answer = tokio::time::timeout(QUIET, answers.next()).await.map_err(|error| lost(&error))?;
+        let answer = answer.ok_or_else(|| lost(&"the connection has ended"))?;
+        match answer.status {
+            None | Some(StatusCode::OK) => {
+                page.push(StreamMessage::try_from(answer).map_err(|error| lost(&error))?);
+            }
+            Some(StatusCode::NOT_FOUND) => return Ok(false),
+            Some(status) if status.as_u16() == 204 => return Ok(pending(&answer) > 0),
+            Some(StatusCode::NO_RESPONDERS) => return Err(lost(&"nobody answers for it")),
+            Some(status) => {
+                let reason = answer.description.unwrap_or_default();
+                return Err(BusError::refused(stream, &format!("{status} {reason}")));
+            }
+        }
+    }
+}
+
+fn pending(end: &Message) -> u64 {
+    let header = end.headers.as_ref().and_then(|headers| headers.get("Nats-Num-Pending"));
+    header.and_then(|value| value.as_str().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,79 @@
+//! A bucket's keys as they change.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::bucket::is_mark;
+use super::tail::Kept;
+use super::{Entry, Tail, Tailed, read_record};
+
+/// What ends while the first entries are on their way is never sent; after this there is nothing more to wait for.
+const FIRST_ENTRIES_WITHIN: Duration = Duration::from_secs(2);
+
+/// What happens to the keys.
+#[derive(Debug)]
+pub(crate) enum Seen<T> {
+    /// This is all: at the start, and after every break. What was known before and is not among it is gone.
+    All(Vec<Entry<T>>),
+    /// A key has this value now.
+    Put(Entry<T>),
+    /// It has none, or one that can't be read.
+    Gone(String),
+}
+
+/// The one who watches. It never ends.
+pub(crate) struct Watch<T> {
+    tail: Tail,
+    prefix: String,
+    records: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> Watch<T> {
+    pub(super) fn new(tail: Tail, prefix: String) -> Watch<T> {
+        Watch { tail, prefix, records: PhantomData }
+    }
+
+    pub(crate) async fn next(&mut self) -> Seen<T> {
+        match self.tail.next().await {
+            Tailed::Begun(pending) => Seen::All(self.first(pending).await),
+            Tailed::Next(message) => self.read(&message),
+        }
+    }
+
+    async fn first(&mut self, mut pending: u64) -> Vec<Entry<T>> {
+        let mut entries: HashMap<String, Entry<T>> = HashMap::new();
+        while pending > 0 {
+            match tokio::time::timeout(FIRST_ENTRIES_WITHIN, self.tail.next()).await {
+                Err(_) => break,
+                Ok(Tailed::Begun(again)) => {
+                    entries.clear();
+                    pending = again;
+                }
+                Ok(Tailed::Next(message)) => {
+                    pending = message.behind;
+                    // The same key may come again when it is changed meanwhile: the last one counts.
+                    match self.read(&message) {
+                        Seen::Put(entry) => drop(entries.insert(entry.key.clone(), entry)),
+                        Seen::Gone(key) => drop(entries.remove(&key)),
+                        Seen::All(_) => {}
+                    }
+                }
+            }
+        }
+        entries.into_values().collect()
+    }
+
+    fn read(&self, message: &Kept) -> Seen<T> {
+        let key = message.subject.strip_prefix(&self.prefix).unwrap_or(&message.subject).to_owned();
+        if is_mark(&message.headers) {
+            return Seen::Gone(key);
+        }
+        match read_record(&key, &message.body) {
+            Ok(value) => Seen::Put(Entry { key, value, revision: message.seq }),
+            Err(_) => Seen::Gone(key),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Movers, leases, transfers, pairs, questions and reports.
+
+use std::time::Duration;
+
+use carrack_cluster::asks::{Answer, Ask, AskError, Looked, ask, serve_asks};
+use carrack_cluster::bus::LEASE;
+use carrack_cluster::curves::{CurvePoint, CurveRecord, Curves};
+use carrack_cluster::error::BusError;
+use carrack_cluster::lease::{Lease, Leases, RenewError};
+use carrack_cluster::pairs::{PairChange, PairKey, Pairs, Whose};
+use carrack_cluster::records::{MoverState, Pair, RECORD_VERSION, TransferState};
+use carrack_cluster::registry::{Movers, Registration};
+use carrack_cluster::reports::{PairReport, report, reports};
+use carrack_cluster::transfers::{FindError, TransferChange, Transfers, new_id};
+use futures_util::StreamExt;
+
+use crate::support::{mover, nats, transfer, until};
+
+const SOON: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn movers_come_change_leave_and_are_missed() {
+    let Some(nats) = nats(1) else { return };
+    let (bus, far) = (nats.bus().await, nats.bus().await);
+    let movers = Movers::follow(&far).await.unwrap();
+    assert!(movers.all().is_empty());
+    let one = Registration::start(&bus, mover("m1", "a")).await.unwrap();
+    let two = Registration::start(&bus, mover("m2", "b")).await.unwrap();
+    until("both", SOON, || movers.all().len() == 2).await;
+    assert_eq!(movers.at("a").len(), 1);
+    one.update(|record| record.state = MoverState::Busy);
+    until("the change", SOON, || movers.get("m1").unwrap().state == MoverState::Busy).await;
+    // A lease's time later they are still there, without any change.
+    tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
+    assert_eq!(movers.all().len(), 2);
+    assert!(one.confirmed_for() < Duration::from_secs(4));
+    assert_eq!(Movers::list(&bus).await.unwrap().len(), 2);
+    // One says that it leaves, the other one does not.
+    two.leave().await.unwrap();
+    until("its leave", SOON, || movers.get("m2").is_none()).await;
+    drop(one);
+    let missed = until("its end", LEASE + Duration::from_secs(4), || movers.get("m1").is_none()).await;
+    assert!(missed > Duration::from_secs(2), "{missed:?}");
+    assert!(Registration::start(&bus, mover("m.1", "a")).await.is_err());
+}
+
+#[tokio::test]
+async fn the_map_of_movers_outlives_a_server() {
+    let Some(nats) = nats(1) else { return };
+    let (bus, far) = (nats.bus().await, nats.bus().await);
+    let movers = Movers::follow(&far).await.unwrap();
+    let stays = Registration::start(&bus, mover("stays", "a")).await.unwrap();
+    let goes = Registration::start(&bus, mover("goes", "a")).await.unwrap();
+    until("both", SOON, || movers.all().len() == 2).await;
+    nats.stop(1);
+    drop(goes);
+    // Nobody is heard, which says nothing about anybody.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(movers.all().len(), 2);
+    nats.start(1);
+    let late = Registration::start(&nats.bus().await, mover("late", "b")).await.unwrap();
+    until("who came", Duration::from_secs(8), || movers.get("late").is_some()).await;
+    until("who went", Duration::from_secs(12), || movers.get("goes").is_none()).await;
+    assert!(movers.get("stays").is_some());
+    drop((stays, late));
+}
+
+#[tokio::test]
+async fn a_transfer_has_one_owner_and_is_free_seconds_after_its_end() {
+    let Some(nats) = nats(1) else { return };
+    let (bus, far) = (nats.bus().await, nats.bus().await);
+    let leases = Leases::follow(&far).await.unwrap();
+    let mut one = Lease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
+    assert!(Lease::acquire(&far, "t1", "manager-2").await.unwrap().is_none());
+    until("the owner", SOON, || leases.owner("t1").is_some_and(|lease| lease.manager == "manager-1")).await;
+    one.renew().await.unwrap();
+    assert!(one.is_sure());
+    // Released: free at once.
+    one.release().await.unwrap();
+    until("its release", SOON, || leases.owner("t1").is_none()).await;
+    let mut two = Lease::acquire(&far, "t1", "manager-2").await.unwrap().unwrap();
+    two.renew().await.unwrap();
+    // Not renewed: free when it has ended, and the one who slept has lost it.
+    let free = until("its end", LEASE + Duration::from_secs(4), || leases.owner("t1").is_none()).await;
+    assert!(free > Duration::from_secs(3), "{free:?}");
+    assert!(!two.is_sure());
+    let mut three = Lease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
+    assert!(matches!(two.renew().await, Err(RenewError::Lost(_))));
+    three.renew().await.unwrap();
+}
+
+#[tokio::test]
+async fn transfers_are_made_once_and_changed_by_turns() {
+    let Some(nats) = nats(1) else { return };
+    let bus = nats.bus().await;
+    let transfers = Transfers::open(&bus).await.unwrap();
+    let (old, new) = ("0a00000000000001", "0a00000000000002");
+    transfers.create(&transfer(old, 1)).await.unwrap();
+    assert!(matches!(transfers.create(&transfer(old, 9)).await, Err(BusError::Exists(_))));
+    transfers.create(&transfer(new, 2)).await.unwrap();
+    let ids = |list: Vec<carrack_cluster::records::TransferRecord>| -> Vec<String> {
+        list.into_iter().map(|record| record.id).collect()
+    };
+    assert_eq!(ids(transfers.list(10).await.unwrap()), [new, old]);
+    assert_eq!(ids(transfers.list(1).await.unwrap()), [new]);
+    assert_eq!(transfers.find(old).await.unwrap().submitted_ms, 1);
+    assert!(matches!(transfers.find("0a").await, Err(FindError::Several { count: 2, .. })));
+    assert!(matches!(transfers.find("0b").await, Err(FindError::Unknown(_))));
+    assert!(matches!(transfers.find("*").await, Err(FindError::Unknown(_))));
+
+    let mut watch = std::pin::pin!(transfers.watch(Some(old)).await.unwrap());
+    let Some(TransferChange::All(first)) = watch.next().await else { panic!("not all at first") };
+    assert_eq!(ids(first), [old]);
+    // Two at the same time: none of the changes is lost.
+    let count = |times: u64| {
+        let transfers = transfers.clone();
+        async move {
+            for _ in 0..times {
+                transfers.update(old, |record| record.tally.files_done += 1).await.unwrap();
+            }
+        }
+    };
+    tokio::join!(count(20), count(20));
+    assert_eq!(transfers.get(old).await.unwrap().tally.files_done, 40);
+    let mut seen = 0;
+    while seen < 40 {
+        let Some(TransferChange::Put(record)) = watch.next().await else { panic!("another change") };
+        assert!(record.tally.files_done > seen, "in order");
+        seen = record.tally.files_done;
+    }
+    // Who may not follow looks again.
+    let mut looks = std::pin::pin!(transfers.look_again(old, Duration::from_millis(20)));
+    assert_eq!(looks.next().await.unwrap().unwrap().state, TransferState::Queued);
+    transfers.update(old, |record| record.state = TransferState::Done).await.unwrap();
+    assert_eq!(looks.next().await.unwrap().unwrap().state, TransferState::Done);
+    assert!(looks.next().await.is_none());
+    transfers.forget(old).await.unwrap();
+    assert!(matches!(watch.next().await, Some(TransferChange::Put(_) | TransferChange::Gone(_))));
+    assert!(matches!(transfers.get(old).await, Err(FindError::Unknown(_))));
+    transfers.create(&transfer(old, 3)).await.unwrap();
+    assert_ne!(new_id(), new_id());
+}
+
+#[tokio::test]
+async fn pages_of_many_keys_are_put_together() {
+    let Some(nats) = nats(1) else { return };
+    let bus = nats.bus().await;
+    let transfers = Transfers::open(&bus).await.unwrap();
+    let create = |number: u64| {
+        let transfers = transfers.clone();
+        async move { transfers.create(&transfer(&format!("{number:016x}"), number)).await.unwrap() }
+    };
+    // More than one page.
+    futures_util::stream::iter(0..2_100).map(create).buffer_unordered(50).collect::<Vec<_>>().await;
+    let list = transfers.list(usize::MAX).await.unwrap();
+    assert_eq!((list.len(), list[0].submitted_ms), (2_100, 2_099));
+}
+
+#[tokio::test]
+async fn pairs_are_seen_by_their_mover_and_their_transfer() {
+    let Some(nats) = nats(1) else { return };
+    let (bus, far) = (nats.bus().await, nats.bus().await);
+    let pairs = Pairs::open(&bus).await.unwrap();
+    let pair = |source: &str, transfer: &str, number| Pair {
+        version: RECORD_VERSION,
+        transfer: transfer.into(),
+        number,
+        source: source.into(),
+        sink: "s".into(),
+    };
+    pairs.put(&pair("m1", "t1", 0)).await.unwrap();
+    let far_pairs = Pairs::open(&far).await.unwrap();
+    let mut watch = std::pin::pin!(far_pairs.watch(Whose::Mover("m1")).await.unwrap());
+    assert_eq!(watch.next().await, Some(PairChange::All(vec![pair("m1", "t1", 0)])));
+    pairs.put(&pair("m2", "t1", 1)).await.unwrap();
+    pairs.put(&pair("m1", "t2", 0)).await.unwrap();
+    assert_eq!(watch.next().await, Some(PairChange::Put(pair("m1", "t2", 0))));
+    let of_t1 = pairs.list(Whose::Transfer("t1")).await.unwrap();
+    assert_eq!(of_t1, [pair("m1", "t1", 0), pair("m2", "t1", 1)]);
+    assert_eq!(pairs.remove_all("t1").await.unwrap(), 2);
+    assert_eq!(watch.next().await, Some(PairChange::Gone(PairKey::of(&pair("m1", "t1", 0)))));
+    assert_eq!(pairs.list(Whose::Everybody).await.unwrap(), [pair("m1", "t2", 0)]);
+
+    let curves = Curves::open(&bus).await.unwrap();
+    assert_eq!(curves.get("a", "b").await.unwrap(), None);
+    let curve = CurveRecord::new(vec![CurvePoint { pairs: 2, bytes_per_s: 7 }], 1);
+    curves.put("a", "b", &curve).await.unwrap();
+    assert_eq!(curves.get("a", "b").await.unwrap(), Some(curve));
+}
+
+#[tokio::test]
+async fn questions_are_answered_refused_or_nobodys() {
+    let Some(nats) = nats(1) else { return };
+    let (bus, far) = (nats.bus().await, nats.bus().await);
+    let look = |path: &str| Ask::Look { path: path.into() };
+    let within = Duration::from_millis(300);
+    assert!(matches!(ask(&bus, "m1", &look("/x"), within).await, Err(AskError::Nobody(_))));
+    let looked = Looked { exists: true, is_directory: false, size: 7, is_link: false, parent_exists: true };
+    let answer = Answer::Looked(looked);
+    let said = answer.clone();
+    let server = serve_asks(&far, "m1", move |Ask::Look { path }| {
+        let said = said.clone();
+        Box::pin(async move {
+            match &*path {
+                "/slow" => std::future::pending().await,
+                "/bad" => Answer::Failed("no such disk".into()),
+                _ => said,
+            }
+        })
+    });
+    let server = server.await.unwrap();
+    assert_eq!(ask(&bus, "m1", &look("/x"), within).await.unwrap(), answer);
+    assert!(matches!(ask(&bus, "m1", &look("/slow"), within).await, Err(AskError::Silent { .. })));
+    let failed = ask(&bus, "m1", &look("/bad"), within).await.unwrap_err();
+    assert!(failed.to_string().contains("no such disk"));
+    drop(server);
+
+    let mut hearing = reports(&bus, "t1").await.unwrap();
+    let said = PairReport { bytes_moved: 9, ..PairReport::new("m1", 3) };
+    report(&far, "t1", &said).await.unwrap();
+    let heard = tokio::time::timeout(SOON, hearing.next()).await.unwrap();
+    assert_eq!(heard, Some(said));
+}

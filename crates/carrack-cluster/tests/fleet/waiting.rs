@@ -1,0 +1,73 @@
+//! A transfer of which nothing is moved says why.
+
+use std::fs;
+
+use carrack_cluster::control::{Control, Order};
+use carrack_cluster::records::{Options, Submission, TransferRecord, TransferState};
+
+use crate::whole::{Fleet, MIB, noise};
+
+fn waits_for(words: &'static str) -> impl Fn(&TransferRecord) -> bool {
+    move |record| record.waits_for.contains(words)
+}
+
+/// Waits until it says so.
+fn says(fleet: &Fleet, id: &str, words: &'static str) {
+    let record = fleet.wait(id, waits_for(words));
+    assert!(record.waits_for.contains(words), "{record:#?}");
+}
+
+/// Slow enough to be there as long as it is looked at.
+fn slow() -> Options {
+    Options { limit_bytes_per_s: Some(1_000_000), pairs_max: Some(1), ..Options::default() }
+}
+
+#[test]
+fn a_transfer_says_what_it_waits_for() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::write(fleet.at("a/file"), noise(64 * MIB, 1)).unwrap();
+    let first = fleet.submit("a/file", "b/one", slow()).id;
+    says(&fleet, &first, "no manager has taken it");
+    let _manager = fleet.manager();
+    says(&fleet, &first, "no mover at site a is there");
+    let _source = fleet.mover("a", 4);
+    says(&fleet, &first, "no mover at site b is there");
+    let sink = fleet.mover("b", 1);
+    let record = fleet.wait(&first, |record| record.tally.pairs > 0);
+    assert_eq!((record.state, &*record.waits_for), (TransferState::Running, ""));
+
+    let second = fleet.submit("a/file", "b/two", slow()).id;
+    says(&fleet, &second, "the only mover of site b is full");
+    let elsewhere = Submission {
+        source: "a:/elsewhere/x".parse().unwrap(),
+        ..fleet.runtime.block_on(fleet.control.transfer(&first)).unwrap().submission
+    };
+    let elsewhere = fleet.runtime.block_on(fleet.control.submit("alice", elsewhere)).unwrap().id;
+    says(&fleet, &elsewhere, "no mover at site a reaches /elsewhere/x");
+
+    let order = |id: &str, order| fleet.runtime.block_on(fleet.control.order("alice", id, order)).unwrap();
+    assert!(order(&second, Order::Pause).waits_for.contains("paused"));
+    says(&fleet, &second, "paused");
+    assert_eq!(order(&second, Order::Resume).waits_for, "");
+    says(&fleet, &second, "full");
+    order(&first, Order::Cancel);
+    let record = fleet.wait(&first, |_| false);
+    assert_eq!((record.state, &*record.waits_for), (TransferState::Cancelled, ""));
+    let record = fleet.wait(&second, |record| record.tally.pairs > 0);
+    assert_eq!(record.waits_for, "");
+    // All that could carry it on has gone.
+    drop(sink);
+    says(&fleet, &second, "no mover at site b is there");
+}
+
+#[test]
+fn limits_are_said_with_whose_they_are() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::write(fleet.at("a/file"), noise(64 * MIB, 1)).unwrap();
+    let _manager = fleet.manager_with(|options| options.limits.per_user = Some(1));
+    let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
+    let first = fleet.submit("a/file", "b/one", slow()).id;
+    fleet.wait(&first, |record| record.tally.pairs > 0);
+    let second = fleet.submit("a/file", "b/two", slow()).id;
+    says(&fleet, &second, "limits of user alice, who has 1 pairs at most");
+}

@@ -1,0 +1,257 @@
+//! The threads of one end, and the questions that they work on.
+//!
+//! Threads take units of the oldest question that has any left, so that no thread rests while another question waits for one
+//! file. They are not waited for when the bench is dropped: they change nothing, and may stand in storage that does not answer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_machine::{Slot, SlotPool};
+use carrack_plan::Pace;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::task::Task;
+use super::walk::Walk;
+use super::{Answer, Question, Top, WHOLE_BYTES_MAX};
+use crate::error::SessionError;
+
+/// Threads where nobody names a number: as many as cores, and on few cores some that wait for storage.
+const THREADS_MIN: usize = 4;
+const THREADS_MAX: usize = 16;
+
+/// How an end works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manners {
+    /// Threads that read and hash; 0 to choose.
+    pub(crate) threads: usize,
+    /// Read past the page cache.
+    pub(crate) past_cache: bool,
+    /// Bytes a second that are read; 0 for any number.
+    pub(crate) rate: u64,
+}
+
+/// What the threads work with.
+pub(super) struct Tools {
+    pub(super) top: Top,
+    pub(super) past_cache: bool,
+    pub(super) walk: Mutex<Option<Walk>>,
+    slots: SlotPool,
+    rate: u64,
+    began: Instant,
+    pace: Mutex<Pace>,
+}
+
+/// One end's threads. Dropped, they end after what each is doing.
+pub(crate) struct Bench {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tools: Tools,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    /// Readable when an answer may be there.
+    event: OwnedFd,
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Open>,
+    /// A thread waits for the scan: one is enough, and the others read.
+    is_walking: bool,
+    is_closed: bool,
+    /// A thread panicked.
+    is_broken: bool,
+}
+
+/// A question that is not answered yet.
+struct Open {
+    task: Arc<Task>,
+    next_unit: usize,
+    units_left: usize,
+}
+
+impl Bench {
+    /// Starts the threads.
+    pub(crate) fn new(top: Top, manners: Manners) -> Result<Bench, SessionError> {
+        let local = SessionError::local("preparing to read");
+        let chosen = thread::available_parallelism().map_or(THREADS_MIN, usize::from);
+        let threads = match manners.threads {
+            0 => chosen.clamp(THREADS_MIN, THREADS_MAX),
+            count => count.min(carrack_model::limits::IO_THREADS_MAX),
+        };
+        let tools = Tools {
+            top,
+            past_cache: manners.past_cache,
+            walk: Mutex::new(None),
+            slots: SlotPool::new(threads as u64 * WHOLE_BYTES_MAX, WHOLE_BYTES_MAX as usize)?,
+            rate: manners.rate,
+            began: Instant::now(),
+            pace: Mutex::default(),
+        };
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(io::Error::from).map_err(local)?;
+        let bench = Bench {
+            shared: Arc::new(Shared { tools, queue: Mutex::default(), work: Condvar::new(), event }),
+        };
+        for started in 0..threads {
+            let shared = Arc::clone(&bench.shared);
+            let spawned = thread::Builder::new().name("carrack-read".into()).spawn(move || shared.run());
+            match spawned {
+                Err(error) if started == 0 => return Err(SessionError::local("starting a thread")(error)),
+                // Where no more threads can be had, those that are there do the work.
+                Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        Ok(bench)
+    }
+
+    /// Begins to work on a question.
+    pub(crate) fn ask(&self, question: Question) {
+        let task = Arc::new(Task::new(question));
+        let units_left = task.unit_count();
+        self.shared.lock().tasks.push_back(Open { task, next_unit: 0, units_left });
+        self.shared.work.notify_all();
+        if units_left == 0 {
+            self.shared.wake();
+        }
+    }
+
+    /// Questions whose answers were not taken.
+    pub(crate) fn open_count(&self) -> usize {
+        self.shared.lock().tasks.len()
+    }
+
+    /// The answer to the oldest question, once it is there.
+    pub(crate) fn take_answer(&self) -> Result<Option<Answer>, SessionError> {
+        let mut queue = self.shared.lock();
+        if queue.is_broken {
+            return Err(SessionError::Internal);
+        }
+        if queue.tasks.front().is_none_or(|open| open.units_left > 0) {
+            return Ok(None);
+        }
+        let Some(open) = queue.tasks.pop_front() else { return Ok(None) };
+        drop(queue);
+        open.task.answer().map(Some).ok_or(SessionError::Internal)
+    }
+
+    /// Readable when [`Bench::take_answer`] may have something.
+    pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+
+    /// Forgets earlier wake-ups; to be called before looking for answers.
+    pub(crate) fn listen(&self) {
+        let _ = rustix::io::read(&self.shared.event, &mut [0; 8][..]);
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.is_closed = true;
+        queue.tasks.clear();
+        drop(queue);
+        self.shared.work.notify_all();
+        self.shared.tools.slots.close();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // The counter can't overflow: it is read before every look.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn run(&self) {
+        let _guard = Guard(self);
+        while let Some((task, unit)) = self.next_unit() {
+            task.work(unit, &self.tools);
+            self.done(&task);
+        }
+    }
+
+    /// Waits for work; nothing when the bench is gone.
+    fn next_unit(&self) -> Option<(Arc<Task>, usize)> {
+        let mut queue = self.lock();
+        while !queue.is_closed {
+            if let Some(taken) = queue.take_unit() {
+                return Some(taken);
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    fn done(&self, task: &Arc<Task>) {
+        let mut queue = self.lock();
+        queue.is_walking &= !task.is_walk();
+        let Some(open) = queue.tasks.iter_mut().find(|open| Arc::ptr_eq(&open.task, task)) else { return };
+        open.units_left -= 1;
+        let is_answered = open.units_left == 0;
+        drop(queue);
+        if is_answered {
+            self.wake();
+        }
+    }
+}
+
+impl Queue {
+    fn take_unit(&mut self) -> Option<(Arc<Task>, usize)> {
+        let is_walking = self.is_walking;
+        let has_work = |open: &&mut Open| {
+            open.next_unit < open.task.unit_count() && !(is_walking && open.task.is_walk())
+        };
+        let open = self.tasks.iter_mut().find(has_work)?;
+        open.next_unit += 1;
+        let taken = (Arc::clone(&open.task), open.next_unit - 1);
+        self.is_walking |= taken.0.is_walk();
+        Some(taken)
+    }
+}
+
+/// Whoever waits for a thread that panicked is told.
+struct Guard<'a>(&'a Shared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.lock().is_broken = true;
+            self.0.wake();
+        }
+    }
+}
+
+impl Tools {
+    /// Memory to read to.
+    pub(super) fn lease(&self) -> Result<Slot, String> {
+        self.slots.lease().map_err(|closed| closed.to_string())
+    }
+
+    /// Waits until so many bytes may be read.
+    pub(super) fn spend(&self, bytes: u64) {
+        if self.rate == 0 {
+            return;
+        }
+        let free_at = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let free_at = pace.free_at();
+            pace.charge(self.began.elapsed().max(free_at), bytes, self.rate);
+            free_at
+        };
+        let wait = free_at.saturating_sub(self.began.elapsed());
+        if wait > Duration::ZERO {
+            thread::sleep(wait);
+        }
+    }
+}

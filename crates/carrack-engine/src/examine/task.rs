@@ -1,0 +1,244 @@
+//! One question at work: the units that threads take of it, and the answer that is made of what they find.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use carrack_journal::subtrees;
+use carrack_machine::Slot;
+use carrack_model::{ByteRange, SourceIo};
+use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
+
+use super::bench::Tools;
+use super::top::{Spot, standing_of};
+use super::walk::Walk;
+use super::{Answer, PIECE_BYTES_MAX, PieceRange, Question, Sight, Standing, WHOLE_BYTES_MAX};
+
+/// What one thread reads of a large file at a time.
+const UNIT_BYTES: u64 = PIECE_BYTES_MAX as u64;
+
+/// Of an error's words.
+const DETAIL_BYTES_MAX: usize = 200;
+
+/// Of direct reads.
+const ALIGNMENT: usize = 4_096;
+
+/// A question and what is known of its answer.
+pub(super) struct Task {
+    question: Question,
+    /// What the units found, by their numbers.
+    parts: Mutex<Vec<Option<Answer>>>,
+    /// Of a look at names.
+    directory: OnceLock<io::Result<OwnedFd>>,
+    /// Of a file's pieces.
+    file: OnceLock<Result<SourceFile, String>>,
+}
+
+impl Task {
+    pub(super) fn new(question: Question) -> Task {
+        let mut task = Task {
+            question,
+            parts: Mutex::new(Vec::new()),
+            directory: OnceLock::new(),
+            file: OnceLock::new(),
+        };
+        task.parts = Mutex::new(vec![None; task.unit_count()]);
+        task
+    }
+
+    /// Units that any threads may do at once.
+    pub(super) fn unit_count(&self) -> usize {
+        match &self.question {
+            Question::Look { names, digests: true, .. } => names.len(),
+            Question::Pieces(of) => of.range.len.div_ceil(UNIT_BYTES) as usize,
+            Question::WalkOn { .. } | Question::Look { .. } => 1,
+        }
+    }
+
+    /// Whether it waits for the scan, and in turn with others of its kind.
+    pub(super) fn is_walk(&self) -> bool {
+        matches!(self.question, Question::WalkOn { .. })
+    }
+
+    /// Does one unit.
+    pub(super) fn work(&self, unit: usize, tools: &Tools) {
+        let part = match &self.question {
+            Question::WalkOn { beneath } => {
+                let mut walk = tools.walk.lock().unwrap_or_else(PoisonError::into_inner);
+                if walk.as_ref().is_none_or(|walk| !walk.is_beneath(beneath)) {
+                    *walk = Some(Walk::begin(&tools.top, beneath));
+                }
+                walk.as_mut().map(|walk| Answer::Walked(walk.next()))
+            }
+            Question::Look { names, digests: true, .. } => {
+                Some(Answer::Seen(vec![self.look(&names[unit], true, tools)]))
+            }
+            Question::Look { names, .. } => {
+                Some(Answer::Seen(names.iter().map(|name| self.look(name, false, tools)).collect()))
+            }
+            Question::Pieces(of) => Some(Answer::Pieces(self.hash(of, unit as u64, tools))),
+        };
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)[unit] = part;
+    }
+
+    /// When all units are done.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts: Vec<Answer> = parts.drain(..).collect::<Option<_>>()?;
+        match &self.question {
+            Question::WalkOn { .. } => parts.into_iter().next(),
+            Question::Look { .. } => {
+                Some(Answer::Seen(parts.into_iter().filter_map(Answer::into_sights).flatten().collect()))
+            }
+            Question::Pieces(_) => {
+                let values: Result<Vec<Vec<[u8; 32]>>, String> =
+                    parts.into_iter().filter_map(Answer::into_pieces).collect();
+                Some(Answer::Pieces(values.map(|values| values.concat())))
+            }
+        }
+    }
+
+    fn look(&self, name: &[u8], digests: bool, tools: &Tools) -> Sight {
+        let Question::Look { directory, .. } = &self.question else {
+            return Sight::without_facts(Standing::Nothing);
+        };
+        if name.is_empty() {
+            return match tools.top.spot(directory) {
+                Ok(Spot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), digests, tools),
+                Err(error) => Sight::without_facts(standing_of(&error)),
+            };
+        }
+        match self.directory.get_or_init(|| tools.top.open_directory(directory)) {
+            Ok(handle) => look_at(handle.as_fd(), Some(name), digests, tools),
+            Err(error) => Sight::without_facts(standing_of(error)),
+        }
+    }
+
+    fn hash(&self, of: &PieceRange, unit: u64, tools: &Tools) -> Result<Vec<[u8; 32]>, String> {
+        let file = self.file.get_or_init(|| open_whole(of, tools)).as_ref().map_err(Clone::clone)?;
+        let start = unit * UNIT_BYTES;
+        let range = ByteRange::new(of.range.offset + start, UNIT_BYTES.min(of.range.len - start));
+        tools.spend(range.len);
+        let mut slot = tools.lease()?;
+        let data = read(file, range, &mut slot)?;
+        let pieces =
+            (range.offset..).step_by(of.piece_bytes as usize).zip(data.chunks(of.piece_bytes as usize));
+        let values = pieces.map(|(offset, piece)| {
+            let first = subtrees(offset, piece, of.file_size).ok().and_then(|mut found| found.next());
+            first.map(|subtree| subtree.value).ok_or_else(|| "a piece that is no subtree".to_owned())
+        });
+        values.collect()
+    }
+}
+
+impl Answer {
+    fn into_sights(self) -> Option<Vec<Sight>> {
+        if let Answer::Seen(sights) = self { Some(sights) } else { None }
+    }
+
+    fn into_pieces(self) -> Option<Result<Vec<[u8; 32]>, String>> {
+        if let Answer::Pieces(values) = self { Some(values) } else { None }
+    }
+}
+
+fn look_at(directory: BorrowedFd<'_>, name: Option<&[u8]>, digests: bool, tools: &Tools) -> Sight {
+    let glance = match glance(directory, name) {
+        Ok(glance) => glance,
+        Err(error) => return Sight::without_facts(standing_of(&error)),
+    };
+    let is_file = glance.kind == BrowsedKind::File;
+    let digest = match (glance.kind, name) {
+        (BrowsedKind::Symlink, Some(name)) => link_text(directory, name)
+            .map(|text| Some(*blake3::hash(&text).as_bytes()))
+            .map_err(|error| standing_of(&error)),
+        (BrowsedKind::File, Some(name)) if digests && glance.stamp.size <= WHOLE_BYTES_MAX => {
+            hash_small(directory, name, glance.stamp, tools).map(Some).map_err(Standing::Unreadable)
+        }
+        _ => Ok(None),
+    };
+    match digest {
+        Ok(digest) => Sight {
+            standing: Standing::Is(glance.kind),
+            size: if is_file { glance.stamp.size } else { 0 },
+            stamp: stamp_number(&glance.stamp),
+            digest,
+        },
+        Err(Standing::Unreadable(detail)) => Sight::without_facts(Standing::Unreadable(short(&detail))),
+        Err(standing) => Sight::without_facts(standing),
+    }
+}
+
+/// A file that fits into a slot.
+fn hash_small(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    stamp: FileStamp,
+    tools: &Tools,
+) -> Result<[u8; 32], String> {
+    let file = open(directory, name, tools).map_err(|error| error.to_string())?;
+    if file.stamp() != stamp {
+        return Err(CHANGED.into());
+    }
+    tools.spend(stamp.size);
+    let mut slot = tools.lease()?;
+    let data = read(&file, ByteRange::new(0, stamp.size), &mut slot)?;
+    Ok(*blake3::hash(data).as_bytes())
+}
+
+const CHANGED: &str = "it changed while it was read";
+
+fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &Tools) -> Result<SourceFile, SourceError> {
+    let io = if tools.past_cache { SourceIo::Direct } else { SourceIo::Auto };
+    let file = SourceFile::open(directory, name, false, io)?;
+    if tools.past_cache {
+        file.drop_cached();
+    }
+    Ok(file)
+}
+
+fn open_whole(of: &PieceRange, tools: &Tools) -> Result<SourceFile, String> {
+    let words = |error: &dyn std::fmt::Display| short(&error.to_string());
+    let file = match of.name.is_empty() {
+        true => {
+            let Spot { holder, name } = tools.top.spot(&of.directory).map_err(|error| words(&error))?;
+            let name = name.ok_or("it is a directory")?;
+            open(holder.as_fd(), &name, tools)
+        }
+        false => {
+            let directory = tools.top.open_directory(&of.directory).map_err(|error| words(&error))?;
+            open(directory.as_fd(), &of.name, tools)
+        }
+    };
+    let file = file.map_err(|error| words(&error))?;
+    if file.stamp().size == of.file_size { Ok(file) } else { Err("its size changed".into()) }
+}
+
+/// Fills the slot with a range that fits.
+fn read<'s>(file: &SourceFile, range: ByteRange, slot: &'s mut Slot) -> Result<&'s [u8], String> {
+    let len = range.len as usize;
+    let buffer = slot.bytes_mut();
+    let wanted = len.next_multiple_of(ALIGNMENT).min(buffer.len());
+    let got = file.read_at(&mut buffer[..wanted], range.offset).map_err(|error| short(&error.to_string()))?;
+    let is_unchanged = file.is_unchanged().map_err(|error| short(&error.to_string()))?;
+    if got < len || !is_unchanged {
+        return Err(CHANGED.into());
+    }
+    Ok(&slot.bytes()[..len])
+}
+
+/// Device numbers may be others after a restart: they are left out.
+fn stamp_number(stamp: &FileStamp) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&stamp.ino.to_le_bytes()).update(&stamp.size.to_le_bytes());
+    for time in [stamp.mtime, stamp.ctime] {
+        hasher.update(&time.seconds.to_le_bytes()).update(&time.nanoseconds.to_le_bytes());
+    }
+    let mut number = [0; 8];
+    hasher.finalize_xof().fill(&mut number);
+    u64::from_le_bytes(number)
+}
+
+fn short(detail: &str) -> String {
+    let end = (0..=DETAIL_BYTES_MAX.min(detail.len())).rev().find(|&at| detail.is_char_boundary(at));
+    detail[..end.unwrap_or(0)].to_owned()
+}

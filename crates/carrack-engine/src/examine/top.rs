@@ -1,0 +1,131 @@
+//! Where the paths of an end's questions begin: a directory, a file or link, or nothing.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use carrack_model::RelPath;
+use carrack_storage::typed::ends_with_slash;
+use carrack_storage::{Base, Named, Purpose, Root};
+use rustix::io::Errno;
+
+use super::Standing;
+
+/// What the user named.
+#[derive(Debug)]
+pub(crate) struct Top {
+    what: What,
+    /// As typed.
+    path: Box<[u8]>,
+}
+
+#[derive(Debug)]
+enum What {
+    Directory(Arc<Root>),
+    Name(Named),
+    Error(io::Error),
+}
+
+/// A held directory, and a name in it; without a name the directory itself.
+pub(super) struct Spot<'a> {
+    pub(super) holder: Holder<'a>,
+    pub(super) name: Option<Box<[u8]>>,
+}
+
+/// A directory of the question's own, or one that is held anyway.
+pub(super) enum Holder<'a> {
+    Own(OwnedFd),
+    Held(BorrowedFd<'a>),
+}
+
+impl AsFd for Holder<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Holder::Own(fd) => fd.as_fd(),
+            Holder::Held(fd) => *fd,
+        }
+    }
+}
+
+impl Top {
+    /// Looks at `path`. A link is followed where it is written with a trailing slash, and as a destination if it leads to a
+    /// directory. That nothing stands there is no error but an answer.
+    pub(crate) fn open(base: &Base, path: &Path, is_destination: bool) -> Top {
+        let what = open(base, path, is_destination).unwrap_or_else(What::Error);
+        Top { what, path: path.as_os_str().as_bytes().into() }
+    }
+
+    /// As typed.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// The directory `beneath`; nothing where a file or link is meant that stands at the top.
+    pub(super) fn root(&self, beneath: &RelPath) -> io::Result<Option<Arc<Root>>> {
+        let root = match &self.what {
+            What::Directory(root) if beneath.is_root() => return Ok(Some(Arc::clone(root))),
+            What::Directory(root) => root,
+            What::Name(_) if beneath.is_root() => return Ok(None),
+            What::Name(_) => return Err(Errno::NOTDIR.into()),
+            What::Error(error) => return Err(again(error)),
+        };
+        let path = Path::new(std::ffi::OsStr::from_bytes(beneath.as_bytes()));
+        Base::Beneath(Arc::clone(root)).open(path, Purpose::Write).map(|root| Some(Arc::new(root)))
+    }
+
+    /// Opens a directory to look at its names.
+    pub(super) fn open_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        match &self.what {
+            What::Directory(root) => root.open_directory(path),
+            What::Name(_) => Err(Errno::NOTDIR.into()),
+            What::Error(error) => Err(again(error)),
+        }
+    }
+
+    /// What has the path itself.
+    pub(super) fn spot(&self, path: &RelPath) -> io::Result<Spot<'_>> {
+        match (&self.what, path.split_last()) {
+            (What::Directory(root), None) => Ok(Spot { holder: Holder::Held(root.as_fd()), name: None }),
+            (What::Directory(root), Some((directory, name))) => {
+                let holder = Holder::Own(root.open_directory(&directory)?);
+                Ok(Spot { holder, name: Some(name.into()) })
+            }
+            (What::Name(Named { root, name, .. }), None) => {
+                Ok(Spot { holder: Holder::Held(root.as_fd()), name: Some(name.clone()) })
+            }
+            (What::Name(_), Some(_)) => Err(Errno::NOTDIR.into()),
+            (What::Error(error), _) => Err(again(error)),
+        }
+    }
+}
+
+fn open(base: &Base, path: &Path, is_destination: bool) -> io::Result<What> {
+    let itself = base.look(path, Purpose::Read)?;
+    let leads_to_directory =
+        || base.look(path, Purpose::ReadThrough).is_ok_and(|through| through.is_directory);
+    let follow = itself.is_symlink && (ends_with_slash(path) || is_destination) && leads_to_directory();
+    Ok(if follow || itself.is_directory {
+        let purpose = if follow { Purpose::ReadThrough } else { Purpose::Read };
+        What::Directory(Arc::new(base.open(path, purpose)?))
+    } else {
+        What::Name(base.hold(path, false)?)
+    })
+}
+
+/// An error that is told more than once.
+fn again(error: &io::Error) -> io::Error {
+    match Errno::from_io_error(error) {
+        Some(errno) => errno.into(),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+/// What an error of looking means. A link or file in the place of a directory has nothing in it.
+pub(super) fn standing_of(error: &io::Error) -> Standing {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Standing::Nothing,
+        _ => Standing::Unreadable(error.to_string()),
+    }
+}

@@ -1,0 +1,118 @@
+//! A walk that is as fast as it is asked to be: the scan's threads wait while nobody does.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+
+use carrack_model::{RelPath, Section};
+use carrack_storage::{Found, Root, RootKind, Scan, ScanRoot};
+use crossbeam_channel::{Receiver, bounded};
+
+use super::{Top, Walked};
+
+/// Threads that list directories; on parallel file systems each waits for a server.
+const THREADS: usize = 4;
+
+/// Sections that wait to be asked for.
+const SECTIONS_MAX: usize = 8;
+
+/// The one walk of an end at a time.
+pub(super) struct Walk {
+    beneath: RelPath,
+    /// Nothing once it is over.
+    found: Option<Receiver<Found>>,
+    /// What is told before anything that is found.
+    first: Option<Walked>,
+}
+
+impl Walk {
+    /// Begins at the directory `beneath`.
+    pub(super) fn begin(top: &Top, beneath: &RelPath) -> Walk {
+        let (found, first) = match top.root(beneath) {
+            Ok(Some(root)) => start(root),
+            // A file or link.
+            Ok(None) => {
+                (None, Some(Walked::Names { directory: beneath.clone(), names: vec![[][..].into()] }))
+            }
+            Err(error) => {
+                let path = full_path(top, beneath);
+                (None, Some(Walked::Failed { path, detail: error.to_string() }))
+            }
+        };
+        Walk { beneath: beneath.clone(), found, first }
+    }
+
+    /// Whether it is the walk that is asked for.
+    pub(super) fn is_beneath(&self, beneath: &RelPath) -> bool {
+        self.beneath == *beneath
+    }
+
+    /// The next step.
+    pub(super) fn next(&mut self) -> Walked {
+        if let Some(first) = self.first.take() {
+            return first;
+        }
+        match self.found.as_ref().and_then(|found| found.recv().ok()) {
+            Some(found) => self.step(found),
+            None => {
+                self.found = None;
+                Walked::Over
+            }
+        }
+    }
+
+    fn step(&self, found: Found) -> Walked {
+        match found {
+            Found::Section(section, _) => self.names(section),
+            Found::Failed(failure) => Walked::Failed { path: failure.path, detail: failure.detail },
+            Found::Skipped { path, reason } => Walked::Skipped { path, what: reason },
+        }
+    }
+
+    fn names(&self, section: Section) -> Walked {
+        let Some(directory) = joined(&self.beneath, &section.directory.source) else {
+            let path = section.directory.source.as_bytes().into();
+            return Walked::Failed { path, detail: "its path is too long".into() };
+        };
+        let itself = section.metadata.map(|_| Box::from(&b""[..]));
+        let names = itself.into_iter().chain(section.entries.into_iter().map(|entry| entry.name)).collect();
+        Walked::Names { directory, names }
+    }
+}
+
+/// Its threads end soon after the receiver is dropped.
+fn start(root: Arc<Root>) -> (Option<Receiver<Found>>, Option<Walked>) {
+    let (sender, receiver) = bounded(SECTIONS_MAX);
+    let path = root.path().to_path_buf();
+    let what = RootKind::Tree { sink: RelPath::root() };
+    let scan = Scan { roots: vec![ScanRoot { root, what }], threads: THREADS, destination: None };
+    let work = move || {
+        scan.run(&|found| match sender.send(found) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        });
+    };
+    match thread::Builder::new().name("carrack-scan".into()).spawn(work) {
+        Ok(_) => (Some(receiver), None),
+        Err(error) => {
+            let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).into();
+            (None, Some(Walked::Failed { path, detail: format!("no thread to walk: {error}") }))
+        }
+    }
+}
+
+fn full_path(top: &Top, beneath: &RelPath) -> Box<[u8]> {
+    match beneath.is_root() {
+        true => top.path().into(),
+        false => [top.path(), b"/", beneath.as_bytes()].concat().into(),
+    }
+}
+
+/// A path beneath a directory; nothing if it is too long.
+pub(crate) fn joined(directory: &RelPath, path: &RelPath) -> Option<RelPath> {
+    match (directory.is_root(), path.is_root()) {
+        (true, _) => Some(path.clone()),
+        (_, true) => Some(directory.clone()),
+        _ => RelPath::new(&[directory.as_bytes(), b"/", path.as_bytes()].concat()).ok(),
+    }
+}

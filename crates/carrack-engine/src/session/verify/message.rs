@@ -1,0 +1,317 @@
+//! Questions and answers as messages. Everything that the other end sends is checked here.
+
+use carrack_model::{ByteRange, RelPath, check_name, escape};
+use carrack_storage::BrowsedKind;
+use carrack_wire::message::{
+    Control, Failure, HashPieces, Look, Pieces, Seen, Sight as SightMessage, WalkOn, Walked as WalkedMessage,
+};
+
+use super::super::browse::KINDS;
+use crate::error::SessionError;
+use crate::examine::{Answer, NAMES_MAX, PieceRange, Question, Sight, Standing, Walked};
+
+const DIGEST_BYTES: usize = 32;
+
+/// `Sight.kind` of nothing, and of what can't be read.
+const NOTHING: u32 = 8;
+const UNREADABLE: u32 = 9;
+
+fn wrong(what: impl Into<String>) -> SessionError {
+    SessionError::Protocol(what.into())
+}
+
+fn to_path(bytes: &[u8]) -> Result<RelPath, SessionError> {
+    RelPath::new(bytes).map_err(|problem| wrong(format!("a path: {problem}")))
+}
+
+/// Names, of which an empty one is the directory itself.
+fn to_names(names: Vec<Vec<u8>>) -> Result<Vec<Box<[u8]>>, SessionError> {
+    if names.len() > NAMES_MAX {
+        return Err(wrong(format!("{} names, where {NAMES_MAX} are the most", names.len())));
+    }
+    names.into_iter().map(to_name).collect()
+}
+
+fn to_name(name: Vec<u8>) -> Result<Box<[u8]>, SessionError> {
+    if !name.is_empty() {
+        check_name(&name).map_err(|problem| wrong(format!("a name: {problem}")))?;
+    }
+    Ok(name.into())
+}
+
+pub(super) fn of_question(question: &Question) -> Control {
+    match question {
+        Question::WalkOn { beneath } => Control::WalkOn(WalkOn { beneath: beneath.as_bytes().to_vec() }),
+        Question::Look { directory, names, digests } => Control::Look(Look {
+            directory: directory.as_bytes().to_vec(),
+            names: names.iter().map(|name| name.to_vec()).collect(),
+            digests: *digests,
+        }),
+        Question::Pieces(of) => Control::HashPieces(HashPieces {
+            directory: of.directory.as_bytes().to_vec(),
+            name: of.name.to_vec(),
+            file_size: of.file_size,
+            offset: of.range.offset,
+            len: of.range.len,
+            piece_bytes: of.piece_bytes,
+        }),
+    }
+}
+
+pub(super) fn to_question(message: Control) -> Result<Question, SessionError> {
+    match message {
+        Control::WalkOn(WalkOn { beneath }) => Ok(Question::WalkOn { beneath: to_path(&beneath)? }),
+        Control::Look(Look { directory, names, digests }) => {
+            Ok(Question::Look { directory: to_path(&directory)?, names: to_names(names)?, digests })
+        }
+        Control::HashPieces(of) => {
+            let of = PieceRange {
+                directory: to_path(&of.directory)?,
+                name: to_name(of.name)?,
+                file_size: of.file_size,
+                range: ByteRange::new(of.offset, of.len),
+                piece_bytes: of.piece_bytes,
+            };
+            if of.is_sound() { Ok(Question::Pieces(of)) } else { Err(wrong("pieces that are none")) }
+        }
+        _ => Err(wrong("no question")),
+    }
+}
+
+pub(super) fn of_answer(answer: Answer) -> Control {
+    match answer {
+        Answer::Walked(walked) => Control::Walked(of_walked(walked)),
+        Answer::Seen(sights) => Control::Seen(Seen { sights: sights.into_iter().map(of_sight).collect() }),
+        Answer::Pieces(Ok(values)) => {
+            Control::Pieces(Pieces { values: values.concat(), problem: String::new() })
+        }
+        Answer::Pieces(Err(problem)) => Control::Pieces(Pieces { values: Vec::new(), problem }),
+    }
+}
+
+fn of_walked(walked: Walked) -> WalkedMessage {
+    let told = |path: Box<[u8]>, detail| Some(Failure { path: path.into(), kind: 0, detail });
+    match walked {
+        Walked::Names { directory, names } => WalkedMessage {
+            directory: directory.as_bytes().to_vec(),
+            names: names.into_iter().map(Into::into).collect(),
+            ..WalkedMessage::default()
+        },
+        Walked::Failed { path, detail } => {
+            WalkedMessage { failure: told(path, detail), ..WalkedMessage::default() }
+        }
+        Walked::Skipped { path, what } => {
+            WalkedMessage { skipped: told(path, what), ..WalkedMessage::default() }
+        }
+        Walked::Over => WalkedMessage { is_over: true, ..WalkedMessage::default() },
+    }
+}
+
+fn of_sight(sight: Sight) -> SightMessage {
+    let (kind, detail) = match sight.standing {
+        Standing::Nothing => (NOTHING, String::new()),
+        Standing::Unreadable(detail) => (UNREADABLE, detail),
+        Standing::Is(kind) => {
+            (KINDS.iter().find(|(_, known)| *known == kind).map_or(0, |(code, _)| *code), String::new())
+        }
+    };
+    let digest = sight.digest.map(Vec::from).unwrap_or_default();
+    SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail }
+}
+
+/// What an answer says, which has to fit its question.
+pub(super) fn to_answer(message: Control, question: &Question) -> Result<Answer, SessionError> {
+    match (message, question) {
+        (Control::Walked(walked), Question::WalkOn { beneath }) => to_walked(walked, beneath),
+        (Control::Seen(seen), Question::Look { names, digests, .. }) => {
+            if seen.sights.len() != names.len() {
+                return Err(wrong(format!("{} sights of {} names", seen.sights.len(), names.len())));
+            }
+            let sights = seen.sights.into_iter().map(|sight| to_sight(sight, *digests));
+            Ok(Answer::Seen(sights.collect::<Result<_, _>>()?))
+        }
+        (Control::Pieces(pieces), Question::Pieces(of)) => {
+            if !pieces.problem.is_empty() {
+                return Ok(Answer::Pieces(Err(escape(pieces.problem.as_bytes()))));
+            }
+            let (values, rest) = pieces.values.as_chunks::<DIGEST_BYTES>();
+            if values.len() as u64 != of.piece_count() || !rest.is_empty() {
+                return Err(wrong("digests of other pieces than were asked for"));
+            }
+            Ok(Answer::Pieces(Ok(values.to_vec())))
+        }
+        _ => Err(wrong("an answer to another question")),
+    }
+}
+
+fn to_walked(message: WalkedMessage, beneath: &RelPath) -> Result<Answer, SessionError> {
+    let escaped = |failure: Failure| (failure.path.into(), escape(failure.detail.as_bytes()));
+    Ok(Answer::Walked(match message {
+        WalkedMessage { is_over: true, .. } => Walked::Over,
+        WalkedMessage { failure: Some(failure), .. } => {
+            let (path, detail) = escaped(failure);
+            Walked::Failed { path, detail }
+        }
+        WalkedMessage { skipped: Some(skipped), .. } => {
+            let (path, what) = escaped(skipped);
+            Walked::Skipped { path, what }
+        }
+        message => {
+            let directory = to_path(&message.directory)?;
+            if !is_beneath(&directory, beneath) {
+                return Err(wrong("a directory beside the one that is walked"));
+            }
+            Walked::Names { directory, names: to_names(message.names)? }
+        }
+    }))
+}
+
+fn is_beneath(path: &RelPath, directory: &RelPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(directory.as_bytes());
+    rest.is_some_and(|rest| directory.is_root() || rest.is_empty() || rest[0] == b'/')
+}
+
+fn to_sight(message: SightMessage, digests: bool) -> Result<Sight, SessionError> {
+    let standing = match message.kind {
+        NOTHING => Standing::Nothing,
+        UNREADABLE => Standing::Unreadable(escape(message.detail.as_bytes())),
+        kind => {
+            let known = KINDS.iter().find(|(code, _)| *code == kind);
+            Standing::Is(known.map_or(BrowsedKind::Other, |(_, kind)| *kind))
+        }
+    };
+    let may_have_digest = match standing {
+        Standing::Is(BrowsedKind::Symlink) => true,
+        Standing::Is(BrowsedKind::File) => digests,
+        _ => false,
+    };
+    let digest = match &*message.digest {
+        [] => None,
+        bytes => Some(bytes.try_into().ok().filter(|_| may_have_digest).ok_or_else(|| wrong("a digest"))?),
+    };
+    Ok(Sight { standing, size: message.size, stamp: message.stamp, digest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text.as_bytes()).unwrap()
+    }
+
+    fn names(names: &[&[u8]]) -> Vec<Box<[u8]>> {
+        names.iter().map(|&name| name.into()).collect()
+    }
+
+    fn pieces() -> PieceRange {
+        let (directory, name, range) = (path("a"), b"f"[..].into(), ByteRange::new(0, 1 << 20));
+        PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10 }
+    }
+
+    fn questions() -> [Question; 4] {
+        let look = |digests| Question::Look { directory: path("a"), names: names(&[b"", b"\xff"]), digests };
+        [Question::WalkOn { beneath: path("a/b") }, look(true), look(false), Question::Pieces(pieces())]
+    }
+
+    #[test]
+    fn questions_arrive() {
+        for question in questions() {
+            assert_eq!(to_question(of_question(&question)).unwrap(), question);
+        }
+    }
+
+    #[test]
+    fn answers_arrive_at_their_question_and_at_no_other() {
+        let [walk, look, _, hash] = questions();
+        let sight = |standing, digest| Sight { standing, size: 7, stamp: u64::MAX, digest };
+        let sights = vec![
+            sight(Standing::Is(BrowsedKind::File), Some([7; 32])),
+            sight(Standing::Unreadable("no".into()), None),
+        ];
+        let answers = [
+            (Answer::Walked(Walked::Names { directory: path("a/b/c"), names: names(&[b"", b"x"]) }), &walk),
+            (Answer::Walked(Walked::Failed { path: b"x"[..].into(), detail: "no".into() }), &walk),
+            (Answer::Walked(Walked::Skipped { path: b"x"[..].into(), what: "a pipe".into() }), &walk),
+            (Answer::Walked(Walked::Over), &walk),
+            (Answer::Seen(sights), &look),
+            (Answer::Pieces(Ok(vec![[9; 32]; 1_024])), &hash),
+            (Answer::Pieces(Err("no".into())), &hash),
+        ];
+        for (answer, question) in answers {
+            for asked in [&walk, &look, &hash] {
+                let heard = to_answer(of_answer(answer.clone()), asked);
+                match asked == question {
+                    true => assert_eq!(heard.unwrap(), answer),
+                    false => assert!(heard.is_err(), "{answer:?} to {asked:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let [walk, look, stat, hash] = questions();
+        let seen = |count, digest: &[u8]| {
+            let sight = SightMessage { kind: 1, digest: digest.to_vec(), ..SightMessage::default() };
+            Control::Seen(Seen { sights: vec![sight; count] })
+        };
+        assert!(to_answer(seen(2, &[0; 32]), &look).is_ok());
+        assert!(to_answer(seen(3, &[0; 32]), &look).is_err());
+        assert!(to_answer(seen(2, &[0; 31]), &look).is_err());
+        assert!(to_answer(seen(2, &[0; 32]), &stat).is_err(), "nothing was to be read");
+        let values = |count| Control::Pieces(Pieces { values: vec![0; count], problem: String::new() });
+        assert!(to_answer(values(32 * 1_024), &hash).is_ok());
+        assert!([0, 32, 32 * 1_024 + 1, 32 * 1_025].iter().all(|&n| to_answer(values(n), &hash).is_err()));
+        let walked = |directory: &[u8], name: &[u8], count| {
+            let names = vec![name.to_vec(); count];
+            to_answer(
+                Control::Walked(WalkedMessage { directory: directory.into(), names, ..Default::default() }),
+                &walk,
+            )
+        };
+        assert!(walked(b"a/b", b"x", NAMES_MAX).is_ok());
+        for (directory, name, count) in [
+            (&b"a/b"[..], &b"x"[..], NAMES_MAX + 1),
+            (b"a/b", b"..", 1),
+            (b"a/b", b"x/y", 1),
+            (b"a/bc", b"x", 1),
+            (b"", b"x", 1),
+            (b"a/b/../..", b"x", 1),
+            (b"/a/b", b"x", 1),
+        ] {
+            assert!(walked(directory, name, count).is_err(), "{directory:?} {name:?}");
+        }
+        for unsound in [
+            Control::HashPieces(HashPieces {
+                piece_bytes: 1 << 10,
+                len: 2,
+                file_size: 1,
+                ..Default::default()
+            }),
+            Control::HashPieces(HashPieces { len: 1, file_size: 1, ..Default::default() }),
+            Control::Look(Look { directory: b"..".to_vec(), ..Default::default() }),
+            Control::Look(Look { names: vec![b"../x".to_vec()], ..Default::default() }),
+            Control::Look(Look { names: vec![b"x".to_vec(); NAMES_MAX + 1], ..Default::default() }),
+            Control::WalkOn(WalkOn { beneath: b"/".to_vec() }),
+        ] {
+            assert!(to_question(unsound.clone()).is_err(), "{unsound:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_messages_fit() {
+        use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
+        let deep = vec![b'd'; NAME_BYTES_MAX];
+        let deep = RelPath::new(&vec![deep; PATH_BYTES_MAX / 256].join(&b'/')).unwrap();
+        let names = vec![Box::from(vec![b'x'; NAME_BYTES_MAX]); NAMES_MAX];
+        let look = Question::Look { directory: deep.clone(), names: names.clone(), digests: true };
+        let walked = Answer::Walked(Walked::Names { directory: deep, names });
+        let standing = Standing::Unreadable("x".repeat(200));
+        let sight = Sight { standing, size: u64::MAX, stamp: u64::MAX, digest: Some([0; 32]) };
+        let seen = Answer::Seen(vec![sight; NAMES_MAX]);
+        for message in [of_question(&look), of_answer(walked), of_answer(seen)] {
+            assert!(message.to_body().len() < CONTROL_BODY_BYTES_MAX);
+        }
+    }
+}

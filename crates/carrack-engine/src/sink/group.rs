@@ -1,0 +1,165 @@
+//! A group: what is made durable and recorded together (L12). Holds values; the syncing is its [`super::committer`]'s.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use carrack_journal::{Batch, Subtree};
+use carrack_model::{ByteRange, RangeSet, RelPath};
+
+use super::sink_file::SinkFile;
+
+/// So many small files are synced one by one; for more of them one call for the whole file system is cheaper.
+const FEW: usize = 32;
+
+/// What was written since the group before.
+#[derive(Default)]
+pub(super) struct Group {
+    /// Bytes of content.
+    pub(super) bytes: u64,
+    /// Records of small files and links.
+    pub(super) bundles: Batch,
+    pub(super) places: Places,
+    /// Large files by their numbers in the journal.
+    pub(super) files: BTreeMap<u64, Written>,
+}
+
+/// Where small files and links were placed.
+pub(super) struct Places {
+    /// Their directories.
+    pub(super) directories: HashSet<RelPath>,
+    /// The files themselves, if they are few.
+    pub(super) few: Option<Vec<(RelPath, Box<[u8]>)>>,
+}
+
+/// What was written of a large file.
+pub(super) struct Written {
+    pub(super) file: Arc<SinkFile>,
+    ranges: RangeSet,
+    subtrees: Vec<Subtree>,
+    /// XXH3-128 of each object, if it is to be read again.
+    pub(super) checks: Vec<(ByteRange, [u8; 32])>,
+    pub(super) end: Option<End>,
+}
+
+/// How a large file ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It has its name.
+    Done,
+    /// It can't be completed, and what is there of it is of no use.
+    Dropped,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { directories: HashSet::new(), few: Some(Vec::new()) }
+    }
+}
+
+impl Places {
+    /// Something was placed in this directory.
+    pub(super) fn enter(&mut self, directory: &RelPath) {
+        if !self.directories.contains(directory) {
+            self.directories.insert(directory.clone());
+        }
+    }
+
+    /// A file with content was placed.
+    pub(super) fn add_file(&mut self, directory: &RelPath, name: &[u8]) {
+        match &mut self.few {
+            Some(few) if few.len() < FEW => few.push((directory.clone(), name.into())),
+            few => *few = None,
+        }
+    }
+
+    fn append(&mut self, other: Places) {
+        self.directories.extend(other.directories);
+        self.few = match (self.few.take(), other.few) {
+            (Some(mut few), Some(others)) if few.len() + others.len() <= FEW => {
+                few.extend(others);
+                Some(few)
+            }
+            _ => None,
+        };
+    }
+}
+
+impl Group {
+    /// Whether nothing was noted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bundles.is_empty() && self.places.directories.is_empty() && self.files.is_empty()
+    }
+
+    pub(super) fn add_bundle(&mut self, table: &[u8], places: Places) {
+        if !table.is_empty() {
+            self.bundles.small(table);
+        }
+        self.places.append(places);
+    }
+
+    pub(super) fn add_object(
+        &mut self,
+        file: &Arc<SinkFile>,
+        range: ByteRange,
+        subtrees: &[Subtree],
+        check: Option<[u8; 32]>,
+    ) {
+        let written = self.written(file);
+        written.ranges.insert(range);
+        written.subtrees.extend(subtrees);
+        written.checks.extend(check.map(|check| (range, check)));
+    }
+
+    pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: End) {
+        self.written(file).end = Some(end);
+    }
+
+    fn written(&mut self, file: &Arc<SinkFile>) -> &mut Written {
+        self.files.entry(file.number).or_insert_with(|| Written {
+            file: Arc::clone(file),
+            ranges: RangeSet::new(),
+            subtrees: Vec::new(),
+            checks: Vec::new(),
+            end: None,
+        })
+    }
+}
+
+impl Written {
+    /// A range that is not there after all.
+    pub(super) fn forget(&mut self, range: ByteRange) {
+        self.ranges.remove(range);
+        let is_outside = |subtree: &Subtree| {
+            subtree.range.offset < range.offset || subtree.range.offset - range.offset >= range.len
+        };
+        self.subtrees.retain(is_outside);
+    }
+
+    /// Writes what became of the file into `batch`.
+    pub(super) fn record(&self, number: u64, batch: &mut Batch) {
+        let file = &self.file;
+        match (self.end, file.is_begun()) {
+            // Begun and ended within one group: only its end matters.
+            (Some(End::Done), false) => batch.small(&file.table),
+            (Some(End::Done), true) => batch.done(number),
+            (Some(End::Dropped), true) => batch.dropped(number),
+            (Some(End::Dropped), false) => {}
+            (None, is_begun) => {
+                let Some(growing) = file.grown() else { return };
+                if !is_begun {
+                    batch.begin(number, &file.table, growing.temporary_name());
+                }
+                if !self.ranges.is_empty() {
+                    batch.held(number, self.ranges.iter(), &self.subtrees);
+                }
+            }
+        }
+    }
+
+    /// Its records are in the journal: what is there of it is for a later session too.
+    pub(super) fn is_recorded(&self) {
+        if self.end.is_none() {
+            self.file.is_recorded();
+        }
+    }
+}

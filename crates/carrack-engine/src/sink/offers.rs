@@ -1,0 +1,202 @@
+//! What of the source's entries is wanted, where an earlier session left a journal (L12).
+//!
+//! An entry is kept if the journal has it, as the source has it now (size, time, inode number), and if it is still there. Of a
+//! large file that was begun, what the journal has of it is told: the source leaves that out.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use carrack_journal::{EntryKey, Partial};
+use carrack_model::{Entry, EntryKind, RelPath};
+use carrack_storage::{Present, digest_of, look_at};
+use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
+use carrack_wire::{TableReader, TableRecord, ranges_from_message, ranges_to_message};
+
+use super::lane::Lane;
+use super::past::Past;
+use super::siblings::{Recorded, version_of};
+use crate::error::SessionError;
+
+/// The answer to an offer in the making.
+struct Answering {
+    wanted: Wanted,
+    entry_count: usize,
+}
+
+impl Answering {
+    fn note(&mut self, verdict: Verdict) {
+        let index = self.entry_count;
+        self.entry_count += 1;
+        if index.is_multiple_of(8) {
+            self.wanted.entries.push(0);
+        }
+        if let Verdict::Kept = verdict {
+            return;
+        }
+        self.wanted.entries[index / 8] |= 1 << (index % 8);
+        if let Verdict::Held(ranges) = verdict {
+            self.wanted.held.push(HeldRanges { entry: index as u32, ranges });
+        }
+    }
+}
+
+fn key_of(entry: &Entry) -> EntryKey<'_> {
+    EntryKey {
+        name: &entry.name,
+        size: entry.size(),
+        mtime: entry.metadata.mtime,
+        identity: entry.identity,
+        target: match &entry.kind {
+            EntryKind::Symlink { target } => Some(target),
+            EntryKind::Regular { .. } => None,
+        },
+    }
+}
+
+/// What tells what is there.
+enum Memory<'a> {
+    /// The transfer's journal.
+    Own(&'a Past),
+    /// Those of all sessions that carry it.
+    Shared(Recorded<'a>),
+}
+
+/// What is known of an entry.
+enum Verdict {
+    Kept,
+    Wanted,
+    Held(Vec<u64>),
+}
+
+impl Lane<'_> {
+    /// Says which entries are wanted.
+    pub(super) fn answer_offer(&self, offer: &Offer) -> Result<(), SessionError> {
+        let nothing = || SessionError::Protocol("an offer where nothing is to be resumed".into());
+        let root = self.sink.root.as_ref().ok_or_else(nothing)?;
+        let memory = match (&self.sink.past, &self.sink.siblings) {
+            (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
+            (Some(past), None) => Memory::Own(past),
+            (None, None) => return Err(nothing()),
+        };
+        let wanted = Wanted { id: offer.id, ..Wanted::default() };
+        let mut answering = Answering { wanted, entry_count: 0 };
+        let mut place: Option<(RelPath, Option<OwnedFd>)> = None;
+        for record in TableReader::new(&offer.table) {
+            match (record?, &place) {
+                (TableRecord::Section { path, metadata }, _) => {
+                    self.check_allowed(
+                        self.sink.confinement.allows_section(&path, metadata.as_ref()),
+                        &path,
+                    )?;
+                    let held = root.open_directory(&path).ok();
+                    if let (Some(held), Memory::Own(past)) = (&held, &memory) {
+                        past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
+                    }
+                    place = Some((path, held));
+                }
+                (TableRecord::Entry(entry), Some((path, held))) => {
+                    self.check_allowed(self.sink.confinement.allows_entry(path, entry.name), path)?;
+                    answering.note(match held {
+                        Some(held) => self.judge(&memory, path, held, &entry.to_entry())?,
+                        None => Verdict::Wanted,
+                    });
+                }
+                // The table reader gives no entry before a section.
+                (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
+            }
+        }
+        self.say(Control::Wanted(answering.wanted));
+        Ok(())
+    }
+
+    fn check_allowed(&self, is_allowed: bool, path: &RelPath) -> Result<(), SessionError> {
+        match is_allowed {
+            true => Ok(()),
+            false => Err(SessionError::Protocol(format!("'{path}' was not asked for"))),
+        }
+    }
+
+    fn judge(
+        &self,
+        memory: &Memory<'_>,
+        path: &RelPath,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Result<Verdict, SessionError> {
+        let is_done = match memory {
+            Memory::Own(past) => past.is_done(path, &key_of(entry))?,
+            Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
+        };
+        if is_done && self.is_there(path, held.as_fd(), entry) {
+            let counters = &self.counters;
+            counters.entries_kept.fetch_add(1, Relaxed);
+            let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+            counters.symlinks_kept.fetch_add(is_symlink.into(), Relaxed);
+            counters.bytes_kept.fetch_add(entry.size(), Relaxed);
+            return Ok(Verdict::Kept);
+        }
+        let ranges = match memory {
+            Memory::Own(past) => {
+                past.with_partial(path, entry, |partial| self.usable(held.as_fd(), partial)).flatten()
+            }
+            Memory::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
+        };
+        let Some(ranges) = ranges else { return Ok(Verdict::Wanted) };
+        // Where several sessions carry the transfer, the source says what comes; of what is there each of them may be asked
+        // again and again.
+        if let Memory::Own(past) = memory {
+            let told = ranges_from_message(&ranges, entry.size())?;
+            self.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
+            past.told(path, entry, told);
+        }
+        Ok(Verdict::Held(ranges))
+    }
+
+    /// Whether what was recorded still stands there; if digests are asked for, reads and reports it.
+    pub(super) fn is_there(&self, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
+        let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
+        let is_same = match (&entry.kind, &present) {
+            (EntryKind::Regular { size }, Present::File { size: found, metadata }) => {
+                size == found && *metadata == self.sink.allowed(entry.metadata)
+            }
+            (EntryKind::Symlink { target }, Present::Symlink { target: found }) => target == found,
+            _ => false,
+        };
+        let reports = self.sink.spec.report_digests && matches!(entry.kind, EntryKind::Regular { .. });
+        if !is_same || !reports {
+            return is_same;
+        }
+        match digest_of(held, &entry.name) {
+            Ok(digest) => {
+                self.report_digest(path, &entry.name, entry.size(), digest);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// What of a file to which several sessions write is there.
+    fn usable_of_all(
+        &self,
+        held: BorrowedFd<'_>,
+        recorded: &Recorded<'_>,
+        path: &RelPath,
+        entry: &Entry,
+    ) -> Option<Vec<u64>> {
+        let temporary = self.sink.scratch.shared_name(&entry.name, version_of(entry));
+        let ranges = recorded.held(path, entry, &temporary);
+        let end = ranges.iter().last()?.end()?;
+        let Ok(Some(Present::File { size, .. })) = look_at(held, &temporary) else { return None };
+        (end..=entry.size()).contains(&size).then(|| ranges_to_message(&ranges))
+    }
+
+    /// What of a file that was begun can be gone on with.
+    fn usable(&self, held: BorrowedFd<'_>, partial: &Partial) -> Option<Vec<u64>> {
+        let end = partial.held.iter().last()?.end()?;
+        let Ok(Some(Present::File { size, .. })) = look_at(held, &partial.temporary) else { return None };
+        let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();
+        let lacks_digest = self.sink.spec.report_digests && hashed != partial.held.covered_bytes();
+        let is_usable = (end..=partial.size).contains(&size) && !lacks_digest;
+        is_usable.then(|| ranges_to_message(&partial.held))
+    }
+}

@@ -1,0 +1,331 @@
+//! What the scan found waits here for the sink's word, where that has a journal of an earlier session (L12).
+//!
+//! The scan's threads offer sections, many in one message, and go on; the comm thread brings the answers; the thread
+//! `carrack-offer` queues what is wanted. So many may wait that a far sink does not hold up the scan.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carrack_machine::Monitor;
+use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
+use carrack_model::{Entry, RangeSet, Section};
+use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
+use carrack_wire::{TableWriter, ranges_from_message};
+
+use super::chunks::{Asked, FilePart, InChunk};
+use super::lane::Lane;
+use crate::error::SessionError;
+
+/// A table is sent when it has about so many bytes: a message holds one, and the longest entry beside it.
+const TABLE_BYTES: usize = CONTROL_BODY_BYTES_MAX / 2;
+
+/// Shared by the scan, the comm thread of the first lane, and the thread that queues what is wanted.
+pub(super) struct Offers {
+    /// The offer that is being put together.
+    open: Mutex<Tray>,
+    waiting: Monitor<Waiting>,
+    answered: Monitor<Answers>,
+}
+
+/// Where a section comes from.
+#[derive(Clone)]
+pub(super) struct Origin {
+    /// The device that it lies on.
+    pub(super) device: u64,
+    /// The chunk that it is of, if work comes so.
+    pub(super) chunk: Option<InChunk>,
+    /// What of its files is this session's; all if nothing is said.
+    pub(super) part: Option<FilePart>,
+    /// It is offered: its bytes count as work until it is queued, or not wanted.
+    pub(super) _asked: Option<Arc<Asked>>,
+}
+
+impl Origin {
+    /// The scan.
+    pub(super) fn scan(device: u64) -> Origin {
+        Origin { device, chunk: None, part: None, _asked: None }
+    }
+}
+
+/// Sections with where they come from, and their table.
+#[derive(Default)]
+struct Tray {
+    table: Vec<u8>,
+    entry_count: usize,
+    sections: Vec<(Section, Origin)>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    newest: u64,
+    trays: HashMap<u64, Vec<(Section, Origin)>>,
+}
+
+#[derive(Default)]
+struct Answers {
+    queue: VecDeque<Answered>,
+    /// Offers that are not answered.
+    open: usize,
+    /// No further ones come.
+    is_ended: bool,
+}
+
+/// What the sink wants of a section.
+pub(super) struct Answered {
+    /// What it has nothing of.
+    pub(super) section: Section,
+    pub(super) origin: Origin,
+    /// Large files of which it holds something.
+    pub(super) begun: Vec<(Entry, RangeSet)>,
+}
+
+impl Tray {
+    fn is_full(&self) -> bool {
+        self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
+    }
+
+    /// Puts in what fits of a section; what is left of it is returned.
+    fn put(&mut self, section: Section, origin: Origin) -> Option<Section> {
+        let Section { directory, metadata, entries } = section;
+        TableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
+        let mut entries = entries.into_iter().peekable();
+        let mut taken = Vec::new();
+        while !self.is_full()
+            && let Some(entry) = entries.next()
+        {
+            TableWriter::new(&mut self.table).whole(&entry);
+            self.entry_count += 1;
+            taken.push(entry);
+        }
+        let rest: Vec<Entry> = entries.collect();
+        let rest = (!rest.is_empty()).then(|| Section {
+            directory: directory.clone(),
+            metadata: None,
+            entries: rest,
+        });
+        self.sections.push((Section { directory, metadata, entries: taken }, origin));
+        rest
+    }
+}
+
+impl Offers {
+    pub(super) fn new() -> Offers {
+        Offers {
+            open: Mutex::default(),
+            waiting: Monitor::new(Waiting::default()),
+            answered: Monitor::new(Answers::default()),
+        }
+    }
+
+    fn tray(&self) -> MutexGuard<'_, Tray> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks which entries of a section the sink wants. On a thread of the scan, which waits while too much is unanswered.
+    pub(super) fn offer(&self, section: Section, origin: &Origin, lane: &Lane<'_>) -> ControlFlow<()> {
+        let mut rest = Some(section);
+        while let Some(section) = rest {
+            let mut tray = self.tray();
+            rest = tray.put(section, origin.clone());
+            let full = tray.is_full().then(|| std::mem::take(&mut *tray));
+            drop(tray);
+            if let Some(full) = full {
+                self.send(full, lane)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn send(&self, tray: Tray, lane: &Lane<'_>) -> ControlFlow<()> {
+        let Tray { table, sections, .. } = tray;
+        let Some(id) = self.wait_for_room(sections) else { return ControlFlow::Break(()) };
+        lane.say(Control::Offer(Offer { id, table }));
+        ControlFlow::Continue(())
+    }
+
+    fn wait_for_room(&self, sections: Vec<(Section, Origin)>) -> Option<u64> {
+        let mut sections = Some(sections);
+        let id = self.waiting.take(|waiting| {
+            let has_room = waiting.trays.len() < OFFERS_MAX;
+            let sections = has_room.then(|| sections.take()).flatten()?;
+            waiting.newest += 1;
+            waiting.trays.insert(waiting.newest, sections);
+            Some(waiting.newest)
+        });
+        self.answered.with(|answers| answers.open += usize::from(id.is_ok()));
+        id.ok()
+    }
+
+    /// The sink's word. On the comm thread.
+    pub(super) fn answer(&self, wanted: &Wanted) -> Result<(), SessionError> {
+        let found = self.waiting.release(|waiting| waiting.trays.remove(&wanted.id));
+        let Some(sections) = found else {
+            return Err(SessionError::Protocol(format!("offer {} was never made", wanted.id)));
+        };
+        let answered = choose(sections, wanted)?;
+        self.answered.release(|answers| {
+            answers.queue.extend(answered);
+            answers.open -= 1;
+        });
+        Ok(())
+    }
+
+    /// The next answer; nothing when everything is answered, or the session ends.
+    pub(super) fn next(&self) -> Option<Answered> {
+        let next = self.answered.take(|answers| match answers.queue.pop_front() {
+            Some(answered) => Some(Some(answered)),
+            None => (answers.is_ended && answers.open == 0).then_some(None),
+        });
+        next.ok().flatten()
+    }
+
+    /// Nothing follows soon: what was put together is offered.
+    pub(super) fn flush(&self, lane: &Lane<'_>) {
+        let last = std::mem::take(&mut *self.tray());
+        if !last.sections.is_empty() {
+            // Breaks off only where the session ends.
+            let _ = self.send(last, lane);
+        }
+    }
+
+    /// The scan has ended: what is left is offered.
+    pub(super) fn end(&self, lane: &Lane<'_>) {
+        self.flush(lane);
+        self.answered.release(|answers| answers.is_ended = true);
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn close(&self) {
+        self.waiting.close();
+        self.answered.close();
+    }
+}
+
+/// What of the sections is wanted. Those of which nothing is left, and which say nothing of their directory, are left out.
+fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answered>, SessionError> {
+    let count: usize = sections.iter().map(|(section, _)| section.entries.len()).sum();
+    if wanted.entries.len() != count.div_ceil(8) {
+        return Err(SessionError::Protocol("an answer of another size than its offer".into()));
+    }
+    let by_entry = |held: &HeldRanges| (held.entry as usize, held.ranges.clone());
+    let mut held: HashMap<usize, Vec<u64>> = wanted.held.iter().map(by_entry).collect();
+    let mut answers = Vec::with_capacity(sections.len());
+    let mut index = 0;
+    for (section, origin) in sections {
+        let Section { directory, metadata, entries } = section;
+        let (mut rest, mut begun) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let is_wanted = wanted.entries[index / 8] >> (index % 8) & 1 == 1;
+            match (is_wanted, held.remove(&index)) {
+                (true, Some(ranges)) => {
+                    let ranges = ranges_from_message(&ranges, entry.size())?;
+                    begun.push((entry, ranges));
+                }
+                (true, None) => rest.push(entry),
+                (false, _) => {}
+            }
+            index += 1;
+        }
+        if metadata.is_some() || !rest.is_empty() || !begun.is_empty() {
+            answers.push(Answered { section: Section { directory, metadata, entries: rest }, origin, begun });
+        }
+    }
+    match held.is_empty() {
+        true => Ok(answers),
+        false => Err(SessionError::Protocol("an answer about an entry that was not offered".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carrack_model::{ByteRange, Directory, EntryKind, Metadata, RelPath};
+    use carrack_wire::message::HeldRanges;
+
+    fn section(count: usize) -> Section {
+        let path = RelPath::root();
+        let directory = Arc::new(Directory { root_index: 0, source: path.clone(), sink: path });
+        let entry = |index: usize| Entry {
+            name: format!("f{index}").into_bytes().into(),
+            source_name: None,
+            kind: EntryKind::Regular { size: 100 },
+            metadata: Metadata::default(),
+            identity: index as u64,
+        };
+        Section { directory, metadata: Some(Metadata::default()), entries: (0..count).map(entry).collect() }
+    }
+
+    fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> Wanted {
+        Wanted { id: 1, entries: entries.into(), held }
+    }
+
+    #[test]
+    fn what_is_wanted_is_told_from_what_is_begun() {
+        let held = vec![HeldRanges { entry: 2, ranges: vec![0, 10, 50, 50] }];
+        let answered = choose(vec![(section(9), Origin::scan(7))], &wanted(&[0b0000_0101, 1], held)).unwrap();
+        let [answered] = &answered[..] else { panic!() };
+        let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&answered.section.entries), [b"f0"[..].into(), b"f8"[..].into()]);
+        assert!(answered.section.metadata.is_some() && answered.origin.device == 7);
+        let [(entry, ranges)] = &answered.begun[..] else { panic!() };
+        assert_eq!((&*entry.name, ranges.covered_bytes()), (&b"f2"[..], 60));
+        assert_eq!(ranges.next_from(0), Some(ByteRange::new(0, 10)));
+    }
+
+    #[test]
+    fn one_answer_is_about_several_sections() {
+        let mut bare = section(3);
+        bare.metadata = None;
+        let sections =
+            vec![(section(4), Origin::scan(1)), (bare.clone(), Origin::scan(2)), (bare, Origin::scan(3))];
+        let held = vec![HeldRanges { entry: 9, ranges: vec![0, 10] }];
+        let answered = choose(sections, &wanted(&[0b0000_1000, 0b0000_0010], held)).unwrap();
+        let told: Vec<_> = answered
+            .iter()
+            .map(|one| (one.origin.device, one.section.entries.len(), one.begun.len()))
+            .collect();
+        assert_eq!(told, [(1, 1, 0), (3, 0, 1)], "the second has nothing to say");
+    }
+
+    #[test]
+    fn a_tray_takes_what_fits() {
+        let mut tray = Tray::default();
+        let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
+        rest = tray.put(rest.take().unwrap(), Origin::scan(7));
+        assert!(tray.is_full());
+        let rest = rest.unwrap();
+        assert_eq!((rest.entries.len(), rest.metadata), (10, None));
+        let mut next = Tray::default();
+        assert!(next.put(rest, Origin::scan(7)).is_none() && !next.is_full());
+    }
+
+    #[test]
+    fn answers_that_fit_no_offer_are_refused() {
+        for bad in [
+            wanted(&[1], vec![]),
+            wanted(&[1, 1, 1], vec![]),
+            wanted(&[1, 1], vec![HeldRanges { entry: 9, ranges: vec![] }]),
+            wanted(&[1, 1], vec![HeldRanges { entry: 0, ranges: vec![0, 101] }]),
+        ] {
+            assert!(
+                choose(vec![(section(4), Origin::scan(7)), (section(5), Origin::scan(7))], &bad).is_err(),
+                "{bad:?}"
+            );
+        }
+        let offers = Offers::new();
+        assert!(offers.answer(&wanted(&[1, 1], vec![])).is_err(), "never made");
+    }
+
+    #[test]
+    fn the_end_comes_when_everything_is_answered() {
+        let offers = Offers::new();
+        assert_eq!(offers.wait_for_room(vec![(section(9), Origin::scan(7))]), Some(1));
+        offers.answered.release(|answers| answers.is_ended = true);
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| std::iter::from_fn(|| offers.next()).count());
+            offers.answer(&wanted(&[1, 0], vec![])).unwrap();
+            assert_eq!(taker.join().unwrap(), 1);
+        });
+    }
+}

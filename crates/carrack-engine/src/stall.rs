@@ -1,0 +1,94 @@
+//! Whether the data path still works, as the source can tell: what was sent is answered, or arrives, or the sink has its
+//! hands full. Slow storage is no stall, a network that lost the objects is.
+
+use std::time::{Duration, Instant};
+
+use crate::error::SessionError;
+use crate::presence::Presence;
+
+/// What the source sees at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flow {
+    /// Objects that were read and are not answered.
+    pub(crate) unanswered: usize,
+    /// Objects that were answered, by now.
+    pub(crate) answered: u64,
+    /// Bytes that arrived at the sink, by now.
+    pub(crate) arrived: u64,
+    /// Whether an end is busy in its storage with what was sent.
+    pub(crate) is_storage_busy: bool,
+}
+
+impl Flow {
+    /// Whether nothing has moved since `before`, though it should.
+    fn stands_since(&self, before: &Flow) -> bool {
+        self.unanswered > 0
+            && !self.is_storage_busy
+            && (self.answered, self.arrived) == (before.answered, before.arrived)
+    }
+}
+
+/// Looks when the sink has told how it is, which it does twice a second: one that says nothing has not stalled, it is silent.
+pub(crate) struct StallWatch {
+    longest: Duration,
+    flow: Flow,
+    since: Instant,
+    presence: Presence,
+}
+
+impl StallWatch {
+    /// Objects that were sent may stand still for `longest` at a time.
+    pub(crate) fn new(longest: Duration, now: Instant) -> StallWatch {
+        StallWatch { longest, flow: Flow::default(), since: now, presence: Presence::new(now) }
+    }
+
+    /// How it is now.
+    ///
+    /// # Errors
+    /// [`SessionError::Stalled`]: nothing has moved for too long.
+    pub(crate) fn look(&mut self, flow: Flow, now: Instant) -> Result<(), SessionError> {
+        self.since += self.presence.missed(now);
+        if !flow.stands_since(&self.flow) {
+            self.since = now;
+        }
+        self.flow = flow;
+        match now.saturating_duration_since(self.since) > self.longest {
+            true => Err(SessionError::Stalled(self.longest.as_secs())),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENT: Flow = Flow { unanswered: 3, answered: 7, arrived: 9, is_storage_busy: false };
+
+    /// Whether it stalls, looked at every half second, in 30 s of `flow`.
+    fn stalls(flow: impl Fn(u64) -> Flow) -> bool {
+        let start = Instant::now();
+        let mut watch = StallWatch::new(Duration::from_secs(10), start);
+        let look = |tick: u64| watch.look(flow(tick), start + Duration::from_millis(tick * 500)).is_err();
+        (0..60).any(look)
+    }
+
+    #[test]
+    fn what_was_sent_and_neither_arrives_nor_is_answered_has_stalled() {
+        assert!(stalls(|_| SENT));
+        assert!(!stalls(|tick| Flow { answered: tick / 15, ..SENT }));
+        assert!(!stalls(|tick| Flow { arrived: tick / 15, ..SENT }), "a crawl is no stall");
+        assert!(!stalls(|_| Flow { is_storage_busy: true, ..SENT }), "slow storage is no stall");
+        assert!(!stalls(|tick| Flow { is_storage_busy: tick % 15 == 0, ..SENT }));
+        assert!(!stalls(|_| Flow { unanswered: 0, ..SENT }), "nobody owes anything");
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_itself_has_not_waited() {
+        let start = Instant::now();
+        let mut watch = StallWatch::new(Duration::from_secs(10), start);
+        let mut look = |ms| watch.look(SENT, start + Duration::from_millis(ms)).is_ok();
+        assert!(look(500) && look(60_000) && look(60_500));
+        assert!((61_000..80_000).step_by(500).any(|ms| !look(ms)));
+    }
+}

@@ -1,0 +1,535 @@
+//! The caller's part: which questions are asked next, and what the answers mean.
+//!
+//! One thread. Questions are kept in the order in which they were asked; each end answers in that order, so that an answer needs no number.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use carrack_model::{ByteRange, PathProblem, RelPath, Side};
+use carrack_storage::BrowsedKind;
+
+use super::batch::{Batch, Item, key, range_key};
+use super::file_check::FileCheck;
+use super::judge::{Verdict, differing, digest_of, judge, judge_listed};
+use super::{Difference, Examiner, Finding, Kept, Verified, path_of};
+use crate::error::SessionError;
+use crate::examine::{
+    PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange, QUESTIONS_MAX, Question, Sight, Standing, WHOLE_BYTES_MAX,
+    Walked,
+};
+
+/// Steps of the walk that are asked for ahead.
+const WALKS_MAX: usize = 4;
+
+/// Bytes of the small files that are read for one question.
+const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// A line of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestEntry {
+    /// Beneath the destination.
+    pub path: RelPath,
+    /// BLAKE3 of the contents.
+    pub digest: [u8; 32],
+}
+
+/// Compares one destination with all that should be there.
+pub struct Verifying<'a> {
+    sink: &'a mut Examiner,
+    kept: &'a mut Kept,
+    told: &'a mut dyn FnMut(Finding),
+    verified: Verified,
+    source_count: u64,
+}
+
+impl<'a> Verifying<'a> {
+    /// Nothing is compared yet; `told` gets what is found, one after the other.
+    pub fn new(
+        sink: &'a mut Examiner,
+        kept: &'a mut Kept,
+        told: &'a mut dyn FnMut(Finding),
+    ) -> Verifying<'a> {
+        Verifying { sink, kept, told, verified: Verified::default(), source_count: 0 }
+    }
+
+    /// What came of it so far.
+    pub fn verified(&self) -> Verified {
+        self.verified
+    }
+
+    /// Where in the destination the source `name` is, where it was copied by that name or under another one: a directory is
+    /// looked for by its name and is else the destination itself; anything else by its name where the destination is a
+    /// directory.
+    ///
+    /// # Errors
+    /// Where one of the ends is gone; `name` may be no name.
+    pub fn place(&mut self, source: &mut Examiner, name: &[u8]) -> Result<RelPath, SessionError> {
+        let in_it = RelPath::root().join(name).map_err(bad_name)?;
+        let itself = look(RelPath::root(), vec![[][..].into()], false);
+        source.ask(itself)?;
+        self.sink.ask(look(RelPath::root(), vec![[][..].into(), name.into()], false))?;
+        let (source, sink) = (source.seen()?, self.sink.seen()?);
+        let has_name = sink.get(1).is_some_and(|sight| sight.standing != Standing::Nothing);
+        let goes_in = if is_directory(source.first()) { has_name } else { is_directory(sink.first()) };
+        Ok(if goes_in { in_it } else { RelPath::root() })
+    }
+
+    /// Compares what `source` has with what is at `place` in the destination; with `extra` also the other way round.
+    ///
+    /// # Errors
+    /// Where one of the ends is gone, and by a signal. What was found until then was told.
+    pub fn tree(&mut self, source: &mut Examiner, place: &RelPath, extra: bool) -> Result<(), SessionError> {
+        self.source_count += 1;
+        self.run(Some(source), place, Feed::Walk { of: Side::Source, asked: 0, is_over: false })?;
+        if extra && self.is_directory(place)? {
+            self.run(Some(source), place, Feed::Walk { of: Side::Sink, asked: 0, is_over: false })?;
+        }
+        Ok(())
+    }
+
+    fn is_directory(&mut self, place: &RelPath) -> Result<bool, SessionError> {
+        self.sink.ask(look(place.clone(), vec![[][..].into()], false))?;
+        Ok(is_directory(self.sink.seen()?.first()))
+    }
+
+    /// Compares the files of a manifest with those of the destination.
+    ///
+    /// # Errors
+    /// As [`Verifying::tree`]; and the first error of `entries`, which ends it.
+    pub fn manifest(
+        &mut self,
+        entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
+    ) -> Result<(), SessionError> {
+        self.source_count += 1;
+        self.run(None, &RelPath::root(), Feed::Lines { entries, next: None })
+    }
+
+    fn run<'r>(
+        &'r mut self,
+        source: Option<&'r mut Examiner>,
+        place: &'r RelPath,
+        feed: Feed<'r>,
+    ) -> Result<(), SessionError> {
+        let run = Run {
+            source,
+            place,
+            feed,
+            index: self.source_count,
+            all: self,
+            asked: VecDeque::new(),
+            waiting: VecDeque::new(),
+            files: HashMap::new(),
+            next_file: 0,
+        };
+        run.until_over()
+    }
+}
+
+/// Where names come from.
+enum Feed<'f> {
+    /// From a walk through one end.
+    Walk { of: Side, asked: usize, is_over: bool },
+    Lines {
+        entries: &'f mut (dyn Iterator<Item = io::Result<ManifestEntry>> + 'f),
+        /// The first of the next batch.
+        next: Option<ManifestEntry>,
+    },
+}
+
+/// What is asked, of one end or both.
+enum Step {
+    WalkOn,
+    /// What stands at these names?
+    Look(Batch),
+    /// Small files are read.
+    Read(Batch),
+    /// The next range of a file.
+    Ranges(u64),
+    /// A range of a file.
+    Pieces(u64, PieceRange),
+    /// Which of these names of the sink does the source not have?
+    Extra(Batch),
+}
+
+struct Run<'r, 'a> {
+    all: &'r mut Verifying<'a>,
+    source: Option<&'r mut Examiner>,
+    place: &'r RelPath,
+    feed: Feed<'r>,
+    index: u64,
+    /// In order.
+    asked: VecDeque<Step>,
+    /// To be asked before anything new is looked for.
+    waiting: VecDeque<Step>,
+    files: HashMap<u64, FileCheck>,
+    next_file: u64,
+}
+
+impl Run<'_, '_> {
+    fn until_over(mut self) -> Result<(), SessionError> {
+        loop {
+            self.ask_ahead()?;
+            match self.asked.pop_front() {
+                Some(step) => self.hear(step)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn ask_ahead(&mut self) -> Result<(), SessionError> {
+        while self.asked.len() < QUESTIONS_MAX {
+            let step = match self.waiting.pop_front() {
+                Some(step) => Some(step),
+                None => self.feed()?,
+            };
+            match step {
+                Some(step) => self.ask(step)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self) -> Result<Option<Step>, SessionError> {
+        match &mut self.feed {
+            Feed::Walk { asked, is_over, .. } if !*is_over && *asked < WALKS_MAX => {
+                *asked += 1;
+                Ok(Some(Step::WalkOn))
+            }
+            Feed::Walk { .. } => Ok(None),
+            Feed::Lines { entries, next } => next_lines(entries, next),
+        }
+    }
+
+    fn ask(&mut self, step: Step) -> Result<(), SessionError> {
+        match &step {
+            Step::WalkOn => match self.feed {
+                Feed::Walk { of: Side::Source, .. } => {
+                    self.source()?.ask(Question::WalkOn { beneath: RelPath::root() })?;
+                }
+                _ => self.all.sink.ask(Question::WalkOn { beneath: self.place.clone() })?,
+            },
+            Step::Look(batch) | Step::Read(batch) => {
+                let (directory, names) = batch.names();
+                let digests = matches!(step, Step::Read(_));
+                self.ask_both(directory, |directory| look(directory, names.clone(), digests))?;
+            }
+            Step::Extra(batch) => {
+                let (directory, names) = batch.names();
+                self.source()?.ask(look(directory, names, false))?;
+            }
+            Step::Ranges(file) => return self.ask_range(*file),
+            Step::Pieces(_, of) => {
+                let of = of.clone();
+                self.ask_both(of.directory.clone(), |directory| {
+                    Question::Pieces(PieceRange { directory, ..of.clone() })
+                })?;
+            }
+        }
+        self.asked.push_back(step);
+        Ok(())
+    }
+
+    fn source(&mut self) -> Result<&mut Examiner, SessionError> {
+        self.source.as_deref_mut().ok_or(SessionError::Internal)
+    }
+
+    /// The same of the source, if there is one, and of the sink, where it has another directory.
+    fn ask_both(
+        &mut self,
+        directory: RelPath,
+        question: impl Fn(RelPath) -> Question,
+    ) -> Result<(), SessionError> {
+        let there = at_place(self.place, &directory)?;
+        if let Some(source) = &mut self.source {
+            source.ask(question(directory))?;
+        }
+        self.all.sink.ask(question(there))
+    }
+
+    /// The next range of a file that an earlier run did not find equal.
+    fn ask_range(&mut self, id: u64) -> Result<(), SessionError> {
+        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
+        while let Some(range) = file.next_range() {
+            if range_key(file, range).is_some_and(|key| self.all.kept.has(key)) {
+                continue;
+            }
+            let piece_bytes = if file.size <= WHOLE_BYTES_MAX { PIECE_BYTES_MIN } else { PIECE_BYTES_MAX };
+            let of = pieces_of(file, range, piece_bytes);
+            file.ask();
+            self.all.verified.bytes_read += range.len;
+            self.waiting.push_front(Step::Ranges(id));
+            return self.ask(Step::Pieces(id, of));
+        }
+        self.finish_if_done(id);
+        Ok(())
+    }
+
+    fn hear(&mut self, step: Step) -> Result<(), SessionError> {
+        match step {
+            Step::WalkOn => self.hear_walked(),
+            Step::Look(batch) => self.hear_look(batch),
+            Step::Read(batch) => self.hear_read(batch),
+            Step::Extra(batch) => self.hear_extra(batch),
+            Step::Pieces(file, of) => self.hear_pieces(file, &of),
+            Step::Ranges(_) => Err(SessionError::Internal),
+        }
+    }
+
+    fn hear_walked(&mut self) -> Result<(), SessionError> {
+        let Feed::Walk { of, asked, is_over } = &mut self.feed else { return Err(SessionError::Internal) };
+        let side = *of;
+        *asked -= 1;
+        let walked = match side {
+            Side::Source => self.source.as_mut().ok_or(SessionError::Internal)?.walked()?,
+            _ => self.all.sink.walked()?,
+        };
+        match walked {
+            Walked::Over => *is_over = true,
+            Walked::Names { directory, names } if side == Side::Source => {
+                self.waiting.push_back(Step::Look(Batch::of(directory, names)));
+            }
+            Walked::Names { directory, names } => {
+                let directory = from_place(self.place, &directory)?;
+                self.waiting.push_back(Step::Extra(Batch::of(directory, names)));
+            }
+            Walked::Failed { path, detail } => self.tell(path, Difference::Unwalked { side, detail }),
+            Walked::Skipped { path, what } if side == Side::Source => {
+                self.tell(path, Difference::Skipped { what });
+            }
+            // They are not compared at this end either.
+            Walked::Skipped { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn hear_look(&mut self, batch: Batch) -> Result<(), SessionError> {
+        let source = self.source.as_mut().map(|source| source.seen()).transpose()?;
+        let sink = self.all.sink.seen()?;
+        let directory = batch.directory();
+        let mut small = Batch::of(directory.clone(), Vec::new());
+        for (index, mut item) in batch.items.into_iter().enumerate() {
+            let there = sink.get(index).ok_or(SessionError::Internal)?;
+            let here =
+                source.as_ref().map(|sights| sights.get(index).ok_or(SessionError::Internal)).transpose()?;
+            item.size = there.size;
+            match here.map_or_else(|| judge_listed(there), |here| judge(here, there)) {
+                Verdict::Equal => self.equal(there.size),
+                Verdict::Differs(what) => self.differs(&directory, &item.name, what),
+                Verdict::Read => {
+                    item.key = Some(key(self.index, &directory, &item, here, there));
+                    self.read_if_unknown(&directory, item, &mut small);
+                }
+            }
+        }
+        self.read_small(small);
+        Ok(())
+    }
+
+    /// Small files are gathered.
+    fn read_if_unknown(&mut self, directory: &RelPath, item: Item, small: &mut Batch) {
+        if item.key.is_some_and(|key| self.all.kept.has(key)) {
+            self.all.verified.known += 1;
+            return self.equal(item.size);
+        }
+        if item.size > WHOLE_BYTES_MAX {
+            return self.compare_pieces(directory, item);
+        }
+        small.items.push(item);
+        if small.items.iter().map(|item| item.size).sum::<u64>() >= READ_BYTES_MAX {
+            let full = std::mem::replace(small, Batch::of(directory.clone(), Vec::new()));
+            self.read_small(full);
+        }
+    }
+
+    fn read_small(&mut self, batch: Batch) {
+        if !batch.items.is_empty() {
+            self.waiting.push_back(Step::Read(batch));
+        }
+    }
+
+    fn hear_read(&mut self, batch: Batch) -> Result<(), SessionError> {
+        let source = self.source.as_mut().map(|source| source.seen()).transpose()?;
+        let sink = self.all.sink.seen()?;
+        let directory = batch.directory();
+        for (index, item) in batch.items.into_iter().enumerate() {
+            self.all.verified.bytes_read += item.size;
+            let there = digest_of(sink.get(index).ok_or(SessionError::Internal)?, item.size, Side::Sink);
+            let here = match (&source, item.digest) {
+                (Some(sights), _) => {
+                    digest_of(sights.get(index).ok_or(SessionError::Internal)?, item.size, Side::Source)
+                }
+                (None, digest) => digest.ok_or(Difference::Digest),
+            };
+            match (here, there) {
+                (Err(what), _) | (_, Err(what)) => self.differs(&directory, &item.name, what),
+                (Ok(here), Ok(there)) if here == there => {
+                    self.keep(item.key);
+                    self.equal(item.size);
+                }
+                _ if source.is_none() => self.differs(&directory, &item.name, Difference::Digest),
+                _ => self.compare_pieces(&directory, item),
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_extra(&mut self, batch: Batch) -> Result<(), SessionError> {
+        let sights = self.source()?.seen()?;
+        let directory = batch.directory();
+        for (item, sight) in batch.items.iter().zip(sights) {
+            if sight.standing == Standing::Nothing {
+                self.differs(&directory, &item.name, Difference::Extra);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where does it differ?
+    fn compare_pieces(&mut self, directory: &RelPath, item: Item) {
+        let file = FileCheck::new(directory.clone(), item.name, item.size, item.key, item.digest);
+        self.files.insert(self.next_file, file);
+        self.waiting.push_back(Step::Ranges(self.next_file));
+        self.next_file += 1;
+    }
+
+    fn hear_pieces(&mut self, id: u64, of: &PieceRange) -> Result<(), SessionError> {
+        let source = self.source.as_mut().map(|source| source.pieces()).transpose()?;
+        let sink = self.all.sink.pieces()?;
+        let Some(file) = self.files.get_mut(&id) else { return Err(SessionError::Internal) };
+        file.answered();
+        let ranges = (0..of.piece_count()).map(|index| of.piece(index));
+        match (source, sink) {
+            (Some(Err(detail)), _) => file.fail(Side::Source, detail),
+            (_, Err(detail)) => file.fail(Side::Sink, detail),
+            (None, Ok(sink)) => file.add_values(ranges.zip(sink)),
+            (Some(Ok(source)), Ok(sink)) => {
+                let found = differing(ranges, &source, &sink);
+                self.differing_in(id, of, found);
+            }
+        }
+        self.finish_if_done(id);
+        Ok(())
+    }
+
+    fn differing_in(&mut self, id: u64, of: &PieceRange, found: Vec<ByteRange>) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let is_second_look = of.piece_bytes == PIECE_BYTES_MIN;
+        if found.is_empty() && is_second_look {
+            // It differed before: that it does not now is no proof of anything.
+            file.tell(of.range);
+        }
+        if found.is_empty()
+            && !is_second_look
+            && let Some(key) = range_key(file, of.range)
+        {
+            self.all.kept.add(key);
+        }
+        for range in found {
+            if file.differs(range, of.piece_bytes) {
+                file.ask();
+                self.all.verified.bytes_read += range.len;
+                self.waiting.push_front(Step::Pieces(id, pieces_of(file, range, PIECE_BYTES_MIN)));
+            }
+        }
+    }
+
+    fn finish_if_done(&mut self, id: u64) {
+        if !self.files.get(&id).is_some_and(FileCheck::is_done) {
+            return;
+        }
+        let Some(file) = self.files.remove(&id) else { return };
+        let (directory, name, size, key) = (file.directory.clone(), file.name.clone(), file.size, file.key);
+        match file.difference() {
+            Some(what) => self.differs(&directory, &name, what),
+            None => {
+                self.keep(key);
+                self.equal(size);
+            }
+        }
+    }
+
+    fn equal(&mut self, bytes: u64) {
+        self.all.verified.equal += 1;
+        self.all.verified.bytes_equal += bytes;
+    }
+
+    fn keep(&mut self, key: Option<u128>) {
+        if let Some(key) = key {
+            self.all.kept.add(key);
+        }
+    }
+
+    fn differs(&mut self, directory: &RelPath, name: &[u8], what: Difference) {
+        let path = match at_place(self.place, directory) {
+            Ok(directory) => path_of(&directory, name),
+            Err(_) => path_of(directory, name),
+        };
+        self.tell(path, what);
+    }
+
+    fn tell(&mut self, path: Box<[u8]>, what: Difference) {
+        self.all.verified.count(&what);
+        (self.all.told)(Finding { path, what });
+    }
+}
+
+/// The next lines that are about one directory.
+fn next_lines(
+    entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
+    next: &mut Option<ManifestEntry>,
+) -> Result<Option<Step>, SessionError> {
+    let mut batch = Batch::default();
+    while batch.items.len() < carrack_model::limits::SCAN_BATCH_ENTRIES_MAX {
+        let entry = match next.take() {
+            Some(entry) => entry,
+            None => match entries.next() {
+                Some(entry) => entry.map_err(SessionError::local("reading the manifest"))?,
+                None => break,
+            },
+        };
+        let (directory, name) = match entry.path.split_last() {
+            Some((directory, name)) => (directory, name.into()),
+            None => (RelPath::root(), Box::default()),
+        };
+        if batch.directory.as_ref().is_some_and(|other| *other != directory) {
+            *next = Some(entry);
+            break;
+        }
+        batch.directory = Some(directory);
+        batch.items.push(Item { name, size: 0, key: None, digest: Some(entry.digest) });
+    }
+    Ok((!batch.items.is_empty()).then_some(Step::Look(batch)))
+}
+
+fn is_directory(sight: Option<&Sight>) -> bool {
+    sight.is_some_and(|sight| sight.standing == Standing::Is(BrowsedKind::Directory))
+}
+
+fn look(directory: RelPath, names: Vec<Box<[u8]>>, digests: bool) -> Question {
+    Question::Look { directory, names, digests }
+}
+
+fn pieces_of(file: &FileCheck, range: ByteRange, piece_bytes: u32) -> PieceRange {
+    let (directory, name) = (file.directory.clone(), file.name.clone());
+    PieceRange { directory, name, file_size: file.size, range, piece_bytes }
+}
+
+/// A path of the source, as it is at the sink.
+fn at_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
+    match (place.is_root(), path.is_root()) {
+        (true, _) => Ok(path.clone()),
+        (_, true) => Ok(place.clone()),
+        _ => RelPath::new(&[place.as_bytes(), b"/", path.as_bytes()].concat()).map_err(bad_name),
+    }
+}
+
+/// The other way round.
+fn from_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
+    let rest = path.as_bytes().strip_prefix(place.as_bytes()).ok_or(SessionError::Internal)?;
+    RelPath::new(rest.strip_prefix(b"/").unwrap_or(rest)).map_err(bad_name)
+}
+
+fn bad_name(problem: PathProblem) -> SessionError {
+    SessionError::refused(problem.to_string(), "name the source by another path")
+}

@@ -1,0 +1,203 @@
+//! One file whose pieces are compared: how far that is, and where it differs.
+
+use carrack_journal::{FileDigest, Subtree};
+use carrack_model::{ByteRange, RelPath, Side};
+
+use super::Difference;
+use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
+
+/// Bytes of one question about a large file: at 50 MB/s, five seconds.
+pub(super) const RANGE_BYTES: u64 = PIECES_MAX * PIECE_BYTES_MAX as u64 / 4;
+
+/// Ranges that are told of one file.
+const RANGES_MAX: usize = 1_000;
+
+/// Pieces of 1 MiB that are looked into.
+const NARROWED_MAX: u32 = 64;
+
+/// A file at both ends, or at the sink and in a manifest.
+pub(super) struct FileCheck {
+    /// At the source.
+    pub(super) directory: RelPath,
+    pub(super) name: Box<[u8]>,
+    pub(super) size: u64,
+    /// By which it is remembered; nothing if it is not to be.
+    pub(super) key: Option<u128>,
+    /// What is known of it, where a digest is to be met.
+    wanted: Option<([u8; 32], FileDigest)>,
+    next_offset: u64,
+    open_count: u32,
+    narrowed_count: u32,
+    ranges: Vec<ByteRange>,
+    is_cut: bool,
+    problem: Option<(Side, String)>,
+}
+
+impl FileCheck {
+    /// Nothing of it was compared; `digest` if it is compared with that and not with a file.
+    pub(super) fn new(
+        directory: RelPath,
+        name: Box<[u8]>,
+        size: u64,
+        key: Option<u128>,
+        digest: Option<[u8; 32]>,
+    ) -> FileCheck {
+        let wanted = digest.map(|digest| (digest, FileDigest::new(size)));
+        FileCheck {
+            directory,
+            name,
+            size,
+            key,
+            wanted,
+            next_offset: 0,
+            open_count: 0,
+            narrowed_count: 0,
+            ranges: Vec::new(),
+            is_cut: false,
+            problem: None,
+        }
+    }
+
+    /// The next range that is to be asked for.
+    pub(super) fn next_range(&mut self) -> Option<ByteRange> {
+        if self.next_offset >= self.size || self.problem.is_some() {
+            return None;
+        }
+        let range = ByteRange::new(self.next_offset, RANGE_BYTES.min(self.size - self.next_offset));
+        self.next_offset += range.len;
+        Some(range)
+    }
+
+    /// Another question about it was asked, or is about to be.
+    pub(super) fn ask(&mut self) {
+        self.open_count += 1;
+    }
+
+    /// One was answered.
+    pub(super) fn answered(&mut self) {
+        self.open_count -= 1;
+    }
+
+    /// Whether it is compared with a digest and not with a file.
+    pub(super) fn has_digest(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Whether nothing is left to be asked.
+    pub(super) fn is_done(&self) -> bool {
+        self.open_count == 0 && (self.next_offset >= self.size || self.problem.is_some())
+    }
+
+    /// One end can't read it.
+    pub(super) fn fail(&mut self, side: Side, detail: String) {
+        self.problem.get_or_insert((side, detail));
+    }
+
+    /// Of a file that is compared with a digest: the values of pieces from `offset` on.
+    pub(super) fn add_values(&mut self, pieces: impl Iterator<Item = (ByteRange, [u8; 32])>) {
+        let Some((_, digest)) = &mut self.wanted else { return };
+        for (range, value) in pieces {
+            if let Err(error) = digest.add(Subtree { range, value }) {
+                self.problem.get_or_insert((Side::Sink, error.to_string()));
+            }
+        }
+    }
+
+    /// A piece differs. Whether it is to be looked into; else it is told as it is.
+    pub(super) fn differs(&mut self, range: ByteRange, piece_bytes: u32) -> bool {
+        if piece_bytes > PIECE_BYTES_MIN && self.narrowed_count < NARROWED_MAX {
+            self.narrowed_count += 1;
+            return true;
+        }
+        self.tell(range);
+        false
+    }
+
+    /// This range is told.
+    pub(super) fn tell(&mut self, range: ByteRange) {
+        let is_full = self.ranges.len() >= RANGES_MAX;
+        match self.ranges.last_mut().filter(|last| last.end() == Some(range.offset)) {
+            Some(last) => last.len += range.len,
+            None if is_full => self.is_cut = true,
+            None => self.ranges.push(range),
+        }
+    }
+
+    /// What is wrong with it in the end.
+    pub(super) fn difference(self) -> Option<Difference> {
+        if let Some((side, detail)) = self.problem {
+            return Some(Difference::Unreadable { side, detail });
+        }
+        if let Some((wanted, digest)) = self.wanted {
+            return match digest.finish() {
+                Ok(found) if found == wanted => None,
+                Ok(_) => Some(Difference::Digest),
+                Err(error) => Some(Difference::Unreadable { side: Side::Sink, detail: error.to_string() }),
+            };
+        }
+        let (ranges, is_cut) = (joined(self.ranges), self.is_cut);
+        (!ranges.is_empty()).then_some(Difference::Content { ranges, is_cut })
+    }
+}
+
+/// In order, neighbours as one.
+fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<ByteRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut().filter(|last| last.end() == Some(range.offset)) {
+            Some(last) => last.len += range.len,
+            None => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(size: u64) -> FileCheck {
+        FileCheck::new(RelPath::root(), b"f"[..].into(), size, None, None)
+    }
+
+    #[test]
+    fn a_file_is_cut_into_ranges_to_its_end() {
+        let mut file = check(2 * RANGE_BYTES + 5);
+        let ranges: Vec<_> = std::iter::from_fn(|| file.next_range()).collect();
+        let expected = [(0, RANGE_BYTES), (RANGE_BYTES, RANGE_BYTES), (2 * RANGE_BYTES, 5)];
+        assert_eq!(ranges, expected.map(|(offset, len)| ByteRange::new(offset, len)));
+        assert!(file.is_done());
+        let mut unreadable = check(2 * RANGE_BYTES);
+        unreadable.next_range();
+        unreadable.ask();
+        unreadable.fail(Side::Sink, "no".into());
+        assert!(unreadable.next_range().is_none() && !unreadable.is_done());
+        unreadable.answered();
+        assert!(unreadable.is_done());
+        assert!(matches!(unreadable.difference(), Some(Difference::Unreadable { .. })));
+    }
+
+    #[test]
+    fn neighbours_become_one_and_no_more_are_told_than_fit() {
+        let mut file = check(1 << 40);
+        for piece in [3, 4, 9, 2, 8] {
+            file.tell(ByteRange::new(piece * 1_024, 1_024));
+        }
+        let ranges = vec![ByteRange::new(2_048, 3 * 1_024), ByteRange::new(8 * 1_024, 2_048)];
+        assert_eq!(file.difference(), Some(Difference::Content { ranges, is_cut: false }));
+        let mut file = check(1 << 40);
+        (0..2_000).for_each(|n| file.tell(ByteRange::new(n * 2_048, 1_024)));
+        let Some(Difference::Content { ranges, is_cut }) = file.difference() else { panic!() };
+        assert_eq!((ranges.len(), is_cut), (RANGES_MAX, true));
+        assert_eq!(check(5).difference(), None);
+    }
+
+    #[test]
+    fn only_so_many_pieces_are_looked_into() {
+        let mut file = check(1 << 40);
+        let into = (0..100).filter(|n| file.differs(ByteRange::new(n << 20, 1 << 20), 1 << 20)).count();
+        assert_eq!(into, NARROWED_MAX as usize);
+        assert!(!file.differs(ByteRange::new(0, 1_024), 1_024));
+    }
+}

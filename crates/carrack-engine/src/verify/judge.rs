@@ -1,0 +1,125 @@
+//! What two looks at one name say together. Pure.
+
+use carrack_model::{ByteRange, Side};
+use carrack_storage::BrowsedKind;
+
+use super::Difference;
+use crate::examine::{Sight, Standing};
+
+/// What is to be done about a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is as it should be.
+    Equal,
+    /// A file that has to be read.
+    Read,
+    /// It is not, or can't be compared.
+    Differs(Difference),
+}
+
+/// By a look at both ends.
+pub(super) fn judge(source: &Sight, sink: &Sight) -> Verdict {
+    let kinds = match (&source.standing, &sink.standing) {
+        (Standing::Nothing, _) => return unreadable(Side::Source, "it vanished meanwhile"),
+        (Standing::Unreadable(detail), _) => return unreadable(Side::Source, detail),
+        (_, Standing::Nothing) => return Verdict::Differs(Difference::Missing),
+        (_, Standing::Unreadable(detail)) => return unreadable(Side::Sink, detail),
+        (Standing::Is(source), Standing::Is(sink)) => (*source, *sink),
+    };
+    match kinds {
+        (BrowsedKind::File, BrowsedKind::File) if source.size != sink.size => {
+            Verdict::Differs(Difference::Size { source: source.size, sink: sink.size })
+        }
+        (BrowsedKind::File, BrowsedKind::File) if source.size == 0 => Verdict::Equal,
+        (BrowsedKind::File, BrowsedKind::File) => Verdict::Read,
+        (BrowsedKind::Symlink, BrowsedKind::Symlink) if source.digest != sink.digest => {
+            Verdict::Differs(Difference::Link)
+        }
+        (source, sink) if source == sink => Verdict::Equal,
+        (source, sink) => Verdict::Differs(Difference::Kind { source, sink }),
+    }
+}
+
+/// By a look at the sink: a manifest names files only.
+pub(super) fn judge_listed(sink: &Sight) -> Verdict {
+    match &sink.standing {
+        Standing::Nothing => Verdict::Differs(Difference::Missing),
+        Standing::Unreadable(detail) => unreadable(Side::Sink, detail),
+        Standing::Is(BrowsedKind::File) => Verdict::Read,
+        Standing::Is(kind) => Verdict::Differs(Difference::Kind { source: BrowsedKind::File, sink: *kind }),
+    }
+}
+
+/// What reading a file of `size` bytes gave, where it was small enough to be read as a whole.
+pub(super) fn digest_of(sight: &Sight, size: u64, side: Side) -> Result<[u8; 32], Difference> {
+    match (&sight.standing, sight.digest) {
+        (Standing::Unreadable(detail), _) => Err(Difference::Unreadable { side, detail: detail.clone() }),
+        (Standing::Is(BrowsedKind::File), Some(digest)) if sight.size == size => Ok(digest),
+        _ => Err(Difference::Unreadable { side, detail: "it changed meanwhile".into() }),
+    }
+}
+
+fn unreadable(side: Side, detail: &str) -> Verdict {
+    Verdict::Differs(Difference::Unreadable { side, detail: detail.to_owned() })
+}
+
+/// The ranges whose values are not the same.
+pub(super) fn differing(
+    pieces: impl Iterator<Item = ByteRange>,
+    source: &[[u8; 32]],
+    sink: &[[u8; 32]],
+) -> Vec<ByteRange> {
+    let values = source.iter().zip(sink);
+    pieces.zip(values).filter(|(_, (source, sink))| source != sink).map(|(range, _)| range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BrowsedKind::{Directory, File, Symlink};
+
+    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> Sight {
+        let digest = digest.map(|byte| [byte; 32]);
+        Sight { standing: Standing::Is(kind), size, stamp: 0, digest }
+    }
+
+    fn nothing() -> Sight {
+        Sight::without_facts(Standing::Nothing)
+    }
+
+    #[test]
+    fn two_looks_say_what_to_do() {
+        let unreadable = Sight::without_facts(Standing::Unreadable("no".into()));
+        let file = sight(File, 7, None);
+        let kind = |source, sink| Difference::Kind { source, sink };
+        for (source, sink, verdict) in [
+            (&file, &file, Verdict::Read),
+            (&sight(File, 0, None), &sight(File, 0, None), Verdict::Equal),
+            (&file, &sight(File, 8, None), Verdict::Differs(Difference::Size { source: 7, sink: 8 })),
+            (&file, &nothing(), Verdict::Differs(Difference::Missing)),
+            (&file, &sight(Directory, 0, None), Verdict::Differs(kind(File, Directory))),
+            (&sight(Directory, 0, None), &sight(Directory, 0, None), Verdict::Equal),
+            (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(1)), Verdict::Equal),
+            (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(2)), Verdict::Differs(Difference::Link)),
+        ] {
+            assert_eq!(judge(source, sink), verdict, "{source:?} {sink:?}");
+        }
+        for (source, sink, at) in [
+            (&unreadable, &file, Side::Source),
+            (&file, &unreadable, Side::Sink),
+            (&nothing(), &file, Side::Source),
+        ] {
+            let Verdict::Differs(Difference::Unreadable { side, .. }) = judge(source, sink) else { panic!() };
+            assert_eq!(side, at);
+        }
+    }
+
+    #[test]
+    fn only_a_whole_reading_counts() {
+        assert_eq!(digest_of(&sight(File, 7, Some(1)), 7, Side::Sink), Ok([1; 32]));
+        for changed in [sight(File, 8, Some(1)), sight(File, 7, None), sight(Symlink, 7, Some(1)), nothing()]
+        {
+            assert!(digest_of(&changed, 7, Side::Sink).is_err(), "{changed:?}");
+        }
+    }
+}

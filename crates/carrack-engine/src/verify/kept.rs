@@ -1,0 +1,389 @@
+//! What earlier runs of a comparison found equal, in a file: the same command goes on where it was interrupted.
+//!
+//! A header of 48 bytes (16 of magic, 32 of what is compared), then blocks: the number of keys (u32, little-endian), 16 bytes of
+//! BLAKE3 over that number and the keys, and the keys, 16 bytes each in rising order. Appended only; at the next opening
+//! blocks are gathered into large ones, in a new file that takes the old one's place. What a crash cut off fails its
+//! check, and is compared again. Memory: 16 bytes for each 256 keys, and one large block while the file is opened.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::mem;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+const MAGIC: &[u8; 16] = b"carrack verify 1";
+const HEADER_BYTES: u64 = 48;
+const KEY_BYTES: usize = 16;
+
+/// Keys of one block: 64 MiB.
+const BLOCK_KEYS_MAX: usize = 4 << 20;
+
+/// Keys that are searched in one read.
+const FENCE_KEYS: usize = 256;
+
+/// A new block is written when so many keys wait, or the first has waited for so long.
+const WAITING_KEYS_MAX: usize = 4_096;
+const WAITING: Duration = Duration::from_secs(1);
+
+/// Why there is no such file.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// What the system says.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It is about something else.
+    #[error("it is the state of another comparison, or no state at all")]
+    Other,
+    /// Another process has it.
+    #[error("another carrack uses it")]
+    InUse,
+}
+
+/// What is known to be equal; [`Kept::nothing`] remembers nothing.
+#[derive(Debug, Default)]
+pub struct Kept {
+    store: Option<Store>,
+    /// Why no more is remembered.
+    trouble: Option<io::Error>,
+}
+
+#[derive(Debug)]
+struct Store {
+    file: File,
+    path: PathBuf,
+    /// Of earlier runs.
+    blocks: Vec<Block>,
+    end: u64,
+    waiting: Vec<u128>,
+    written_at: Instant,
+}
+
+/// Where a block's keys are, and every 256th of them.
+#[derive(Debug)]
+struct Block {
+    offset: u64,
+    count: usize,
+    fences: Vec<u128>,
+}
+
+impl Kept {
+    /// Nothing is known, and nothing remembered.
+    pub fn nothing() -> Kept {
+        Kept::default()
+    }
+
+    /// Opens or creates the file at `path`; `identity` says what is compared.
+    ///
+    /// # Errors
+    /// [`KeptError`]; an existing file is not touched then.
+    pub fn open(path: &Path, identity: &[u8; 32]) -> Result<Kept, KeptError> {
+        let file = options().create(true).truncate(false).open(path)?;
+        lock(&file)?;
+        let header = [&MAGIC[..], identity].concat();
+        let store = match file.metadata()?.len() {
+            0 => Store::begin(file, path.to_owned(), &header)?,
+            _ => Store::go_on(&file, path, &header)?,
+        };
+        Ok(Kept { store: Some(store), trouble: None })
+    }
+
+    /// Whether an earlier run kept this.
+    pub(super) fn has(&mut self, key: u128) -> bool {
+        let Some(store) = &self.store else { return false };
+        match store.has(key) {
+            Ok(found) => found,
+            Err(error) => {
+                self.give_up(error);
+                false
+            }
+        }
+    }
+
+    /// Keeps it.
+    pub(super) fn add(&mut self, key: u128) {
+        let Some(store) = &mut self.store else { return };
+        if let Err(error) = store.add(key) {
+            self.give_up(error);
+        }
+    }
+
+    /// Leaves the file for another run.
+    ///
+    /// # Errors
+    /// Why not everything is in it.
+    pub fn keep(mut self) -> io::Result<()> {
+        if let Some(store) = &mut self.store {
+            store.write_waiting()?;
+        }
+        self.trouble.map_or(Ok(()), Err)
+    }
+
+    /// Removes the file: everything is equal.
+    ///
+    /// # Errors
+    /// What `unlink` says.
+    pub fn remove(self) -> io::Result<()> {
+        self.store.map_or(Ok(()), |store| fs::remove_file(store.path))
+    }
+
+    /// What is in the file by now stays; nothing is read of it or added any more.
+    fn give_up(&mut self, error: io::Error) {
+        self.store = None;
+        self.trouble.get_or_insert(error);
+    }
+}
+
+impl Store {
+    fn begin(file: File, path: PathBuf, header: &[u8]) -> io::Result<Store> {
+        file.write_all_at(header, 0)?;
+        Ok(Store::new(file, path, Vec::new(), HEADER_BYTES))
+    }
+
+    fn new(file: File, path: PathBuf, blocks: Vec<Block>, end: u64) -> Store {
+        Store { file, path, blocks, end, waiting: Vec::new(), written_at: Instant::now() }
+    }
+
+    /// Gathers what is in the file into large blocks of a new one.
+    fn go_on(old: &File, path: &Path, header: &[u8]) -> Result<Store, KeptError> {
+        let mut reader = BufReader::new(old);
+        let mut found = vec![0; HEADER_BYTES as usize];
+        if read_up_to(&mut reader, &mut found)? < found.len() || found != header {
+            return Err(KeptError::Other);
+        }
+        let new_path = beside(path);
+        let file = options().create(true).truncate(true).open(&new_path)?;
+        lock(&file)?;
+        file.write_all_at(header, 0)?;
+        let mut store = Store::new(file, path.to_owned(), Vec::new(), HEADER_BYTES);
+        let mut keys = Vec::new();
+        while let Some(more) = read_block(&mut reader)? {
+            if keys.len() + more.len() > BLOCK_KEYS_MAX {
+                store.gather(mem::take(&mut keys))?;
+            }
+            keys.extend(more);
+        }
+        store.gather(keys)?;
+        store.file.sync_data()?;
+        fs::rename(new_path, path)?;
+        Ok(store)
+    }
+
+    /// Writes a block of its own, in which keys are looked for.
+    fn gather(&mut self, mut keys: Vec<u128>) -> io::Result<()> {
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let offset = self.end + 4 + 16;
+        let fences = keys.iter().copied().step_by(FENCE_KEYS).collect();
+        self.append(&keys)?;
+        self.blocks.push(Block { offset, count: keys.len(), fences });
+        Ok(())
+    }
+
+    fn append(&mut self, keys: &[u128]) -> io::Result<()> {
+        let count = (keys.len() as u32).to_le_bytes();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&count);
+        keys.iter().for_each(|key| _ = hasher.update(&key.to_be_bytes()));
+        let mut writer = BufWriter::new(At { file: &self.file, offset: self.end });
+        writer.write_all(&count)?;
+        writer.write_all(&hasher.finalize().as_bytes()[..16])?;
+        keys.iter().try_for_each(|key| writer.write_all(&key.to_be_bytes()))?;
+        writer.flush()?;
+        self.end += (4 + 16 + keys.len() * KEY_BYTES) as u64;
+        Ok(())
+    }
+
+    fn has(&self, key: u128) -> io::Result<bool> {
+        for block in &self.blocks {
+            if block.has(&self.file, key)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn add(&mut self, key: u128) -> io::Result<()> {
+        self.waiting.push(key);
+        match self.waiting.len() >= WAITING_KEYS_MAX || self.written_at.elapsed() >= WAITING {
+            true => self.write_waiting(),
+            false => Ok(()),
+        }
+    }
+
+    fn write_waiting(&mut self) -> io::Result<()> {
+        self.written_at = Instant::now();
+        let mut keys = mem::take(&mut self.waiting);
+        keys.sort_unstable();
+        if keys.is_empty() { Ok(()) } else { self.append(&keys) }
+    }
+}
+
+impl Block {
+    fn has(&self, file: &File, key: u128) -> io::Result<bool> {
+        let Some(fence) = self.fences.partition_point(|&fence| fence <= key).checked_sub(1) else {
+            return Ok(false);
+        };
+        let first = fence * FENCE_KEYS;
+        let count = FENCE_KEYS.min(self.count - first);
+        let mut bytes = [0; FENCE_KEYS * KEY_BYTES];
+        let bytes = &mut bytes[..count * KEY_BYTES];
+        file.read_exact_at(bytes, self.offset + (first * KEY_BYTES) as u64)?;
+        let (keys, _) = bytes.as_chunks::<KEY_BYTES>();
+        Ok(keys.binary_search(&key.to_be_bytes()).is_ok())
+    }
+}
+
+/// The next block; nothing at the end, and where what follows is none.
+fn read_block(reader: &mut impl Read) -> io::Result<Option<Vec<u128>>> {
+    let mut head = [0; 4 + 16];
+    if read_up_to(reader, &mut head)? < head.len() {
+        return Ok(None);
+    }
+    let (count, check) = head.split_at(4);
+    let key_count = u32::from_le_bytes(count.try_into().expect("four bytes")) as usize;
+    if key_count > BLOCK_KEYS_MAX {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; key_count * KEY_BYTES];
+    if read_up_to(reader, &mut bytes)? < bytes.len() {
+        return Ok(None);
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(count).update(&bytes);
+    if hasher.finalize().as_bytes()[..16] != *check {
+        return Ok(None);
+    }
+    Ok(Some(bytes.as_chunks::<KEY_BYTES>().0.iter().map(|key| u128::from_be_bytes(*key)).collect()))
+}
+
+fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match reader.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+/// Writes to a place of a file.
+struct At<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Write for At<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write_at(bytes, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+fn lock(file: &File) -> Result<(), KeptError> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(KeptError::InUse),
+        Err(errno) => Err(KeptError::Io(errno.into())),
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path.as_os_str());
+    name.push(".new");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABOUT: [u8; 32] = [7; 32];
+
+    fn key(n: u64) -> u128 {
+        u128::from_be_bytes(blake3::hash(&n.to_le_bytes()).as_bytes()[..16].try_into().unwrap())
+    }
+
+    fn open(path: &Path) -> Kept {
+        Kept::open(path, &ABOUT).unwrap()
+    }
+
+    #[test]
+    fn what_was_kept_is_known_to_the_next_run_and_the_one_after() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        for run in 0..3 {
+            let mut kept = open(&path);
+            let known = (0..10_000).filter(|&n| kept.has(key(n))).count();
+            assert_eq!(known, run * 3_000, "before run {run}");
+            (run * 3_000..(run + 1) * 3_000).for_each(|n| kept.add(key(n as u64)));
+            kept.keep().unwrap();
+        }
+        let mut kept = open(&path);
+        assert!((0..9_000).all(|n| kept.has(key(n))) && !(9_000..20_000).any(|n| kept.has(key(n))));
+        assert!(!kept.has(0) && !kept.has(u128::MAX));
+        kept.remove().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn wherever_it_is_cut_or_damaged_nothing_is_known_that_was_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let mut kept = open(&path);
+        for n in 0..20 {
+            kept.add(key(n));
+            kept.store.as_mut().unwrap().write_waiting().unwrap();
+        }
+        kept.keep().unwrap();
+        let whole = fs::read(&path).unwrap();
+        let block_bytes = (whole.len() - HEADER_BYTES as usize) / 20;
+        for cut in HEADER_BYTES as usize..whole.len() {
+            let complete = ((cut - HEADER_BYTES as usize) / block_bytes) as u64;
+            for damaged in [false, true] {
+                let mut bytes = whole.clone();
+                if damaged {
+                    bytes[cut] ^= 0x10
+                } else {
+                    bytes.truncate(cut)
+                }
+                fs::write(&path, bytes).unwrap();
+                let mut kept = open(&path);
+                assert!((0..20).all(|n| kept.has(key(n)) == (n < complete)), "{cut} {damaged}");
+            }
+        }
+    }
+
+    #[test]
+    fn neither_another_comparisons_nor_a_used_one_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let kept = open(&path);
+        assert!(matches!(Kept::open(&path, &ABOUT), Err(KeptError::InUse)));
+        kept.keep().unwrap();
+        assert!(matches!(Kept::open(&path, &[8; 32]), Err(KeptError::Other)));
+        fs::write(&path, "my notes").unwrap();
+        assert!(matches!(Kept::open(&path, &ABOUT), Err(KeptError::Other)));
+        assert_eq!(fs::read(&path).unwrap(), b"my notes");
+    }
+}

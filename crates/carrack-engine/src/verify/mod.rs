@@ -1,0 +1,127 @@
+//! Comparing what is at a destination with what should be there: a source's tree, or a manifest.
+//!
+//! The caller holds both ends ([`Examiner`]) and asks each for the same things; neither end knows the other. First what stands at the
+//! names is compared, then files of equal size are read at both ends: small ones as a whole, larger ones as 1 MiB pieces, ranges of 256 MiB at a
+//! time. A piece that differs is read again as pieces of 1 KiB. So nothing is read where a look suffices, and an
+//! answer is bounded however large a file is. What is open at a time is bounded ([`crate::examine`]): memory is, too.
+
+mod batch;
+mod comparing;
+mod examiner;
+mod file_check;
+mod judge;
+mod kept;
+
+use carrack_model::{ByteRange, RelPath, Side};
+use carrack_storage::BrowsedKind;
+
+pub use comparing::{ManifestEntry, Verifying};
+pub use examiner::{Examination, Examiner};
+pub use kept::{Kept, KeptError};
+
+/// Something that is not as it should be, or that can't be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Beneath the destination, empty for the destination itself; with [`Difference::Unwalked`] and [`Difference::Skipped`] as the end
+    /// knows it that met it. Bytes, not for a terminal as they are.
+    pub path: Box<[u8]>,
+    /// What is wrong.
+    pub what: Difference,
+}
+
+/// What is wrong with one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Nothing stands at the destination.
+    Missing,
+    /// Nothing stands at the source.
+    Extra,
+    /// They are not of one kind.
+    Kind {
+        /// What it should be.
+        source: BrowsedKind,
+        /// What it is.
+        sink: BrowsedKind,
+    },
+    /// A file of another size.
+    Size {
+        /// Bytes that it should have.
+        source: u64,
+        /// Bytes that it has.
+        sink: u64,
+    },
+    /// A file with other contents.
+    Content {
+        /// Where, in order. They begin and end at multiples of 1 KiB, or of 1 MiB where very much of the file differs.
+        ranges: Vec<ByteRange>,
+        /// There are more.
+        is_cut: bool,
+    },
+    /// A file with another digest than the manifest's.
+    Digest,
+    /// A link that leads elsewhere.
+    Link,
+    /// It can't be read, or changed meanwhile.
+    Unreadable {
+        /// At which end.
+        side: Side,
+        /// Why, in words.
+        detail: String,
+    },
+    /// A directory can't be listed, or an entry of it not looked at.
+    Unwalked {
+        /// At which end.
+        side: Side,
+        /// Why, in words.
+        detail: String,
+    },
+    /// A pipe, socket or device of the source, which is not compared.
+    Skipped {
+        /// What it is, such as "a socket".
+        what: String,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Entries that are as they should be: files, directories and links.
+    pub equal: u64,
+    /// Of those, files that an earlier run had compared and nobody has changed since.
+    pub known: u64,
+    /// Bytes of files that are equal.
+    pub bytes_equal: u64,
+    /// Bytes that this run had the destination read.
+    pub bytes_read: u64,
+    /// Entries that differ, missing ones among them.
+    pub differing: u64,
+    /// Entries at the destination that the source does not have; counted where they were asked for.
+    pub extra: u64,
+    /// Entries that can't be compared, because one end can't read them.
+    pub unreadable: u64,
+    /// Pipes, sockets and devices of the source.
+    pub skipped: u64,
+}
+
+impl Verified {
+    /// Entries that are not as they should be.
+    pub fn failed(&self) -> u64 {
+        self.differing + self.extra + self.unreadable
+    }
+
+    fn count(&mut self, what: &Difference) {
+        let counter = match what {
+            Difference::Extra => &mut self.extra,
+            Difference::Unreadable { .. } | Difference::Unwalked { .. } => &mut self.unreadable,
+            Difference::Skipped { .. } => &mut self.skipped,
+            _ => &mut self.differing,
+        };
+        *counter += 1;
+    }
+}
+
+/// The path of a name in a directory; an empty name is the directory itself.
+fn path_of(directory: &RelPath, name: &[u8]) -> Box<[u8]> {
+    let slash: &[u8] = if directory.is_root() || name.is_empty() { b"" } else { b"/" };
+    [directory.as_bytes(), slash, name].concat().into()
+}

@@ -1,0 +1,410 @@
+//! Sessions whose work comes in chunks, several of them for one transfer (Y3): everything arrives once, whoever brings it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use carrack_engine::{
+    Abort, Chunk, ChunkFeed, ChunkWork, Feed, JournalSettings, Observer, Role, Settings, Transfer,
+    TransferIdentity, copy_local, copy_with_peer,
+};
+use carrack_model::{
+    ByteRange, Event, FailureKind, Metadata, RelPath, RunToken, Scheduling, Summary, Timestamp, TransferId,
+    TransferSpec,
+};
+use carrack_wire::TableWriter;
+use common::{
+    Recorder, Way, assert_same, channel, noise, peer, serve_any, snapshot, transfer, wait_until, write,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Hands out chunks, and waits for more until it is told that there are none.
+#[derive(Default)]
+struct TestFeed {
+    state: Mutex<FeedState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct FeedState {
+    waiting: VecDeque<Chunk>,
+    settled: Vec<u64>,
+    is_ended: bool,
+}
+
+impl TestFeed {
+    fn of(chunks: impl IntoIterator<Item = Chunk>) -> Arc<TestFeed> {
+        let feed = TestFeed::open(chunks);
+        feed.end();
+        feed
+    }
+
+    fn open(chunks: impl IntoIterator<Item = Chunk>) -> Arc<TestFeed> {
+        let state = FeedState { waiting: chunks.into_iter().collect(), ..FeedState::default() };
+        Arc::new(TestFeed { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn end(&self) {
+        self.state.lock().unwrap().is_ended = true;
+        self.changed.notify_all();
+    }
+
+    fn settled(&self) -> Vec<u64> {
+        let mut settled = self.state.lock().unwrap().settled.clone();
+        settled.sort_unstable();
+        settled
+    }
+}
+
+impl ChunkFeed for TestFeed {
+    fn next(&self) -> Option<Chunk> {
+        let state = self.state.lock().unwrap();
+        let is_waiting = |state: &mut FeedState| state.waiting.is_empty() && !state.is_ended;
+        self.changed.wait_while(state, is_waiting).unwrap().waiting.pop_front()
+    }
+
+    fn threshold_bytes(&self) -> u64 {
+        2 * MIB
+    }
+
+    fn settled(&self, number: u64) {
+        self.state.lock().unwrap().settled.push(number);
+    }
+
+    fn close(&self) {
+        self.end();
+    }
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// 300 small files and three large ones, of 6, 9 and 12 MiB.
+    fn new() -> Place {
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        for i in 0..300 {
+            write(&place.source().join(format!("small/{}/{i}", i % 7)), &noise(i * 13, i as u64));
+        }
+        for i in 2..5 {
+            write(&place.source().join(format!("large/{i}")), &noise(3 * i * MIB as usize + i, i as u64));
+        }
+        std::os::unix::fs::symlink("large/2", place.source().join("link")).unwrap();
+        fs::create_dir(place.source().join("empty")).unwrap();
+        place
+    }
+
+    fn source(&self) -> PathBuf {
+        self.dir.path().join("source")
+    }
+
+    fn sink(&self) -> PathBuf {
+        self.dir.path().join("sink")
+    }
+
+    fn transfer(&self, run: u8, feed: &Arc<TestFeed>) -> Transfer {
+        let source = self.source().join("");
+        let basis = transfer(&[&source], &self.sink().join(""));
+        Transfer {
+            identity: Some(TransferIdentity {
+                id: TransferId([9; 16]),
+                run: RunToken([run; 16]),
+                sources: vec![b"source".to_vec()],
+                destination: b"sink".to_vec(),
+                is_shared: true,
+            }),
+            settings: Settings {
+                pool_bytes: 4 << 20,
+                journal: JournalSettings {
+                    group_time: Duration::from_millis(20),
+                    ..JournalSettings::default()
+                },
+                ..basis.settings.clone()
+            },
+            spec: TransferSpec { recursive: true, slot_bytes: 128 << 10, streams: 2, ..basis.spec.clone() },
+            feed: Some(Feed(Arc::clone(feed) as Arc<dyn ChunkFeed>)),
+            ..basis
+        }
+    }
+
+    /// A table of what stands at these paths beneath the source.
+    fn table(&self, paths: &[&str]) -> Vec<u8> {
+        let mut table = Vec::new();
+        for path in paths {
+            let path = Path::new(path);
+            let directory = RelPath::new(path.parent().unwrap().as_os_str().as_bytes()).unwrap();
+            let found = fs::symlink_metadata(self.source().join(path)).unwrap();
+            let name = path.file_name().unwrap().as_bytes();
+            let mut writer = TableWriter::new(&mut table);
+            writer.section(&directory, None);
+            match found.is_symlink() {
+                true => {
+                    let target = fs::read_link(self.source().join(path)).unwrap();
+                    writer.symlink(name, target.as_os_str().as_bytes(), &metadata(&found), found.ino());
+                }
+                false => writer.regular(name, found.size(), &metadata(&found), found.ino(), None),
+            }
+        }
+        table
+    }
+
+    fn files(&self, number: u64, paths: &[&str]) -> Chunk {
+        let table = self.table(paths);
+        Chunk { number, work: ChunkWork::Files, is_repeated: false, table, source_name: None }
+    }
+
+    fn small(&self, number: u64, part: usize) -> Chunk {
+        let paths: Vec<_> =
+            (0..300).filter(|i| i % 3 == part).map(|i| format!("small/{}/{i}", i % 7)).collect();
+        self.files(number, &paths.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn part(&self, number: u64, path: &str, offset: u64, len: u64) -> Chunk {
+        let work = ChunkWork::Part(ByteRange::new(offset, len));
+        Chunk { work, ..self.files(number, &[path]) }
+    }
+
+    /// All directories.
+    fn close(&self, number: u64) -> Chunk {
+        let mut table = Vec::new();
+        let mut waiting = vec![PathBuf::new()];
+        while let Some(path) = waiting.pop() {
+            let full = self.source().join(&path);
+            let relative = RelPath::new(path.as_os_str().as_bytes()).unwrap();
+            TableWriter::new(&mut table).section(&relative, Some(&metadata(&fs::metadata(&full).unwrap())));
+            let entries = fs::read_dir(&full).unwrap().map(Result::unwrap);
+            let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+            waiting.extend(directories.map(|entry| path.join(entry.file_name())));
+        }
+        Chunk { number, work: ChunkWork::Close, is_repeated: false, table, source_name: None }
+    }
+
+    fn run(&self, way: Way, run: u8, feed: &Arc<TestFeed>) -> (Summary, Recorder) {
+        let observer = Recorder::default();
+        let abort = Abort::new().unwrap();
+        let outcome = copy(way, &self.transfer(run, feed), &observer, &abort);
+        outcome.result.unwrap();
+        (outcome.summary, observer)
+    }
+
+    fn names(&self) -> Vec<String> {
+        snapshot(&self.sink()).keys().map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+
+    fn hidden(&self) -> usize {
+        self.names().iter().filter(|name| name.contains(".carrack-")).count()
+    }
+}
+
+fn metadata(found: &fs::Metadata) -> Metadata {
+    let mtime = Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 };
+    Metadata { mode: found.mode() & 0o7777, mtime }
+}
+
+fn copy(way: Way, transfer: &Transfer, observer: &dyn Observer, abort: &Abort) -> carrack_engine::Outcome {
+    match way {
+        Way::Local => copy_local(transfer, observer, abort),
+        Way::Push | Way::Pull => {
+            let (here, there) = channel();
+            let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+            let outcome = copy_with_peer(transfer, Role::Source, peer(here), observer, abort);
+            let _ = serving.join().unwrap();
+            outcome
+        }
+    }
+}
+
+/// One file in parts over two sessions at the same time, small files over both; then its name, then the end.
+#[test]
+fn two_sessions_carry_one_transfer() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        let half = 6 * MIB + 5;
+        let size = fs::metadata(place.source().join("large/4")).unwrap().size();
+        let feeds = [
+            TestFeed::of([
+                place.small(1, 0),
+                place.part(2, "large/4", 0, half),
+                place.files(3, &["link", "large/2"]),
+            ]),
+            TestFeed::of([
+                place.part(1, "large/4", half, size - half),
+                place.small(2, 1),
+                place.files(3, &["large/3"]),
+                place.small(4, 2),
+            ]),
+        ];
+        thread::scope(|scope| {
+            for (run, feed) in feeds.iter().enumerate() {
+                scope.spawn({
+                    let place = &place;
+                    move || place.run(way, run as u8, feed)
+                });
+            }
+        });
+        assert_eq!((feeds[0].settled(), feeds[1].settled()), (vec![1, 2, 3], vec![1, 2, 3, 4]));
+        assert!(!place.sink().join("large/4").exists(), "not before it is finished");
+        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+        let last = TestFeed::of([finish]);
+        place.run(way, 8, &last);
+        assert_eq!(last.settled(), [1]);
+        place.run(way, 9, &TestFeed::of([place.close(1)]));
+        assert_same(&place.source(), &place.sink());
+        assert_eq!(place.hidden(), 0, "{:?}", place.names());
+    }
+}
+
+#[test]
+fn a_session_that_comes_too_late_leaves_nothing() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        let late = TestFeed::open([]);
+        thread::scope(|scope| {
+            place.run(way, 1, &TestFeed::of([place.small(1, 0)]));
+            scope.spawn(|| place.run(way, 2, &late));
+            wait_until("it has begun", || place.hidden() >= 3);
+            place.run(way, 3, &TestFeed::of([place.close(1)]));
+            assert_eq!(place.hidden(), 0, "{:?}", place.names());
+            late.end();
+        });
+        place.run(way, 4, &TestFeed::of([]));
+        assert_eq!(place.hidden(), 0, "{:?}", place.names());
+        let modified = |directory: PathBuf| fs::metadata(directory).unwrap().modified().unwrap();
+        assert_eq!(modified(place.source()), modified(place.sink()));
+    }
+}
+
+/// A chunk is settled while the session goes on, and waits for the next one.
+#[test]
+fn a_chunk_is_settled_before_the_session_ends() {
+    let place = Place::new();
+    let feed = TestFeed::open([place.small(1, 0), place.files(2, &["large/3", "link"])]);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| place.run(Way::Push, 1, &feed));
+        wait_until("both are settled", || feed.settled() == [1, 2]);
+        feed.state.lock().unwrap().waiting.push_back(place.small(3, 1));
+        feed.changed.notify_all();
+        wait_until("the next one is", || feed.settled() == [1, 2, 3]);
+        assert!(!running.is_finished());
+        feed.end();
+        running.join().unwrap();
+    });
+    assert_eq!(
+        fs::read(place.sink().join("large/3")).unwrap(),
+        fs::read(place.source().join("large/3")).unwrap()
+    );
+}
+
+#[test]
+fn what_another_session_has_brought_does_not_come_again() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        let size = fs::metadata(place.source().join("large/4")).unwrap().size();
+        let chunks = |is_repeated| {
+            let chunks = [
+                place.small(1, 0),
+                place.part(2, "large/4", 0, 5 * MIB),
+                place.part(3, "large/4", 5 * MIB, size - 5 * MIB),
+                place.files(4, &["large/2", "large/3"]),
+            ];
+            chunks.map(|chunk| Chunk { is_repeated, ..chunk })
+        };
+        place.run(way, 1, &TestFeed::of(chunks(false)));
+        let again = TestFeed::of(chunks(true));
+        let (summary, _) = place.run(way, 2, &again);
+        assert_eq!((summary.bytes_done, again.settled()), (0, vec![1, 2, 3, 4]), "{way:?}: {summary:?}");
+        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+        place.run(way, 3, &TestFeed::of([finish.clone()]));
+        // The word of that was lost: everything once more, and its parts too.
+        let (summary, _) = place.run(way, 4, &TestFeed::of(chunks(true)));
+        assert_eq!(summary.bytes_done, 0, "{way:?}");
+        place.run(way, 5, &TestFeed::of([Chunk { is_repeated: true, ..finish }]));
+        let rest = [place.small(1, 1), place.small(2, 2), place.files(3, &["link"]), place.close(4)];
+        place.run(way, 6, &TestFeed::of(rest));
+        assert_same(&place.source(), &place.sink());
+        assert_eq!(place.hidden(), 0, "{:?}", place.names());
+    }
+}
+
+/// Ends the session when about so many bytes are there.
+struct Watch<'a> {
+    abort: &'a Abort,
+    bytes: u64,
+}
+
+impl Observer for Watch<'_> {
+    fn event(&self, event: &Event) {
+        if let Event::Progress(progress) = event
+            && progress.bytes_done >= self.bytes
+        {
+            self.abort.interrupt();
+        }
+    }
+}
+
+#[test]
+fn of_a_part_that_was_begun_only_the_rest_comes() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        let size = fs::metadata(place.source().join("large/4")).unwrap().size();
+        let parts = |is_repeated| {
+            let parts =
+                [place.part(1, "large/4", 0, 4 * MIB), place.part(2, "large/4", 4 * MIB, size - 4 * MIB)];
+            parts.map(|part| Chunk { is_repeated, ..part })
+        };
+        let feed = TestFeed::of(parts(false));
+        let whole = place.transfer(1, &feed);
+        let scheduling = Scheduling { rate: 8_000_000, ..Scheduling::default() };
+        let slow = Transfer { settings: Settings { scheduling, ..whole.settings.clone() }, ..whole };
+        let abort = Abort::new().unwrap();
+        let outcome = copy(way, &slow, &Watch { abort: &abort, bytes: 7 * MIB }, &abort);
+        assert!(outcome.result.is_err(), "it was too fast");
+        let (summary, _) = place.run(way, 2, &TestFeed::of(parts(true)));
+        let moved = summary.bytes_done;
+        assert!((1..size - 4 * MIB).contains(&moved), "{way:?}: {moved} of {size} came again");
+        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+        place.run(way, 3, &TestFeed::of([finish]));
+        assert_eq!(
+            fs::read(place.sink().join("large/4")).unwrap(),
+            fs::read(place.source().join("large/4")).unwrap()
+        );
+    }
+}
+
+#[test]
+fn a_file_that_changed_is_not_put_together_of_two_versions() {
+    let place = Place::new();
+    let size = fs::metadata(place.source().join("large/4")).unwrap().size();
+    let second = place.part(1, "large/4", 4 * MIB, size - 4 * MIB);
+    place.run(Way::Push, 1, &TestFeed::of([place.part(1, "large/4", 0, 4 * MIB)]));
+    let discard = Chunk { work: ChunkWork::Discard, ..place.files(1, &["large/4"]) };
+    write(&place.source().join("large/4"), &noise(size as usize, 77));
+    let feed = TestFeed::of([second]);
+    let (summary, observer) = place.run(Way::Push, 2, &feed);
+    assert_eq!((summary.entries_failed, feed.settled()), (1, vec![1]));
+    assert_eq!(observer.failed()[0].0, FailureKind::Changed);
+    let temporary = || place.names().iter().filter(|name| name.contains(".4.carrack-")).count();
+    assert_eq!(temporary(), 1);
+    // What is to be discarded is what was found then; the source's file is another by now.
+    let (summary, _) = place.run(Way::Push, 3, &TestFeed::of([discard]));
+    assert_eq!((summary.entries_failed, temporary()), (0, 0), "{:?}", place.names());
+    assert!(!place.sink().join("large/4").exists());
+}
+
+#[test]
+fn nothing_is_finished_that_is_not_there() {
+    let place = Place::new();
+    let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+    let (summary, _) = place.run(Way::Push, 1, &TestFeed::of([finish]));
+    assert_eq!((summary.entries_failed, place.sink().join("large/4").exists()), (1, false));
+}

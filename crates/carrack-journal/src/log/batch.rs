@@ -1,0 +1,213 @@
+//! Records, and several of them one after the other.
+//!
+//! Owns the framing. A record's check is made when it is appended, as it says where in which journal it belongs.
+
+use carrack_model::ByteRange;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::header::Key;
+use super::{JournalError, SessionInfo};
+use crate::Subtree;
+
+/// Longest body: a table fits into a slot (`SLOT_BYTES_MAX`), and beside it stands a name.
+pub(super) const BODY_BYTES_MAX: usize = (64 << 20) + (64 << 10);
+
+/// Bytes before a record's body.
+pub(super) const HEAD_BYTES: usize = size_of::<RawHead>();
+
+/// Bytes of a record that its check does not cover: the check.
+const CHECK_BYTES: usize = 8;
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Session = 1,
+    Small = 2,
+    Begin = 3,
+    Held = 4,
+    Done = 5,
+    Dropped = 6,
+}
+
+impl Kind {
+    pub fn of(number: u8) -> Option<Kind> {
+        use Kind::{Begin, Done, Dropped, Held, Session, Small};
+        [Session, Small, Begin, Held, Done, Dropped].into_iter().find(|&kind| kind as u8 == number)
+    }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawHead {
+    pub check: U64,
+    pub body_len: U32,
+    pub kind: u8,
+    pub reserved: [u8; 3],
+}
+
+/// Fixed part of a `Begin`'s body.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawBegin {
+    pub number: U64,
+    pub temporary_len: U32,
+}
+
+/// Fixed part of a `Held`'s body.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawHeld {
+    pub number: U64,
+    pub range_count: U32,
+    pub subtree_count: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawRange {
+    pub offset: U64,
+    pub len: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawSubtree {
+    pub range: RawRange,
+    pub value: [u8; 32],
+}
+
+impl From<ByteRange> for RawRange {
+    fn from(range: ByteRange) -> RawRange {
+        RawRange { offset: U64::new(range.offset), len: U64::new(range.len) }
+    }
+}
+
+impl From<&RawRange> for ByteRange {
+    fn from(raw: &RawRange) -> ByteRange {
+        ByteRange::new(raw.offset.get(), raw.len.get())
+    }
+}
+
+/// Records that are to be appended together.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Framed, with checks of 0.
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// No records.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Files and links that are complete under their names: an entry table as it came with a bundle.
+    pub fn small(&mut self, table: &[u8]) {
+        self.record(Kind::Small, |body| body.extend_from_slice(table));
+    }
+
+    /// A large file begins: its number (from [`super::Journal::next_number`]), a table of one section and one regular
+    /// file, and its temporary name in that section's directory.
+    pub fn begin(&mut self, number: u64, table: &[u8], temporary: &[u8]) {
+        let raw = RawBegin { number: U64::new(number), temporary_len: U32::new(temporary.len() as u32) };
+        self.record(Kind::Begin, |body| {
+            body.extend_from_slice(raw.as_bytes());
+            body.extend_from_slice(temporary);
+            body.extend_from_slice(table);
+        });
+    }
+
+    /// Bytes of a large file are there, and what they hash to, if that is wanted.
+    pub fn held(&mut self, number: u64, ranges: impl IntoIterator<Item = ByteRange>, subtrees: &[Subtree]) {
+        self.record(Kind::Held, |body| {
+            let start = body.len();
+            body.resize(start + size_of::<RawHeld>(), 0);
+            let mut range_count = 0;
+            for range in ranges {
+                body.extend_from_slice(RawRange::from(range).as_bytes());
+                range_count += 1;
+            }
+            for subtree in subtrees {
+                let raw = RawSubtree { range: subtree.range.into(), value: subtree.value };
+                body.extend_from_slice(raw.as_bytes());
+            }
+            let raw = RawHeld {
+                number: U64::new(number),
+                range_count: U32::new(range_count),
+                subtree_count: U32::new(subtrees.len() as u32),
+            };
+            body[start..start + size_of::<RawHeld>()].copy_from_slice(raw.as_bytes());
+        });
+    }
+
+    /// A large file is complete under its name.
+    pub fn done(&mut self, number: u64) {
+        self.record(Kind::Done, |body| body.extend_from_slice(&number.to_le_bytes()));
+    }
+
+    /// A large file was given up, and its temporary name is gone.
+    pub fn dropped(&mut self, number: u64) {
+        self.record(Kind::Dropped, |body| body.extend_from_slice(&number.to_le_bytes()));
+    }
+
+    pub(super) fn session(&mut self, session: &SessionInfo) {
+        self.record(Kind::Session, |body| session.encode(body));
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes that appending it writes.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets the records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    fn record(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        self.bytes.resize(start + HEAD_BYTES, 0);
+        write(&mut self.bytes);
+        // What does not fit into 32 bits is far beyond what `sealed` takes.
+        let body_len = u32::try_from(self.bytes.len() - start - HEAD_BYTES).unwrap_or(u32::MAX);
+        let head =
+            RawHead { check: U64::new(0), body_len: U32::new(body_len), kind: kind as u8, reserved: [0; 3] };
+        self.bytes[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());
+    }
+
+    /// The records as they stand at `offset` of the journal with `key`, put into `out`.
+    pub(super) fn seal(&self, key: Key, offset: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
+        out.clear();
+        out.extend_from_slice(&self.bytes);
+        let mut start = 0;
+        while start < out.len() {
+            let end = record_end(out, start)?;
+            let check = check_of(&out[start..end], key, offset + start as u64);
+            out[start..start + CHECK_BYTES].copy_from_slice(&check.to_le_bytes());
+            start = end;
+        }
+        Ok(())
+    }
+}
+
+fn record_end(records: &[u8], start: usize) -> Result<usize, JournalError> {
+    let head = RawHead::ref_from_prefix(&records[start..]).map_or(u32::MAX, |(head, _)| head.body_len.get());
+    let body_len = head as usize;
+    if body_len > BODY_BYTES_MAX {
+        return Err(JournalError::TooLarge(u64::from(head)));
+    }
+    Ok(start + HEAD_BYTES + body_len)
+}
+
+/// The check of a whole record at `offset`: of everything in it but the check.
+pub(super) fn check_of(record: &[u8], key: Key, offset: u64) -> u64 {
+    xxh3_64_with_seed(&record[CHECK_BYTES..], key.halves().0 ^ offset)
+}

@@ -1,0 +1,132 @@
+//! Who has a journal: the sessions that wrote to it, one after the other.
+
+use std::fs;
+use std::io;
+
+use carrack_model::RunToken;
+use rustix::process::getpid;
+use rustix::system::uname;
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Longest host name that is kept (`HOST_NAME_MAX` of Linux is 64).
+const HOST_BYTES_MAX: usize = 255;
+
+const FLAG_SOFT: u8 = 1;
+
+/// One process that writes or wrote to a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The command's run: whoever has the same one may take over.
+    pub run: RunToken,
+    /// The kernel's boot id.
+    pub boot: [u8; 16],
+    /// The host, for people and to know which host's processes are meant.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// When it started, in clock ticks since the boot (field 22 of `/proc/PID/stat`): numbers are used again.
+    pub pid_start: u64,
+    /// Its records count in the same boot only: nothing was synced before they were written.
+    pub soft: bool,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSession {
+    run: [u8; 16],
+    boot: [u8; 16],
+    pid_start: U64,
+    pid: U32,
+    flags: u8,
+    reserved: [u8; 3],
+}
+
+impl SessionInfo {
+    /// This process.
+    ///
+    /// # Errors
+    /// What reading `/proc` says.
+    pub fn of_this_process(run: RunToken, soft: bool) -> io::Result<SessionInfo> {
+        let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+        let host = uname().nodename().to_string_lossy().into_owned();
+        Ok(SessionInfo { run, boot: boot_id()?, host, pid, pid_start: start_of(pid)?, soft })
+    }
+
+    /// Whether the process lives, as far as this host can tell: nothing for another host's.
+    pub fn is_alive(&self) -> Option<bool> {
+        if self.host != uname().nodename().to_string_lossy() {
+            return None;
+        }
+        let is_this_boot = boot_id().is_ok_and(|boot| boot == self.boot);
+        Some(is_this_boot && start_of(self.pid).is_ok_and(|start| start == self.pid_start))
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let raw = RawSession {
+            run: self.run.0,
+            boot: self.boot,
+            pid_start: U64::new(self.pid_start),
+            pid: U32::new(self.pid),
+            flags: if self.soft { FLAG_SOFT } else { 0 },
+            reserved: [0; 3],
+        };
+        out.extend_from_slice(raw.as_bytes());
+        let host = self.host.as_bytes();
+        out.extend_from_slice(&host[..host.len().min(HOST_BYTES_MAX)]);
+    }
+
+    pub(super) fn decode(body: &[u8]) -> Option<SessionInfo> {
+        let (raw, host) = RawSession::ref_from_prefix(body).ok()?;
+        if host.len() > HOST_BYTES_MAX {
+            return None;
+        }
+        Some(SessionInfo {
+            run: RunToken(raw.run),
+            boot: raw.boot,
+            host: String::from_utf8_lossy(host).into_owned(),
+            pid: raw.pid.get(),
+            pid_start: raw.pid_start.get(),
+            soft: raw.flags & FLAG_SOFT != 0,
+        })
+    }
+}
+
+/// The kernel's boot id: random, and another one after each boot.
+///
+/// # Errors
+/// What reading `/proc/sys/kernel/random/boot_id` says.
+pub fn boot_id() -> io::Result<[u8; 16]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let digits = text.trim().replace('-', "");
+    let number = u128::from_str_radix(&digits, 16).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(number.to_be_bytes())
+}
+
+/// Field 22 of `/proc/PID/stat`, counted behind the name, which may hold anything.
+fn start_of(pid: u32) -> io::Result<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    let stat = String::from_utf8_lossy(&stat);
+    let behind_name = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let start = behind_name.split_whitespace().nth(19).and_then(|field| field.parse().ok());
+    start.ok_or_else(|| io::Error::other("/proc/PID/stat is not as it should be"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_another_start_is_another_process() {
+        let here = SessionInfo::of_this_process(RunToken([1; 16]), true).unwrap();
+        assert_eq!(here.pid, std::process::id());
+        assert_eq!(here.is_alive(), Some(true));
+        assert_eq!(SessionInfo { pid_start: here.pid_start + 1, ..here.clone() }.is_alive(), Some(false));
+        assert_eq!(SessionInfo { boot: [0; 16], ..here.clone() }.is_alive(), Some(false));
+        assert_eq!(SessionInfo { host: "another.host.example".into(), ..here.clone() }.is_alive(), None);
+        let mut bytes = Vec::new();
+        here.encode(&mut bytes);
+        assert_eq!(SessionInfo::decode(&bytes), Some(here));
+        assert_eq!(SessionInfo::decode(&bytes[..40]), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! Any sequence of records, cut or damaged anywhere, is a prefix of itself; and a compaction can't be seen.
+
+use std::collections::BTreeMap;
+
+use carrack_model::{ByteRange, RangeSet};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::log::journal::Opening;
+use crate::{Subtree, subtree_ranges};
+
+/// Bytes of each large file.
+const LARGE_BYTES: u64 = 20_000;
+
+const BOOT: u8 = 9;
+
+/// A file of the small world in which the tests play.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Play {
+    directory: u8,
+    name: u8,
+    version: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Session {
+        soft: bool,
+        boot: u8,
+    },
+    Small(Vec<Play>),
+    Begin(Play),
+    /// Of one of the files that were begun: bytes, in units of 1,024.
+    Held(Index, u64, u64, bool),
+    Done(Index),
+    Dropped(Index),
+}
+
+impl Play {
+    fn directory(self) -> RelPath {
+        RelPath::new([&b""[..], b"d", b"d/e"][usize::from(self.directory)]).unwrap()
+    }
+
+    fn name(self) -> [u8; 1] {
+        [b'a' + self.name]
+    }
+
+    /// Version 3 is a link, the others differ in one thing each.
+    fn key(self, name: &[u8; 1]) -> EntryKey<'_> {
+        let mtime = Timestamp { nanoseconds: u32::from(self.version == 1), ..metadata().mtime };
+        let is_link = self.version == 3;
+        EntryKey {
+            name,
+            size: if is_link { 0 } else { LARGE_BYTES },
+            mtime,
+            identity: if self.version == 2 { 2 } else { 1 },
+            target: is_link.then_some(b"target"),
+        }
+    }
+
+    fn write(self, writer: &mut TableWriter<'_>) {
+        let name = self.name();
+        let key = self.key(&name);
+        let metadata = Metadata { mtime: key.mtime, ..metadata() };
+        match key.target {
+            Some(target) => writer.symlink(key.name, target, &metadata, key.identity),
+            None => writer.regular(key.name, key.size, &metadata, key.identity, None),
+        }
+    }
+
+    fn all() -> impl Iterator<Item = Play> {
+        let plays = (0..3).flat_map(|directory| (0..3).map(move |name| (directory, name)));
+        plays.flat_map(|(directory, name)| (0..4).map(move |version| Play { directory, name, version }))
+    }
+}
+
+/// What can be seen of a journal.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Seen {
+    done: Vec<Play>,
+    partials: BTreeMap<u64, (Play, RangeSet, Vec<ByteRange>)>,
+}
+
+/// A record as the model knows it.
+#[derive(Clone, Debug)]
+enum Told {
+    Session { counts: bool },
+    Small(Vec<Play>),
+    Begin(u64, Play),
+    Held(u64, ByteRange, bool),
+    Done(u64),
+    Dropped(u64),
+}
+
+/// What a reader in boot [`BOOT`] sees, by the rules and nothing else.
+fn model(told: &[Told]) -> Seen {
+    let mut counts = true;
+    let mut last_word = BTreeMap::new();
+    let mut live: BTreeMap<u64, (Play, RangeSet, RangeSet)> = BTreeMap::new();
+    let mut complete = |play: Play| {
+        last_word.insert((play.directory, play.name), play);
+    };
+    for record in told {
+        match record {
+            Told::Session { counts: now } => counts = *now,
+            Told::Small(plays) if counts => plays.iter().for_each(|&play| complete(play)),
+            Told::Begin(number, play) => {
+                live.insert(*number, (*play, RangeSet::new(), RangeSet::new()));
+            }
+            Told::Held(number, range, is_hashed) if counts => {
+                let Some((_, held, hashed)) = live.get_mut(number) else { continue };
+                held.cover(*range);
+                if *is_hashed {
+                    hashed.cover(*range);
+                }
+            }
+            Told::Done(number) if counts => {
+                live.remove(number).into_iter().for_each(|(play, ..)| complete(play));
+            }
+            Told::Dropped(number) => drop(live.remove(number)),
+            _ => {}
+        }
+    }
+    let partials = live
+        .into_iter()
+        .map(|(number, (play, held, hashed))| (number, (play, held, hashed.iter().collect())));
+    Seen { done: last_word.into_values().collect(), partials: partials.collect() }
+}
+
+/// What the journal says.
+fn seen(recovered: &Recovered) -> Seen {
+    let is_done = |play: &Play| {
+        let name = play.name();
+        recovered.is_done(&play.directory(), &play.key(&name)).unwrap()
+    };
+    let partials = recovered.partials().iter().map(|partial| {
+        let key = EntryKey {
+            name: &partial.name,
+            size: partial.size,
+            mtime: partial.metadata.mtime,
+            identity: partial.identity,
+            target: None,
+        };
+        let same = |play: &Play| play.directory() == partial.directory && play.key(&play.name()) == key;
+        let play = Play::all().find(same).unwrap();
+        assert_eq!(&*partial.temporary, temporary(partial.number).as_bytes());
+        let mut hashed = RangeSet::new();
+        for subtree in &partial.subtrees {
+            assert!(hashed.insert(subtree.range), "subtrees overlap");
+        }
+        (partial.number, (play, partial.held.clone(), hashed.iter().collect()))
+    });
+    Seen { done: Play::all().filter(is_done).collect(), partials: partials.collect() }
+}
+
+fn temporary(number: u64) -> String {
+    format!(".x.carrack-{number:08x}")
+}
+
+/// A journal with everything that was told to it.
+struct Telling {
+    ground: Ground,
+    journal: Option<Journal>,
+    told: Vec<Told>,
+    /// Where the record of each ends.
+    ends: Vec<u64>,
+    begun: Vec<u64>,
+}
+
+impl Telling {
+    fn new() -> Telling {
+        let ground = Ground::new();
+        let journal = Some(ground.create(&session(BOOT, false)));
+        let mut telling = Telling { ground, journal, told: Vec::new(), ends: Vec::new(), begun: Vec::new() };
+        telling.tell(Told::Session { counts: true });
+        telling
+    }
+
+    fn tell(&mut self, told: Told) {
+        self.told.push(told);
+        self.ends.push(self.ground.bytes().len() as u64);
+    }
+
+    fn append(&mut self, told: Told, write: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch::new();
+        write(&mut batch);
+        self.journal.as_ref().unwrap().append(&batch, false).unwrap();
+        self.tell(told);
+    }
+
+    fn number(&self, index: Index) -> Option<u64> {
+        (!self.begun.is_empty()).then(|| *index.get(&self.begun))
+    }
+
+    fn op(&mut self, op: &Op) {
+        match op {
+            Op::Session { soft, boot } => {
+                self.journal = None;
+                // Opened as a reader of the model's boot would, whatever the session says of itself.
+                self.journal = Some(self.ground.open(&session(*boot, *soft)).unwrap().0);
+                self.tell(Told::Session { counts: !soft || *boot == BOOT });
+            }
+            Op::Small(plays) => self.append(Told::Small(plays.clone()), |batch| {
+                let mut table = Vec::new();
+                for play in plays {
+                    TableWriter::new(&mut table).section(&play.directory(), None);
+                    play.write(&mut TableWriter::new(&mut table));
+                }
+                batch.small(&table);
+            }),
+            Op::Begin(play) => {
+                let number = self.journal.as_ref().unwrap().next_number();
+                // A compaction forgets files that ended, and their numbers with them.
+                assert!(!model(&self.told).partials.contains_key(&number));
+                self.begun.push(number);
+                let table = table(&play.directory().to_string().replace('.', ""), |w| play.write(w));
+                self.append(Told::Begin(number, *play), |batch| {
+                    batch.begin(number, &table, temporary(number).as_bytes());
+                });
+            }
+            &Op::Held(index, start, count, is_hashed) => {
+                let Some(number) = self.number(index) else { return };
+                let (start, end) = (start * 1_024, ((start + count) * 1_024).min(LARGE_BYTES));
+                let range = ByteRange::new(start, end - start);
+                let subtrees: Vec<Subtree> = subtree_ranges(range, LARGE_BYTES)
+                    .unwrap()
+                    .map(|range| Subtree { range, value: [5; 32] })
+                    .collect();
+                let subtrees = if is_hashed { &subtrees[..] } else { &[] };
+                // Overlaps are for ranges only: the same subtree twice is the same, parts of one are not sent.
+                self.append(Told::Held(number, range, false), |batch| batch.held(number, [range], &[]));
+                if is_hashed && self.is_new(number, range) {
+                    self.append(Told::Held(number, range, true), |batch| {
+                        batch.held(number, [range], subtrees)
+                    });
+                }
+            }
+            &Op::Done(index) => {
+                let Some(number) = self.number(index) else { return };
+                self.append(Told::Done(number), |batch| batch.done(number));
+            }
+            &Op::Dropped(index) => {
+                let Some(number) = self.number(index) else { return };
+                self.append(Told::Dropped(number), |batch| batch.dropped(number));
+            }
+        }
+    }
+
+    /// Whether no byte of it was hashed before.
+    fn is_new(&self, number: u64, range: ByteRange) -> bool {
+        let mut hashed = RangeSet::new();
+        for told in &self.told {
+            if let Told::Held(n, range, true) = told
+                && *n == number
+            {
+                hashed.cover(*range);
+            }
+        }
+        hashed.insert(range)
+    }
+
+    /// A journal of these bytes says what the first `count` records do, and goes on behind them.
+    fn check(&self, bytes: &[u8], count: usize) {
+        let ground = Ground::with(bytes);
+        let expected = model(&self.told[..count]);
+        let (journal, recovered) = ground.open(&session(BOOT, false)).unwrap();
+        assert_eq!(seen(&recovered), expected);
+        let end = if count == 0 { self.header_bytes() } else { self.ends[count - 1] };
+        let statistics = recovered.statistics();
+        assert_eq!((statistics.records, statistics.journal_bytes), (count as u64, end));
+        assert_eq!(statistics.cut_bytes, bytes.len() as u64 - end);
+        let number = journal.next_number();
+        let begun = |told: &Told| matches!(told, Told::Begin(n, _) if *n >= number);
+        assert!(!self.told[..count].iter().any(begun));
+        drop(journal);
+        let (_, again) = ground.open(&session(BOOT, false)).unwrap();
+        assert_eq!((seen(&again), again.statistics().cut_bytes), (expected, 0));
+    }
+
+    fn header_bytes(&self) -> u64 {
+        let bytes = self.ground.bytes();
+        u64::from(u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()))
+    }
+}
+
+fn play() -> impl Strategy<Value = Play> {
+    (0u8..3, 0u8..3, 0u8..4).prop_map(|(directory, name, version)| Play { directory, name, version })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let large =
+        (0u8..3, 0u8..3, 0u8..3).prop_map(|(directory, name, version)| Play { directory, name, version });
+    let boot = prop_oneof![Just(BOOT), Just(8)];
+    prop_oneof![
+        1 => (any::<bool>(), boot).prop_map(|(soft, boot)| Op::Session { soft, boot }),
+        3 => prop::collection::vec(play(), 0..4).prop_map(Op::Small),
+        3 => large.prop_map(Op::Begin),
+        6 => (any::<Index>(), 0u64..19, 1u64..6, any::<bool>()).prop_map(|(i, s, c, h)| Op::Held(i, s, c, h)),
+        2 => any::<Index>().prop_map(Op::Done),
+        1 => any::<Index>().prop_map(Op::Dropped),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn what_is_cut_anywhere_is_a_prefix(
+        ops in prop::collection::vec(op(), 0..40),
+        cuts in prop::collection::vec(any::<Index>(), 6),
+        flip in 1u8..=255,
+    ) {
+        let mut telling = Telling::new();
+        ops.iter().for_each(|op| telling.op(op));
+        telling.journal = None;
+        let bytes = telling.ground.bytes();
+        telling.check(&bytes, telling.told.len());
+        for cut in cuts {
+            let at = cut.index(bytes.len());
+            let whole = telling.ends.iter().filter(|&&end| end <= at as u64).count();
+            let mut damaged = bytes.clone();
+            damaged[at] ^= flip;
+            if (at as u64) < telling.header_bytes() {
+                prop_assert!(Ground::with(&bytes[..at]).open(&session(BOOT, false)).is_err());
+                prop_assert!(Ground::with(&damaged).open(&session(BOOT, false)).is_err());
+            } else {
+                telling.check(&bytes[..at], whole);
+                telling.check(&damaged, whole);
+            }
+        }
+    }
+
+    #[test]
+    fn a_compaction_cannot_be_seen(ops in prop::collection::vec(op(), 0..40), more in prop::collection::vec(op(), 0..10)) {
+        let mut telling = Telling::new();
+        let is_soft_here = |op: &Op| matches!(op, Op::Session { soft: true, boot: BOOT });
+        ops.iter().filter(|op| !is_soft_here(op)).for_each(|op| telling.op(op));
+        telling.journal = None;
+        let before = telling.ground.bytes();
+        let here = session(BOOT, false);
+        let opening = Opening::new(telling.ground.directory.as_fd(), ID, here.boot).unwrap();
+        let (journal, recovered) = opening.compact(&here).unwrap();
+        let expected = model(&telling.told);
+        prop_assert_eq!(seen(&recovered), expected.clone());
+        prop_assert_eq!(telling.ground.names(), 1);
+        let after = telling.ground.bytes();
+        prop_assert!(after.len() <= before.len() + 16 + 52, "{} from {}", after.len(), before.len());
+        prop_assert_ne!(&after[16..32], &before[16..32], "another key");
+        drop(journal);
+        let (journal, recovered) = telling.ground.open(&here).unwrap();
+        prop_assert_eq!(seen(&recovered), expected);
+        // And it goes on as before.
+        telling.journal = Some(journal);
+        telling.told.push(Told::Session { counts: true });
+        more.iter().for_each(|op| telling.op(op));
+        telling.journal = None;
+        let (_, recovered) = telling.ground.open(&here).unwrap();
+        prop_assert_eq!(seen(&recovered), model(&telling.told));
+    }
+}
+
+/// Many dropped files and joined ranges: opening shortens it, and says the same.
+#[test]
+fn a_journal_that_is_mostly_of_the_past_is_shortened_when_it_is_opened() {
+    let ground = Ground::new();
+    let journal = ground.create(&session(BOOT, false));
+    let mut batch = Batch::new();
+    let play = Play { directory: 1, name: 0, version: 0 };
+    let table = table("d", |w| play.write(w));
+    batch.small(&table);
+    let number = journal.next_number();
+    batch.begin(number, &table, temporary(number).as_bytes());
+    for n in 0..40_000 {
+        batch.held(number, [ByteRange::new(n % LARGE_BYTES, 1)], &[]);
+    }
+    journal.append(&batch, true).unwrap();
+    drop(journal);
+    let before = ground.bytes().len();
+    let (journal, recovered) = ground.open(&session(BOOT, false)).unwrap();
+    let after = ground.bytes().len();
+    assert!(before > 1_500_000 && after < 1_000, "{before} bytes became {after}");
+    assert!(recovered.partials()[0].held.is_whole(LARGE_BYTES));
+    assert_eq!(journal.next_number(), number + 1);
+    drop(journal);
+    let (_, again) = ground.open(&session(BOOT, false)).unwrap();
+    assert_eq!(seen(&again), seen(&recovered));
+    assert_eq!(ground.names(), 1);
+}

@@ -1,0 +1,166 @@
+//! Fencing: how long a mover may work on what was delivered to it.
+//!
+//! A delivery that is not extended for `ack_wait` is delivered again, to another mover. So its mover extends it every third
+//! of that time, and gives up after two thirds in which no extension was confirmed: a third before anybody else begins.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a mover holds, by the numbers that its queue gave, and when each was last known to be its own.
+///
+/// All instants are of one clock, which must go on while the machine sleeps (`CLOCK_BOOTTIME`): a mover that wakes up has to
+/// know that it was away. An extension counts from when it was sent, as the queue's own time runs from later than that.
+#[derive(Clone, Debug)]
+pub struct Deliveries {
+    ack_wait: Duration,
+    held: BTreeMap<u64, Held>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// When the last extension that was confirmed was sent.
+    confirmed_at: Duration,
+    /// When the next one is due.
+    due_at: Duration,
+}
+
+impl Deliveries {
+    /// Holds nothing yet; what is not extended for `ack_wait` is delivered again.
+    pub fn new(ack_wait: Duration) -> Deliveries {
+        Deliveries { ack_wait, held: BTreeMap::new() }
+    }
+
+    /// A delivery has come. Its first extension is due at once: it may have been on its way for long.
+    pub fn take(&mut self, number: u64, now: Duration) {
+        self.held.insert(number, Held { confirmed_at: now, due_at: now });
+    }
+
+    /// It was acknowledged, or handed back. What is not held is no matter.
+    pub fn settle(&mut self, number: u64) {
+        self.held.remove(&number);
+    }
+
+    /// Those to be extended now; each is due again after a third of `ack_wait`, confirmed or not.
+    pub fn extend(&mut self, now: Duration) -> Vec<u64> {
+        let next_due = now.saturating_add(self.ack_wait / 3);
+        let due = self.held.iter_mut().filter(|(_, held)| held.due_at <= now);
+        due.map(|(number, held)| {
+            held.due_at = next_due;
+            *number
+        })
+        .collect()
+    }
+
+    /// The queue has confirmed an extension that was sent at `sent_at`. Confirmations may come late and in any order.
+    pub fn confirm(&mut self, number: u64, sent_at: Duration) {
+        if let Some(held) = self.held.get_mut(&number) {
+            held.confirmed_at = held.confirmed_at.max(sent_at);
+        }
+    }
+
+    /// When the sessions have to end unless something is confirmed until then; nothing while nothing is held.
+    pub fn give_up_at(&self) -> Option<Duration> {
+        let first = self.held.values().map(|held| held.confirmed_at).min()?;
+        Some(first.saturating_add(self.ack_wait / 3 * 2))
+    }
+
+    /// Whether the sessions have to end now.
+    pub fn is_lost(&self, now: Duration) -> bool {
+        self.give_up_at().is_some_and(|at| at <= now)
+    }
+
+    /// When to look next: something is due, or lost, then.
+    pub fn wake_at(&self) -> Option<Duration> {
+        let due = self.held.values().map(|held| held.due_at).min();
+        due.into_iter().chain(self.give_up_at()).min()
+    }
+
+    /// Deliveries that are held.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ACK_WAIT: Duration = Duration::from_secs(30);
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn extends_every_third_and_gives_up_after_two() {
+        let mut deliveries = Deliveries::new(ACK_WAIT);
+        assert_eq!((deliveries.wake_at(), deliveries.is_lost(s(1_000))), (None, false));
+        deliveries.take(7, s(100));
+        assert_eq!(deliveries.extend(s(100)), [7]);
+        assert_eq!(deliveries.extend(s(109)), []);
+        deliveries.confirm(7, s(100));
+        assert_eq!(deliveries.wake_at(), Some(s(110)));
+        assert_eq!(deliveries.extend(s(110)), [7]);
+        assert_eq!(deliveries.give_up_at(), Some(s(120)));
+        deliveries.confirm(7, s(110));
+        assert_eq!(deliveries.give_up_at(), Some(s(130)));
+        assert!(!deliveries.is_lost(s(129)) && deliveries.is_lost(s(130)));
+        // A late confirmation of what was sent earlier takes nothing back.
+        deliveries.confirm(7, s(100));
+        assert_eq!(deliveries.give_up_at(), Some(s(130)));
+        deliveries.settle(7);
+        deliveries.confirm(7, s(120));
+        assert!(deliveries.is_empty() && !deliveries.is_lost(s(1_000)));
+    }
+
+    #[test]
+    fn one_that_is_not_confirmed_is_enough() {
+        let mut deliveries = Deliveries::new(ACK_WAIT);
+        deliveries.take(1, s(0));
+        deliveries.take(2, s(5));
+        deliveries.confirm(2, s(18));
+        assert_eq!((deliveries.len(), deliveries.give_up_at()), (2, Some(s(20))));
+        deliveries.settle(1);
+        assert_eq!(deliveries.give_up_at(), Some(s(38)));
+    }
+
+    /// A queue that answers each extension or loses it, and delivers again what it has not heard of for `ACK_WAIT`.
+    fn run(is_lost: &[bool], delay: Duration) {
+        let mut deliveries = Deliveries::new(ACK_WAIT);
+        let mut heard_at = s(0);
+        deliveries.take(1, s(0));
+        for is_lost in is_lost {
+            let Some(now) = deliveries.wake_at() else { return };
+            if deliveries.is_lost(now) {
+                let again_at = heard_at + ACK_WAIT;
+                assert!(
+                    now + ACK_WAIT / 3 <= again_at,
+                    "gave up at {now:?}, delivered again at {again_at:?}"
+                );
+                return;
+            }
+            assert_eq!(deliveries.extend(now), [1]);
+            if !is_lost {
+                heard_at = now + delay;
+                deliveries.confirm(1, now);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_else_begins_before_it_has_given_up(
+            is_lost in prop::collection::vec(any::<bool>(), 0..40),
+            delay_ms in 0u64..9_000,
+        ) {
+            run(&is_lost, Duration::from_millis(delay_ms));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What a fleet decides, as pure code: how a scan becomes chunks, what a transfer needs next, who moves it, and when movers
+//! ask for more or give up (decision 18).
+//!
+//! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and why they are so.
+
+mod assign;
+mod curve;
+mod cutter;
+mod deliveries;
+mod shares;
+mod threshold;
+mod tracker;
+mod waiting;
+
+pub use assign::{Changes, FleetPair, assign};
+pub use curve::PairTuner;
+pub use cutter::{
+    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, Chunk, ChunkCutter, ChunkKind,
+    ChunkLimits, Found, PART_GRAIN_BYTES, SIZE_CLASSES,
+};
+pub use deliveries::Deliveries;
+pub use shares::{Claim, FleetMover, PairLimits, shares};
+pub use threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
+pub use tracker::{FileKey, NEXT_FILES_MAX, Next, Outcome, PartOf, Totals, Tracker, TrackerEvent};
+pub use waiting::{Lack, lack};

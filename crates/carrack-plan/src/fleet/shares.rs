@@ -1,0 +1,278 @@
+//! How many pairs each transfer gets: weighted max-min fairness over the sites' movers, in whole pairs.
+//!
+//! Owns nothing: a function of who asks and what there is. Every manager computes it over all transfers, so that all come
+//! to the same shares without a word to each other. Which movers make up a share is `assign`'s.
+
+use std::collections::BTreeMap;
+
+/// One pair, in the fixed-point numbers in which the ideal shares are computed.
+const ONE: u128 = 1 << 32;
+
+/// The highest priority.
+const PRIORITY_MAX: u8 = 9;
+
+/// A mover, as far as planning looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetMover {
+    /// Its id.
+    pub id: String,
+    /// Its site.
+    pub site: String,
+    /// Its host, over which pairs are spread.
+    pub host: String,
+    /// The wire protocol's version: movers pair up with those that have the same.
+    pub protocol: u32,
+    /// Pairs that it takes part in at most.
+    pub pairs_max: u32,
+    /// It ends the pairs that it has, and takes no other.
+    pub is_draining: bool,
+}
+
+/// A transfer that asks for pairs. Paused ones and those that are over don't.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The transfer's id.
+    pub transfer: String,
+    /// When it was submitted: older ones come first where not all can be served.
+    pub submitted_ms: u64,
+    /// 0 to 9; each step has a weight half as large again.
+    pub priority: u8,
+    /// Whose it is.
+    pub user: String,
+    /// The site that it is read at.
+    pub source_site: String,
+    /// The site that it is written at.
+    pub sink_site: String,
+    /// Movers that reach the source, by their index in the list of movers, each once.
+    pub sources: Vec<usize>,
+    /// Movers that reach the destination, by the same index, each once.
+    pub sinks: Vec<usize>,
+    /// Pairs that its tuner would have.
+    pub wanted: u32,
+    /// Pairs that its user allows.
+    pub pairs_max: Option<u32>,
+    /// Whether the manager that asks owns it; `assign` changes others' pairs never.
+    pub is_mine: bool,
+}
+
+/// Limits that an administrator has set, in pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairLimits {
+    /// Of all transfers of one user.
+    pub per_user: Option<u32>,
+    /// The same for users named here, in the other's place.
+    pub users: BTreeMap<String, u32>,
+    /// Of all transfers that are read or written at a site.
+    pub sites: BTreeMap<String, u32>,
+}
+
+/// Pairs for each claim, in the order of the claims.
+///
+/// - Each gets one pair, the oldest first, as long as there are any.
+/// - What is left is shared by weight until each has what it wants or meets a full site or limit: nobody's share can grow
+///   but at the cost of one who has less for its weight. Ideal shares are rounded down; what rounding leaves goes to the
+///   largest fractions, a pair each, and what then still is left to whoever has least for its weight.
+///
+/// A share is never below the ideal one, rounded down. It does not depend on which pairs there are.
+pub fn shares(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Vec<u32> {
+    let mut plan = Plan::new(movers, claims, limits);
+    let mut by_age: Vec<usize> = (0..claims.len()).collect();
+    by_age.sort_by_key(|&index| (claims[index].submitted_ms, &claims[index].transfer));
+    by_age.iter().for_each(|&index| {
+        plan.try_add(index);
+    });
+    let ideal = plan.ideal();
+    for (index, ideal) in ideal.iter().enumerate() {
+        plan.raise_to(index, (ideal / ONE) as u32);
+    }
+    plan.share_rest(&ideal, &by_age);
+    plan.given
+}
+
+/// 1.5 to the power of the priority, times 512.
+fn weight(priority: u8) -> u128 {
+    let priority = u32::from(priority.min(PRIORITY_MAX));
+    3u128.pow(priority) << (u32::from(PRIORITY_MAX) - priority)
+}
+
+/// Something of which there is so much for several transfers together.
+struct Pool {
+    capacity: u64,
+    used: u64,
+    /// Claims that use it, and how much of it a pair of theirs takes.
+    users: Vec<(usize, u64)>,
+}
+
+struct Plan {
+    pools: Vec<Pool>,
+    /// The pools of each claim, with what a pair takes.
+    pools_of: Vec<Vec<(usize, u64)>>,
+    weights: Vec<u128>,
+    /// Pairs that each claim could have if it were alone.
+    most: Vec<u32>,
+    given: Vec<u32>,
+}
+
+impl Plan {
+    fn new(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Plan {
+        let mut pools: BTreeMap<(u8, &str), Pool> = BTreeMap::new();
+        let mut join = |kind: u8, name, capacity: Option<u64>, claim: usize| {
+            let Some(capacity) = capacity else { return };
+            let new = || Pool { capacity, used: 0, users: Vec::new() };
+            let users = &mut pools.entry((kind, name)).or_insert_with(new).users;
+            match users.last_mut().filter(|(last, _)| *last == claim) {
+                // Movers of one site are at both ends of a pair, but the limits count it once.
+                Some((_, takes)) if kind == 0 => *takes += 1,
+                Some(_) => {}
+                None => users.push((claim, 1)),
+            }
+        };
+        let room = room_of_sites(movers);
+        for (index, claim) in claims.iter().enumerate() {
+            for site in [&claim.source_site, &claim.sink_site] {
+                join(0, site, Some(room.get(&**site).copied().unwrap_or(0)), index);
+                join(1, site, limits.sites.get(site).map(|&most| most.into()), index);
+            }
+            let of_user = limits.users.get(&claim.user).copied().or(limits.per_user);
+            join(2, &claim.user, of_user.map(u64::from), index);
+        }
+        let pools: Vec<Pool> = pools.into_values().collect();
+        let mut pools_of = vec![Vec::new(); claims.len()];
+        for (number, pool) in pools.iter().enumerate() {
+            pool.users.iter().for_each(|&(claim, takes)| pools_of[claim].push((number, takes)));
+        }
+        Plan {
+            pools,
+            pools_of,
+            weights: claims.iter().map(|claim| weight(claim.priority)).collect(),
+            most: claims.iter().map(|claim| most_pairs(movers, claim)).collect(),
+            given: vec![0; claims.len()],
+        }
+    }
+
+    fn try_add(&mut self, claim: usize) -> bool {
+        let has_room = self.given[claim] < self.most[claim]
+            && self.pools_of[claim]
+                .iter()
+                .all(|&(pool, takes)| self.pools[pool].used + takes <= self.pools[pool].capacity);
+        if has_room {
+            self.raise_to(claim, self.given[claim] + 1);
+        }
+        has_room
+    }
+
+    fn raise_to(&mut self, claim: usize, pairs: u32) {
+        let more = u64::from(pairs.saturating_sub(self.given[claim]));
+        for &(pool, takes) in &self.pools_of[claim] {
+            self.pools[pool].used += more * takes;
+        }
+        self.given[claim] = self.given[claim].max(pairs);
+    }
+
+    /// Max-min fair shares in fixed point, above the pair that each has by now; 0 for those that got none.
+    ///
+    /// All shares grow with one level, by weight, until a pool is full; whoever uses it stays there, the others grow on.
+    fn ideal(&self) -> Vec<u128> {
+        let mut ideal: Vec<u128> = self.given.iter().map(|&pairs| u128::from(pairs) * ONE).collect();
+        let mut growing: Vec<bool> = self.given.iter().map(|&pairs| pairs > 0).collect();
+        while growing.contains(&true) {
+            let level = self.highest_level(&ideal, &growing);
+            let next: Vec<u128> =
+                (0..ideal.len()).map(|claim| self.at_level(level + 1, claim, &ideal, &growing)).collect();
+            let full: Vec<bool> = self.pools.iter().map(|pool| !fits(pool, &next)).collect();
+            for claim in 0..ideal.len() {
+                ideal[claim] = self.at_level(level, claim, &ideal, &growing);
+                let is_full = self.pools_of[claim].iter().any(|&(pool, _)| full[pool]);
+                growing[claim] &= !is_full && ideal[claim] < u128::from(self.most[claim]) * ONE;
+            }
+        }
+        ideal
+    }
+
+    /// The highest level at which all pools suffice.
+    fn highest_level(&self, ideal: &[u128], growing: &[bool]) -> u128 {
+        // At this level everybody has what it wants.
+        let (mut low, mut high) = (0, u128::from(u32::MAX) * ONE);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            let at: Vec<u128> =
+                (0..ideal.len()).map(|claim| self.at_level(middle, claim, ideal, growing)).collect();
+            if self.pools.iter().all(|pool| fits(pool, &at)) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    fn at_level(&self, level: u128, claim: usize, ideal: &[u128], growing: &[bool]) -> u128 {
+        match growing[claim] {
+            true => (level * self.weights[claim]).clamp(ONE, u128::from(self.most[claim]) * ONE),
+            false => ideal[claim],
+        }
+    }
+
+    /// Hands out what rounding has left.
+    fn share_rest(&mut self, ideal: &[u128], by_age: &[usize]) {
+        let mut by_fraction = by_age.to_vec();
+        by_fraction.sort_by_key(|&claim| std::cmp::Reverse(ideal[claim] % ONE));
+        for claim in by_fraction {
+            if self.given[claim] > 0 && !ideal[claim].is_multiple_of(ONE) {
+                self.try_add(claim);
+            }
+        }
+        // Pools that are shared in different ways may leave more; nobody is refused a pair that nobody else can have.
+        let mut hungry = by_age.to_vec();
+        while !hungry.is_empty() {
+            let least = |&position: &usize| {
+                let claim = hungry[position];
+                u128::from(self.given[claim]) * ONE / self.weights[claim]
+            };
+            let Some(position) = (0..hungry.len()).min_by_key(least) else { return };
+            if !self.try_add(hungry[position]) {
+                hungry.remove(position);
+            }
+        }
+    }
+}
+
+/// Whether a pool suffices for these shares.
+fn fits(pool: &Pool, shares: &[u128]) -> bool {
+    let used: u128 = pool.users.iter().map(|&(claim, takes)| shares[claim] * u128::from(takes)).sum();
+    used <= u128::from(pool.capacity) * ONE
+}
+
+/// Ends of pairs that each site's movers take.
+pub(super) fn room_of_sites(movers: &[FleetMover]) -> BTreeMap<&str, u64> {
+    let mut room = BTreeMap::new();
+    for mover in movers.iter().filter(|mover| !mover.is_draining) {
+        *room.entry(&*mover.site).or_insert(0) += u64::from(mover.pairs_max);
+    }
+    room
+}
+
+/// Pairs that a transfer wants, may have, and could have if all its movers were its own.
+pub(super) fn most_pairs(movers: &[FleetMover], claim: &Claim) -> u32 {
+    // For each protocol: room at the source, at the sink, and of both together.
+    let mut room: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
+    let mut count = |index: &usize, ends: &[usize]| {
+        let Some(mover) = movers.get(*index).filter(|mover| !mover.is_draining) else { return };
+        let room = room.entry(mover.protocol).or_default();
+        ends.iter().for_each(|&end| room[end] += u64::from(mover.pairs_max));
+    };
+    for index in &claim.sources {
+        count(index, &[0, 2]);
+    }
+    let sources: std::collections::BTreeSet<&usize> = claim.sources.iter().collect();
+    for index in &claim.sinks {
+        count(index, if sources.contains(index) { &[1] } else { &[1, 2] });
+    }
+    let possible: u64 = room.values().map(|[source, sink, both]| (*source).min(*sink).min(both / 2)).sum();
+    let allowed = claim.wanted.min(claim.pairs_max.unwrap_or(u32::MAX));
+    u32::try_from(possible).unwrap_or(u32::MAX).min(allowed)
+}
+
+#[cfg(test)]
+#[path = "shares_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,169 @@
+//! When a source mover asks for its next chunk (Y3): early enough that it does not run dry, late enough that others get
+//! what it could not start on anyway.
+
+use std::time::Duration;
+
+/// While nothing is known: the paper's (Y3), for its chunks of 1 GiB.
+pub const THRESHOLD_BYTES_FIRST: u64 = 256 << 20;
+
+/// The same for other chunks: a quarter. A slow mover would take many small ones before it knows that it is slow.
+const FIRST_PART_OF_A_CHUNK: u64 = 4;
+
+/// Never less: so much a socket's buffer holds besides.
+pub const THRESHOLD_BYTES_MIN: u64 = 256 << 10;
+
+/// Never more: with more than a chunk ahead a fast mover would hoard what others could do.
+pub const THRESHOLD_BYTES_MAX: u64 = 1 << 30;
+
+/// Chunks that are asked for at the same time: each lies with one mover from then on.
+const CHUNKS_AT_ONCE_MAX: u64 = 32;
+
+/// Weight of a new round trip in the smoothed one, and in its deviation (RFC 6298, 2.3).
+const ROUND_TRIP_WEIGHT: f64 = 0.125;
+const DEVIATION_WEIGHT: f64 = 0.25;
+
+/// So many deviations above the mean a round trip may last (RFC 6298).
+const DEVIATIONS: f64 = 4.0;
+
+/// Seconds in which a session looks what it has left.
+const LOOK_S: f64 = 0.01;
+
+/// Weight of a higher rate: a mover that has become faster must not run dry.
+const RATE_UP: f64 = 0.5;
+
+/// Weight of a lower one: asking early for a while harms little.
+const RATE_DOWN: f64 = 0.125;
+
+/// The bytes that should be left when the next chunk is asked for: what a mover reads in one request's round trip.
+///
+/// The round trip is an upper estimate, as TCP makes it for its retransmissions: its smoothed value and four times its
+/// deviation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChunkThreshold {
+    /// Smoothed round trip and its deviation, in seconds.
+    round_trip: Option<(f64, f64)>,
+    bytes_per_s: Option<f64>,
+    /// Bytes of the chunk that was taken last.
+    chunk_bytes: Option<u64>,
+}
+
+impl ChunkThreshold {
+    /// A request for a chunk was answered with one after this time. Time spent waiting because there was none is no round
+    /// trip and must not be told.
+    pub fn answered(&mut self, round_trip: Duration) {
+        let seconds = round_trip.as_secs_f64();
+        self.round_trip = Some(match self.round_trip {
+            None => (seconds, seconds / 2.0),
+            Some((mean, deviation)) => {
+                let error = seconds - mean;
+                (mean + ROUND_TRIP_WEIGHT * error, deviation + DEVIATION_WEIGHT * (error.abs() - deviation))
+            }
+        });
+    }
+
+    /// The mover has read so fast of late. A mover with nothing to read must not tell.
+    pub fn reads_at(&mut self, bytes_per_s: u64) {
+        let rate = bytes_per_s as f64;
+        self.bytes_per_s = Some(match self.bytes_per_s {
+            None => rate,
+            Some(known) => known + (if rate > known { RATE_UP } else { RATE_DOWN }) * (rate - known),
+        });
+    }
+
+    /// A chunk of so many bytes was taken.
+    pub fn took(&mut self, chunk_bytes: u64) {
+        self.chunk_bytes = Some(chunk_bytes);
+    }
+
+    /// A request is sent when less than this is left to read.
+    pub fn bytes(&self) -> u64 {
+        let bytes = match (self.bytes_per_s, self.round_trip, self.chunk_bytes) {
+            (Some(rate), Some((mean, deviation)), _) => {
+                ((rate * (mean + DEVIATIONS * deviation + LOOK_S)) as u64).min(THRESHOLD_BYTES_MAX)
+            }
+            (_, _, Some(chunk_bytes)) => (chunk_bytes / FIRST_PART_OF_A_CHUNK).min(THRESHOLD_BYTES_FIRST),
+            _ => THRESHOLD_BYTES_FIRST,
+        };
+        bytes.max(THRESHOLD_BYTES_MIN)
+    }
+
+    /// So many chunks like the last one are asked for at once: what is read in a round trip may be several.
+    pub fn chunks_at_once(&self) -> u64 {
+        let chunk_bytes = self.chunk_bytes.unwrap_or(u64::MAX).max(1);
+        self.bytes().div_ceil(chunk_bytes).clamp(1, CHUNKS_AT_ONCE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn after(round_trips_ms: &[u64], rates: &[u64]) -> ChunkThreshold {
+        let mut threshold = ChunkThreshold::default();
+        round_trips_ms.iter().for_each(|&ms| threshold.answered(Duration::from_millis(ms)));
+        rates.iter().for_each(|&rate| threshold.reads_at(rate));
+        threshold
+    }
+
+    #[test]
+    fn begins_with_the_papers() {
+        assert_eq!(after(&[], &[]).bytes(), 256 << 20);
+        assert_eq!(after(&[1], &[]).bytes(), 256 << 20);
+        assert_eq!(after(&[], &[1 << 30]).bytes(), 256 << 20);
+        for (chunk_bytes, bytes) in [(1 << 30, 256 << 20), (64 << 20, 16 << 20), (1, THRESHOLD_BYTES_MIN)] {
+            let mut threshold = after(&[1], &[]);
+            threshold.took(chunk_bytes);
+            assert_eq!(threshold.bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn on_a_long_path_several_small_chunks_are_asked_for_at_once() {
+        // 400 MB/s, 110 ms: 44 MB in a round trip.
+        let mut threshold = after(&[100; 60], &[400_000_000]);
+        assert_eq!(threshold.chunks_at_once(), 1, "of what size is not known");
+        for (chunk_bytes, count) in [(4 << 20, 11), (64 << 20, 1), (0, CHUNKS_AT_ONCE_MAX)] {
+            threshold.took(chunk_bytes);
+            assert_eq!(threshold.chunks_at_once(), count, "{chunk_bytes}");
+        }
+        let mut near = after(&[1; 60], &[100_000_000]);
+        near.took(4 << 20);
+        assert_eq!(near.chunks_at_once(), 1);
+    }
+
+    #[test]
+    fn becomes_what_is_read_in_a_round_trip() {
+        // The deviation of a steady round trip vanishes: 1 GB/s for 110 ms.
+        let bytes = after(&[100; 60], &[1_000_000_000]).bytes();
+        assert!((110_000_000..112_000_000).contains(&bytes), "{bytes}");
+        assert_eq!(after(&[1; 60], &[10_000_000]).bytes(), THRESHOLD_BYTES_MIN);
+        assert_eq!(after(&[60_000], &[u64::MAX]).bytes(), THRESHOLD_BYTES_MAX);
+    }
+
+    #[test]
+    fn is_above_nearly_all_round_trips_that_vary() {
+        let varied: Vec<u64> = (0..200).map(|n| 50 + n * 37 % 100).collect();
+        let bytes = after(&varied, &[1_000_000_000]).bytes();
+        assert!(bytes >= 149_000_000, "{bytes}");
+    }
+
+    #[test]
+    fn follows_a_higher_rate_faster_than_a_lower_one() {
+        let up = after(&[100; 60], &[100_000_000, 1_000_000_000, 1_000_000_000, 1_000_000_000]).bytes();
+        let down = after(&[100; 60], &[1_000_000_000, 100_000_000, 100_000_000, 100_000_000]).bytes();
+        assert!(up > 85_000_000 && down > 65_000_000, "{up} {down}");
+    }
+
+    proptest! {
+        #[test]
+        fn is_always_within_its_bounds(
+            round_trips in prop::collection::vec(any::<u64>(), 0..20),
+            rates in prop::collection::vec(any::<u64>(), 0..20),
+        ) {
+            let bytes = after(&round_trips, &rates).bytes();
+            prop_assert!((THRESHOLD_BYTES_MIN..=THRESHOLD_BYTES_MAX).contains(&bytes));
+        }
+    }
+}

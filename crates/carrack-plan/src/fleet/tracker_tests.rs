@@ -1,0 +1,341 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn found(chunks: u64, files: u64, bytes: u64) -> Found {
+    Found { chunks, files, bytes, ..Found::default() }
+}
+
+fn scanned(attempt: u32, found: Found) -> TrackerEvent {
+    TrackerEvent::Scanned { attempt, found, is_finished: true }
+}
+
+fn files_settled(attempt: u32, number: u64, files: u64, failed: u64) -> TrackerEvent {
+    let outcome = Outcome { files, bytes: files * 10, moved_bytes: files * 10, failed };
+    TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part: None }
+}
+
+fn part_settled(attempt: u32, number: u64, file: u64, count: u64, failed: u64) -> TrackerEvent {
+    let bytes = if failed > 0 { 0 } else { GIB };
+    let outcome = Outcome { files: 0, bytes, moved_bytes: GIB, failed };
+    let part = Some(PartOf { file: FileKey(file), count });
+    TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part }
+}
+
+fn fed(events: &[TrackerEvent]) -> Tracker {
+    let mut tracker = Tracker::new();
+    events.iter().for_each(|event| tracker.observe(event));
+    tracker
+}
+
+#[test]
+fn an_empty_tree_is_closed_and_over() {
+    let mut tracker = Tracker::new();
+    assert_eq!(tracker.next(), Next::Wait);
+    tracker.observe(&scanned(1, Found::default()));
+    assert_eq!(tracker.next(), Next::Close);
+    tracker.asked(&Next::Close);
+    assert_eq!(tracker.next(), Next::Wait);
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 1 });
+    assert_eq!(tracker.next(), Next::Over);
+}
+
+#[test]
+fn a_file_is_finished_when_all_its_parts_are_settled() {
+    let mut tracker = fed(&[
+        part_settled(1, 0, 0, 2, 0),
+        part_settled(1, 0, 0, 2, 0),
+        scanned(1, Found { files_in_parts: 2, ..found(4, 2, 4 * GIB) }),
+        part_settled(1, 2, 1, 2, 1),
+    ]);
+    assert_eq!(tracker.next(), Next::Wait, "a part that is told twice is one part");
+    tracker.observe(&part_settled(1, 1, 0, 2, 0));
+    let finish = Next::FinishFiles(vec![FileKey(0)]);
+    assert_eq!(tracker.next(), finish);
+    assert_eq!(tracker.next(), finish, "until it was asked for");
+    tracker.asked(&finish);
+    assert_eq!(tracker.next(), Next::Wait);
+    // The other file has failed, and is discarded only when nobody writes to it.
+    tracker.observe(&part_settled(1, 3, 1, 2, 0));
+    let discard = Next::DiscardFiles(vec![FileKey(1)]);
+    assert_eq!(tracker.next(), discard);
+    tracker.asked(&discard);
+    assert_eq!(tracker.next(), Next::Wait);
+    let discarded = TrackerEvent::DiscardSettled { attempt: 1, file: FileKey(1) };
+    let finished = TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: true };
+    for first in [discarded, finished] {
+        let mut half = tracker.clone();
+        half.observe(&first);
+        assert_eq!(half.next(), Next::Wait, "{first:?}");
+    }
+    tracker.observe(&discarded);
+    tracker.observe(&finished);
+    tracker.observe(&TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false });
+    assert_eq!(tracker.next(), Next::Close);
+    let expected = Totals {
+        files_found: 2,
+        bytes_found: 4 * GIB,
+        is_scanned: true,
+        files_done: 1,
+        bytes_done: 3 * GIB,
+        bytes_moved: 4 * GIB,
+        entries_failed: 1,
+        chunks_found: 4,
+        chunks_done: 4,
+    };
+    assert_eq!(tracker.totals(), expected);
+}
+
+#[test]
+fn a_file_that_can_not_be_finished_has_failed() {
+    let tracker = fed(&[
+        scanned(1, found(1, 1, GIB)),
+        part_settled(1, 0, 0, 1, 0),
+        TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false },
+    ]);
+    assert_eq!((tracker.totals().files_done, tracker.totals().entries_failed), (0, 1));
+    assert_eq!(tracker.next(), Next::Close);
+}
+
+#[test]
+fn it_is_not_over_before_everything_is_settled() {
+    let mut tracker = fed(&[
+        TrackerEvent::CloseSettled { attempt: 1 },
+        scanned(1, found(2, 2, 0)),
+        files_settled(1, 1, 1, 0),
+    ]);
+    assert_eq!(tracker.next(), Next::Wait);
+    tracker.observe(&files_settled(1, 0, 1, 0));
+    assert_eq!(tracker.next(), Next::Over);
+}
+
+#[test]
+fn the_last_complete_scan_counts() {
+    let mut tracker = fed(&[files_settled(1, 0, 5, 0), files_settled(1, 1, 5, 0)]);
+    assert_eq!((tracker.counting(), tracker.totals().files_done), (None, 10));
+    tracker.observe(&TrackerEvent::Scanned { attempt: 2, found: found(1, 7, 70), is_finished: false });
+    assert_eq!(
+        tracker.totals(),
+        Totals { files_found: 7, bytes_found: 70, bytes_moved: 100, chunks_found: 1, ..Totals::default() }
+    );
+    tracker.observe(&scanned(2, found(2, 8, 80)));
+    tracker.observe(&files_settled(2, 1, 4, 0));
+    assert_eq!((tracker.counting(), tracker.next()), (Some(2), Next::Wait));
+    tracker.observe(&files_settled(2, 0, 4, 0));
+    assert_eq!(tracker.next(), Next::Close);
+    tracker.asked(&Next::Close);
+    // A third scan that ends after all takes the second's place, and has a close of its own.
+    tracker.observe(&scanned(3, found(1, 8, 80)));
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 2 });
+    assert_eq!(tracker.next(), Next::Wait);
+    tracker.observe(&files_settled(3, 0, 8, 0));
+    assert_eq!(tracker.next(), Next::Close);
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 3 });
+    assert_eq!((tracker.next(), tracker.totals().files_done), (Next::Over, 8));
+    // What comes behind the end changes nothing.
+    let at_end = tracker.totals();
+    tracker.observe(&scanned(4, found(9, 9, 9)));
+    assert_eq!((tracker.next(), tracker.totals()), (Next::Over, at_end));
+}
+
+#[test]
+fn what_was_moved_twice_is_counted_twice_and_what_was_told_twice_once() {
+    let outcome = Outcome { files: 1, bytes: 10, moved_bytes: 10, failed: 0 };
+    let settled =
+        |delivery| TrackerEvent::ChunkSettled { attempt: 1, number: 0, delivery, outcome, part: None };
+    let tracker = fed(&[settled(2), settled(1), settled(2), settled(1)]);
+    let totals = tracker.totals();
+    assert_eq!((totals.bytes_moved, totals.bytes_done, totals.chunks_done), (20, 10, 1));
+}
+
+#[test]
+fn many_files_are_asked_for_in_bounded_messages() {
+    let mut tracker = fed(&[scanned(1, found(1_000, 1_000, 0))]);
+    (0..1_000).for_each(|n| tracker.observe(&part_settled(1, n, n, 1, 0)));
+    let mut asked = Vec::new();
+    while let Next::FinishFiles(files) = tracker.next() {
+        assert!(files.len() <= NEXT_FILES_MAX);
+        tracker.asked(&Next::FinishFiles(files.clone()));
+        asked.extend(files);
+    }
+    assert_eq!(asked, (0..1_000).map(FileKey).collect::<Vec<_>>());
+    assert_eq!(tracker.next(), Next::Wait);
+}
+
+#[test]
+fn a_transfer_of_millions_of_files_is_some_runs() {
+    let mut tracker = Tracker::new();
+    // 1,221 chunks of 8,192 files and 100,000 parts, settled a little out of order as by 64 movers.
+    let chunks = 101_221;
+    for round in 0..chunks / 61 + 1 {
+        for n in (0..61).map(|n| round * 61 + n * 37 % 61).filter(|n| *n < chunks) {
+            match n < 1_221 {
+                true => tracker.observe(&files_settled(1, n, 8_192, 0)),
+                false => tracker.observe(&part_settled(1, n, (n - 1_221) / 100, 100, 0)),
+            }
+            let attempt = &tracker.attempts[&1];
+            assert!(attempt.settled.run_count() <= 61 && attempt.begun.len() <= 3);
+        }
+    }
+    tracker.observe(&scanned(1, found(chunks, 0, 0)));
+    let attempt = &tracker.attempts[&1];
+    assert_eq!((attempt.settled.run_count(), attempt.finishing.due.run_count()), (1, 1));
+    assert_eq!(tracker.totals().files_done, 1_221 * 8_192);
+}
+
+/// A transfer: chunks of files with their failures, and large files with each part's.
+#[derive(Clone, Debug)]
+struct Plan {
+    groups: Vec<(u64, u64)>,
+    large: Vec<Vec<bool>>,
+    finish_fails: Vec<bool>,
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let groups = prop::collection::vec((0u64..9, 0u64..3), 0..8);
+    let large = prop::collection::vec(prop::collection::vec(prop::bool::weighted(0.2), 1..5), 0..5);
+    (groups, large, prop::collection::vec(prop::bool::weighted(0.3), 5))
+        .prop_map(|(groups, large, finish_fails)| Plan { groups, large, finish_fails })
+}
+
+impl Plan {
+    /// What movers would log for one attempt, but for its close.
+    fn events(&self, attempt: u32) -> Vec<TrackerEvent> {
+        let mut events = Vec::new();
+        for (files, failed) in &self.groups {
+            events.push(files_settled(attempt, events.len() as u64, *files, *failed));
+        }
+        for (file, parts) in (0..).zip(&self.large) {
+            for has_failed in parts {
+                let number = events.len() as u64;
+                events.push(part_settled(attempt, number, file, parts.len() as u64, u64::from(*has_failed)));
+            }
+        }
+        let chunks = events.len() as u64;
+        for (file, parts) in (0..).zip(&self.large) {
+            let file = FileKey(file);
+            events.push(match parts.contains(&true) {
+                true => TrackerEvent::DiscardSettled { attempt, file },
+                false => {
+                    let is_done = !self.finish_fails[file.0 as usize];
+                    TrackerEvent::FinishSettled { attempt, file, is_done }
+                }
+            });
+        }
+        events.push(scanned(attempt, found(chunks, 1_000, 1_000)));
+        events
+    }
+
+    fn is_whole(&self, parts: &[bool]) -> bool {
+        !parts.contains(&true)
+    }
+
+    fn files_done(&self) -> u64 {
+        let finished = self
+            .large
+            .iter()
+            .zip(&self.finish_fails)
+            .filter(|(parts, fails)| self.is_whole(parts) && !**fails);
+        self.groups.iter().map(|group| group.0).sum::<u64>() + finished.count() as u64
+    }
+
+    fn failed(&self) -> u64 {
+        let failed = self
+            .large
+            .iter()
+            .zip(&self.finish_fails)
+            .filter(|(parts, fails)| !self.is_whole(parts) || **fails);
+        self.groups.iter().map(|group| group.1).sum::<u64>() + failed.count() as u64
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_order_with_repetitions_and_dead_scans_ends_the_same(
+        plan in plans(),
+        seed in prop::collection::vec(any::<(u32, bool)>(), 200),
+        stale in 0usize..40,
+    ) {
+        // Another scan began and died: some of its chunks are settled too.
+        let mut dead = plan.events(1);
+        dead.pop();
+        dead.truncate(stale);
+        let moved = |events: &[TrackerEvent]| -> u64 {
+            events.iter().map(|event| match event {
+                TrackerEvent::ChunkSettled { outcome, .. } => outcome.moved_bytes,
+                _ => 0,
+            }).sum()
+        };
+        let live = plan.events(2);
+        let bytes_moved = moved(&dead) + moved(&live);
+        let mut events: Vec<TrackerEvent> = live.iter().chain(&dead).copied().collect();
+        let repeated: Vec<TrackerEvent> =
+            events.iter().zip(&seed).filter(|(_, (_, twice))| *twice).map(|(event, _)| *event).collect();
+        events.extend(repeated);
+        let mut keyed: Vec<(u32, TrackerEvent)> =
+            seed.iter().rev().map(|(key, _)| *key).cycle().zip(events).collect();
+        keyed.sort_by_key(|(key, _)| *key);
+
+        let mut tracker = Tracker::new();
+        for (_, event) in &keyed {
+            tracker.observe(event);
+            prop_assert!(tracker.next() != Next::Over);
+        }
+        prop_assert_eq!(tracker.next(), Next::Close);
+        tracker.observe(&TrackerEvent::CloseSettled { attempt: 2 });
+        prop_assert_eq!(tracker.next(), Next::Over);
+        let totals = tracker.totals();
+        prop_assert_eq!(totals.files_done, plan.files_done());
+        prop_assert_eq!(totals.entries_failed, plan.failed());
+        prop_assert_eq!(totals.chunks_done, totals.chunks_found);
+        prop_assert_eq!(totals.bytes_moved, bytes_moved);
+    }
+
+    /// Movers carry out what is in the queue, a manager what the tracker says; managers change at any time.
+    #[test]
+    fn a_fleet_with_changing_managers_comes_to_the_end(
+        plan in plans(),
+        order in prop::collection::vec(any::<usize>(), 400),
+        takeovers in prop::collection::vec(prop::bool::weighted(0.1), 400),
+    ) {
+        let is_settlement = |event: &TrackerEvent| {
+            !matches!(event, TrackerEvent::FinishSettled { .. } | TrackerEvent::DiscardSettled { .. })
+        };
+        let mut queue: Vec<TrackerEvent> = plan.events(1).into_iter().filter(is_settlement).collect();
+        let mut log = Vec::new();
+        let mut tracker = Tracker::new();
+        for (pick, takes_over) in order.into_iter().zip(takeovers) {
+            if takes_over {
+                tracker = fed(&log);
+            }
+            let next = tracker.next();
+            tracker.asked(&next);
+            match next {
+                Next::Over => break,
+                Next::Wait => {}
+                Next::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1 }),
+                Next::FinishFiles(files) => queue.extend(files.into_iter().map(|file| {
+                    let is_done = !plan.finish_fails[file.0 as usize];
+                    TrackerEvent::FinishSettled { attempt: 1, file, is_done }
+                })),
+                Next::DiscardFiles(files) => queue.extend(
+                    files.into_iter().map(|file| TrackerEvent::DiscardSettled { attempt: 1, file }),
+                ),
+            }
+            if !queue.is_empty() {
+                let event = queue.swap_remove(pick % queue.len());
+                log.push(event);
+                tracker.observe(&event);
+            }
+        }
+        prop_assert_eq!(tracker.next(), Next::Over);
+        let again = fed(&log);
+        prop_assert_eq!((again.next(), again.totals()), (Next::Over, tracker.totals()));
+        prop_assert_eq!(tracker.totals().files_done, plan.files_done());
+        prop_assert_eq!(tracker.totals().entries_failed, plan.failed());
+    }
+}

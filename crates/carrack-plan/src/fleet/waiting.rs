@@ -1,0 +1,175 @@
+//! Why a transfer has no pair: what it lacks of all that `shares` looks at.
+//!
+//! Owns nothing, and decides nothing.
+
+use super::shares::{most_pairs, room_of_sites};
+use super::{Claim, FleetMover, PairLimits};
+
+/// What a transfer waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// A mover that reaches its path at this site.
+    Reach {
+        /// Where.
+        site: String,
+        /// Its source, or its destination.
+        is_source: bool,
+    },
+    /// A mover that does not drain, of those that reach its path at this site.
+    Staying {
+        /// Where.
+        site: String,
+    },
+    /// Movers that speak the same protocol, or another one where the only one would be at both ends.
+    Match,
+    /// The end of a pair of another transfer of its user.
+    User {
+        /// Pairs that its user may have.
+        most: u32,
+    },
+    /// The end of a pair of another transfer from or to this site.
+    Site {
+        /// Where.
+        site: String,
+        /// Pairs that the site may have.
+        most: u32,
+    },
+    /// Room at a mover of this site.
+    Room {
+        /// Where.
+        site: String,
+        /// The movers there, all of which are full.
+        movers: usize,
+    },
+    /// Others, which are older.
+    Turn,
+}
+
+/// What `claim` lacks, if its share is none though it wants one.
+pub fn lack(
+    movers: &[FleetMover],
+    claims: &[Claim],
+    shares: &[u32],
+    limits: &PairLimits,
+    claim: usize,
+) -> Option<Lack> {
+    let this = claims.get(claim)?;
+    if this.wanted == 0 || shares.get(claim).copied()? > 0 {
+        return None;
+    }
+    let ends = [(&this.source_site, &this.sources, true), (&this.sink_site, &this.sinks, false)];
+    for (site, able, is_source) in ends {
+        if able.is_empty() {
+            return Some(Lack::Reach { site: site.clone(), is_source });
+        }
+    }
+    for (site, able, _) in ends {
+        if able.iter().all(|&index| movers.get(index).is_none_or(|mover| mover.is_draining)) {
+            return Some(Lack::Staying { site: site.clone() });
+        }
+    }
+    if most_pairs(movers, this) == 0 {
+        return Some(Lack::Match);
+    }
+    let pairs_of = |counts: &dyn Fn(&Claim) -> u32| -> u64 {
+        claims.iter().zip(shares).map(|(claim, &share)| u64::from(share) * u64::from(counts(claim))).sum()
+    };
+    if let Some(most) = limits.users.get(&this.user).copied().or(limits.per_user)
+        && pairs_of(&|claim| (claim.user == this.user).into()) >= most.into()
+    {
+        return Some(Lack::User { most });
+    }
+    let touches = |claim: &Claim, site: &String| claim.source_site == *site || claim.sink_site == *site;
+    for (site, ..) in ends {
+        if let Some(&most) = limits.sites.get(site)
+            && pairs_of(&|claim| touches(claim, site).into()) >= most.into()
+        {
+            return Some(Lack::Site { site: site.clone(), most });
+        }
+    }
+    let room = room_of_sites(movers);
+    let takes = |claim: &Claim, site: &String| {
+        u32::from(claim.source_site == *site) + u32::from(claim.sink_site == *site)
+    };
+    for (site, ..) in ends {
+        let room = room.get(&**site).copied().unwrap_or(0);
+        if pairs_of(&|claim| takes(claim, site)) + u64::from(takes(this, site)) > room {
+            let movers = movers.iter().filter(|mover| mover.site == *site).count();
+            return Some(Lack::Room { site: site.clone(), movers });
+        }
+    }
+    Some(Lack::Turn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::shares;
+
+    fn mover(site: &str, pairs_max: u32) -> FleetMover {
+        FleetMover {
+            id: format!("{site}{pairs_max}"),
+            site: site.into(),
+            host: "h".into(),
+            protocol: 1,
+            pairs_max,
+            is_draining: false,
+        }
+    }
+
+    fn claim(user: &str, age: u64) -> Claim {
+        Claim {
+            transfer: format!("{user}{age}"),
+            submitted_ms: age,
+            priority: 5,
+            user: user.into(),
+            source_site: "a".into(),
+            sink_site: "b".into(),
+            sources: vec![0],
+            sinks: vec![1],
+            wanted: 2,
+            pairs_max: None,
+            is_mine: true,
+        }
+    }
+
+    fn lacks(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Vec<Option<Lack>> {
+        let shares = shares(movers, claims, limits);
+        (0..claims.len()).map(|index| lack(movers, claims, &shares, limits, index)).collect()
+    }
+
+    #[test]
+    fn who_has_a_share_or_wants_none_lacks_nothing() {
+        let movers = [mover("a", 4), mover("b", 4)];
+        let claims = [claim("u", 1), Claim { wanted: 0, ..claim("u", 2) }];
+        assert_eq!(lacks(&movers, &claims, &PairLimits::default()), [None, None]);
+    }
+
+    #[test]
+    fn movers_that_are_not_there_do_not_reach_or_leave_are_named() {
+        let none = PairLimits::default();
+        let movers = [mover("a", 4), mover("b", 4)];
+        let nowhere = [Claim { sinks: vec![], ..claim("u", 1) }];
+        let lacked = Lack::Reach { site: "b".into(), is_source: false };
+        assert_eq!(lacks(&movers, &nowhere, &none), [Some(lacked)]);
+        let leaving = [FleetMover { is_draining: true, ..mover("a", 4) }, mover("b", 4)];
+        assert_eq!(lacks(&leaving, &[claim("u", 1)], &none), [Some(Lack::Staying { site: "a".into() })]);
+        let unlike = [FleetMover { protocol: 2, ..mover("a", 4) }, mover("b", 4)];
+        assert_eq!(lacks(&unlike, &[claim("u", 1)], &none), [Some(Lack::Match)]);
+    }
+
+    #[test]
+    fn limits_come_before_room() {
+        let claims = [claim("u", 1), claim("u", 2), claim("v", 3)];
+        let wide = [mover("a", 9), mover("b", 9)];
+        let per_user = PairLimits { per_user: Some(1), ..PairLimits::default() };
+        assert_eq!(lacks(&wide, &claims, &per_user), [None, Some(Lack::User { most: 1 }), None]);
+        let at_site = PairLimits { sites: [("b".to_owned(), 2)].into(), ..PairLimits::default() };
+        let lacked = Lack::Site { site: "b".into(), most: 2 };
+        assert_eq!(lacks(&wide, &claims, &at_site), [None, None, Some(lacked)]);
+        let narrow = [mover("a", 9), mover("b", 1)];
+        let lacked = Some(Lack::Room { site: "b".into(), movers: 1 });
+        let none = PairLimits::default();
+        assert_eq!(lacks(&narrow, &claims, &none), [None, lacked.clone(), lacked]);
+    }
+}

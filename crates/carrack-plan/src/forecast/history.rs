@@ -1,0 +1,186 @@
+//! One target's measured load, in slots: bounded, whatever comes in.
+//!
+//! Owns the slots and what stands in for those that are missing. Who measures, and in which unit, is not known here.
+
+use std::collections::VecDeque;
+
+use super::backtest::{self, Horizon};
+use super::models::Method;
+use super::{DAY, Forecast, STEP_S, WEEK};
+
+/// Four weeks: a weekly pattern takes two at least, and a plan of work at a site rarely holds for longer than four.
+/// 64 KiB for each target.
+const SLOTS_MOST: usize = 4 * WEEK;
+
+/// A forecast reaches this far at most: a week.
+const STEPS_MOST: usize = WEEK;
+
+/// A missing slot is taken from the days around it, so many each way; a gap that is longer has no pattern to be filled by.
+const DAYS_AROUND: usize = 7;
+
+/// The load of a target at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Unix seconds.
+    pub at_s: i64,
+    /// In the unit of the history, 0 or more.
+    pub load: f64,
+}
+
+/// The mean of a slot's samples; without samples, nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    mean: f32,
+    count: u16,
+}
+
+impl Slot {
+    fn add(&mut self, load: f64) {
+        self.count = self.count.saturating_add(1);
+        self.mean += (load as f32 - self.mean) / f32::from(self.count);
+    }
+
+    fn load(self) -> Option<f32> {
+        (self.count > 0).then_some(self.mean)
+    }
+}
+
+/// One target's load over the last four weeks at most, in slots of [`STEP_S`].
+///
+/// Samples may come at any times, in any order, and with gaps; those of one slot are averaged.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The number of the first slot, counted from the epoch.
+    first: i64,
+    slots: VecDeque<Slot>,
+}
+
+impl History {
+    /// Adds a sample; whether it was kept. One that is no load (negative, not a number), that is older than four weeks before
+    /// the newest, or that comes from after `now_s` is not: a wrong clock would push the whole history out.
+    pub fn add(&mut self, sample: Sample, now_s: i64) -> bool {
+        if !(sample.load.is_finite() && sample.load >= 0.0 && sample.at_s <= now_s.saturating_add(STEP_S)) {
+            return false;
+        }
+        match self.slot(sample.at_s.div_euclid(STEP_S)) {
+            Some(slot) => {
+                slot.add(sample.load);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The slot of a number, made if there is room for it; slots that are too old then go.
+    fn slot(&mut self, number: i64) -> Option<&mut Slot> {
+        let last = self.first + self.slots.len() as i64 - 1;
+        if self.slots.is_empty() || number - last >= SLOTS_MOST as i64 {
+            self.slots.clear();
+            self.first = number;
+        } else if last - number >= SLOTS_MOST as i64 {
+            return None;
+        }
+        while number < self.first {
+            self.slots.push_front(Slot::default());
+            self.first -= 1;
+        }
+        while number >= self.first + self.slots.len() as i64 {
+            self.slots.push_back(Slot::default());
+        }
+        while self.slots.len() > SLOTS_MOST {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        self.slots.get_mut(usize::try_from(number - self.first).ok()?)
+    }
+
+    /// Whether there is no sample.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// How much of the time from the first to the last sample has samples, from 0 to 1.
+    pub fn coverage(&self) -> f64 {
+        let known = self.slots.iter().filter(|slot| slot.count > 0).count();
+        known as f64 / self.slots.len().max(1) as f64
+    }
+
+    /// What was measured: the begin of each slot, in Unix seconds, and its mean load.
+    pub fn measured(&self) -> impl Iterator<Item = Sample> + '_ {
+        let times = (self.first..).map(|number| number * STEP_S);
+        times
+            .zip(&self.slots)
+            .filter_map(|(at_s, slot)| slot.load().map(|load| Sample { at_s, load: load.into() }))
+    }
+
+    /// The load expected from `now_s` on for `ahead_s` seconds, a week at most. None without any sample in the four weeks
+    /// before.
+    ///
+    /// Of each method that the history is long enough for, the error on held-back history is found; the first hour is by the
+    /// method that was off least over an hour, the rest by the one that was off least over a day. With four
+    /// weeks of history that takes some 80 ms.
+    pub fn forecast(&self, now_s: i64, ahead_s: i64) -> Option<Forecast> {
+        let now = now_s.div_euclid(STEP_S);
+        let until_now = usize::try_from(now + 1 - self.first).ok()?.min(self.slots.len());
+        let known: Vec<Option<f32>> = self.slots.iter().take(until_now).map(|slot| slot.load()).collect();
+        let filled = fill(&known)?;
+        let end = self.first + known.len() as i64;
+        // The slot of now may be measured already; what is wanted begins with it all the same.
+        let silent = usize::try_from(now - end).unwrap_or(0);
+        if silent > SLOTS_MOST {
+            return None;
+        }
+        let steps = usize::try_from(ahead_s / STEP_S + 1).unwrap_or(1).min(STEPS_MOST);
+        let backtests = backtest::run(&known);
+        let near = backtest::best(&backtests, Horizon::Hour);
+        let far = backtest::best(&backtests, Horizon::Day);
+        let ahead = Ahead { filled: &filled, measured: usize::from(now < end), silent, steps };
+        let mut expected = ahead.by(far);
+        let hour = Horizon::Hour.slots().min(steps);
+        expected[..hour].copy_from_slice(&ahead.by(near)[..hour]);
+        Some(Forecast { start_s: now * STEP_S, expected, near, far, backtests })
+    }
+}
+
+/// What is to be foretold: some steps, after some that nobody measured, or after one that is measured already.
+struct Ahead<'a> {
+    filled: &'a [f32],
+    measured: usize,
+    silent: usize,
+    steps: usize,
+}
+
+impl Ahead<'_> {
+    fn by(&self, method: Method) -> Vec<f64> {
+        let known = &self.filled[self.filled.len() - self.measured..];
+        let foretold = method.foretell(self.filled, self.silent + self.steps);
+        let all = known.iter().copied().chain(foretold.into_iter().skip(self.silent));
+        all.take(self.steps).map(|load| f64::from(load.max(0.0))).collect()
+    }
+}
+
+/// Every slot with a load: missing ones take the mean of the nearest known ones at the same time of day, or else the last
+/// known before them. None if nothing is known.
+pub(super) fn fill(known: &[Option<f32>]) -> Option<Vec<f32>> {
+    let mut last = known.iter().flatten().next().copied()?;
+    let slots = known.iter().enumerate();
+    let filled = slots.map(|(place, load)| {
+        last = load.or_else(|| of_days_around(known, place)).unwrap_or(last);
+        last
+    });
+    Some(filled.collect())
+}
+
+fn of_days_around(known: &[Option<f32>], place: usize) -> Option<f32> {
+    let at = |place: Option<usize>| place.and_then(|place| known.get(place).copied().flatten());
+    let before = (1..=DAYS_AROUND).find_map(|days| at(place.checked_sub(days * DAY)));
+    let after = (1..=DAYS_AROUND).find_map(|days| at(Some(place + days * DAY)));
+    match (before, after) {
+        (Some(before), Some(after)) => Some(f32::midpoint(before, after)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

@@ -1,0 +1,316 @@
+//! That nobody waits for longer than `WaitingBound` says, that no target has more users than it may have, and that messages may be
+//! lost: one target, any clients.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::simulation::ms;
+use super::{
+    Answer, Ask, Batch, Class, Grant, GrantServer, GrantSettings, Held, Load, ViewOfHolder, WaitingBound,
+};
+
+const TARGET: &str = "OST0000";
+
+/// What chance decides for one batch of a client.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    /// Until the next batch.
+    pause_ms: u64,
+    /// It has nothing to do for so many batches.
+    rests: u8,
+    /// It gives back what it holds.
+    gives_back: bool,
+    /// The batch does not arrive, or the answer does not.
+    is_lost: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    name: String,
+    class: String,
+    weight: u32,
+    is_guaranteed: bool,
+    moves: Vec<Move>,
+    dies_at: Option<Duration>,
+}
+
+struct State {
+    number: u64,
+    epoch: u64,
+    next_at: Duration,
+    step: usize,
+    rests: u8,
+    grants: Vec<(Grant, Duration)>,
+    waits_since: Option<Duration>,
+    /// Since when the server has known of the wish, and the client has had nothing.
+    heard_at: Option<Duration>,
+}
+
+fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<Move>> {
+    let one = (1u64..200, prop::option::weighted(0.1, 1u8..10), any::<u8>(), any::<u8>());
+    let make = move |(pause_ms, rests, back, lost): (u64, Option<u8>, u8, u8)| Move {
+        pause_ms,
+        rests: rests.unwrap_or(0),
+        gives_back: back < 20,
+        is_lost: is_lossy && lost < 40,
+    };
+    prop::collection::vec(one.prop_map(make), 1..40)
+}
+
+fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<Peer>> {
+    let weight = prop_oneof![Just(1u32), 1u32..10, Just(100)];
+    let death = prop::option::weighted(if dies { 0.3 } else { 1e-9 }, 1_000u64..20_000);
+    let one = (weight, prop::option::weighted(0.2, Just(())), moves(is_lossy), death);
+    prop::collection::vec(one, 2..9).prop_map(|peers| {
+        let numbered = peers.into_iter().enumerate();
+        let peers = numbered.map(|(index, (weight, guarantee, moves, dies))| Peer {
+            name: format!("client-{index}"),
+            class: format!("class-{index}"),
+            weight,
+            is_guaranteed: guarantee.is_some(),
+            moves,
+            dies_at: dies.map(ms),
+        });
+        peers.collect()
+    })
+}
+
+/// Clients that speak to a server, all at one target.
+struct Run<'a> {
+    settings: &'a GrantSettings,
+    peers: &'a [Peer],
+    states: Vec<State>,
+    server: GrantServer,
+    /// When it has listened for long enough, and nothing of an earlier server's grants is left.
+    sound_from: Duration,
+    most_users: usize,
+    loads: Vec<f64>,
+    longest: Vec<Duration>,
+    /// When anybody had it last, and wanted it.
+    had_at: Duration,
+    wanted_at: Duration,
+}
+
+impl<'a> Run<'a> {
+    fn new(settings: &'a GrantSettings, peers: &'a [Peer], loads: Vec<f64>) -> Run<'a> {
+        let new = |index: usize| State {
+            number: 0,
+            epoch: 0,
+            next_at: ms(index as u64 * 13),
+            step: 0,
+            rests: 0,
+            grants: Vec::new(),
+            waits_since: None,
+            heard_at: None,
+        };
+        Run {
+            settings,
+            peers,
+            states: (0..peers.len()).map(new).collect(),
+            server: server(settings, peers, 1, Duration::ZERO),
+            sound_from: Duration::ZERO,
+            most_users: 0,
+            loads,
+            longest: vec![Duration::ZERO; peers.len()],
+            had_at: Duration::ZERO,
+            wanted_at: Duration::ZERO,
+        }
+    }
+
+    fn run(&mut self, from: Duration, until: Duration) {
+        let mut now = from;
+        while now < until {
+            let is_alive = |index: &usize| self.peers[*index].dies_at.is_none_or(|at| at > now);
+            let next =
+                (0..self.states.len()).filter(is_alive).min_by_key(|&index| self.states[index].next_at);
+            let Some(index) = next else { return };
+            now = now.max(self.states[index].next_at);
+            if !self.loads.is_empty() {
+                let present = self.loads[now.as_secs() as usize % self.loads.len()];
+                self.server.set_load(TARGET, Load { present, expected: 0.0 }, now);
+            }
+            self.speak(index, now);
+        }
+    }
+
+    fn speak(&mut self, index: usize, now: Duration) {
+        let peer = &self.peers[index];
+        let state = &mut self.states[index];
+        let chance = peer.moves[state.step % peer.moves.len()];
+        state.step += 1;
+        state.next_at = now + ms(chance.pause_ms);
+        state.grants.retain(|(_, until)| *until > now);
+        state.rests = state.rests.saturating_sub(1);
+        if state.rests == 0 {
+            state.rests = chance.rests;
+        }
+        let wants = state.rests == 0;
+        state.number += 1;
+        let held = |(grant, until): &(Grant, Duration)| Held {
+            id: grant.id,
+            target: TARGET.into(),
+            starts_in_us: grant.starts_in_us,
+            ends_in_us: (*until - now).as_micros() as u64,
+            ..Held::default()
+        };
+        let told: Vec<Held> = state.grants.iter().map(held).collect();
+        let (held, returns) = if chance.gives_back { (Vec::new(), told) } else { (told, Vec::new()) };
+        let has_one = !held.is_empty();
+        state.waits_since = (wants && !has_one).then(|| state.waits_since.unwrap_or(now));
+        let waits_us = state.waits_since.map_or(0, |since| (now - since).as_micros() as u64);
+        let asks = wants.then(|| Ask { target: TARGET.into(), objects: 9, bytes: 9 << 20, waits_us });
+        let batch = Batch {
+            client: peer.name.clone(),
+            class: peer.class.clone(),
+            number: state.number,
+            epoch: state.epoch,
+            threads: 1,
+            asks: asks.into_iter().collect(),
+            held,
+            returns,
+            ..Batch::default()
+        };
+        if chance.is_lost && state.number.is_multiple_of(2) {
+            return;
+        }
+        let answer = self.server.answer(now, &batch);
+        if wants {
+            self.wanted_at = now;
+        }
+        self.measure(index, now, wants, &answer);
+        self.count_users(now);
+        if !chance.is_lost {
+            let state = &mut self.states[index];
+            state.epoch = answer.epoch;
+            let until = |grant: &Grant| now + Duration::from_micros(grant.ends_in_us);
+            state.grants = answer.grants.iter().map(|grant| (grant.clone(), until(grant))).collect();
+        }
+    }
+
+    fn restart(&mut self, now: Duration) {
+        self.server = server(self.settings, self.peers, 1 + now.as_nanos() as u64, now);
+        self.sound_from = now + self.settings.silence() + self.settings.lease;
+    }
+
+    /// Clients that have the target at this moment, by the server's books.
+    fn count_users(&mut self, now: Duration) {
+        if now >= self.sound_from {
+            let targets = self.server.targets(now);
+            let running = |holder: &&ViewOfHolder| holder.starts_in_us == 0;
+            let users = targets.iter().map(|view| view.holders.iter().filter(running).count()).max();
+            self.most_users = self.most_users.max(users.unwrap_or(0));
+            if users > Some(0) {
+                self.had_at = now;
+            }
+        }
+    }
+
+    /// How long the client has waited, if it has something now.
+    fn measure(&mut self, index: usize, now: Duration, wants: bool, answer: &Answer) {
+        let state = &mut self.states[index];
+        let first = answer.grants.iter().map(|grant| grant.starts_in_us).min();
+        let since = state.heard_at.filter(|_| wants);
+        let waited = match (since, first) {
+            (Some(since), Some(starts)) => Some(now + Duration::from_micros(starts) - since),
+            (Some(since), None) => Some(now - since),
+            _ => None,
+        };
+        if let Some(waited) = waited {
+            self.longest[index] = self.longest[index].max(waited);
+        }
+        state.heard_at = match (wants, first) {
+            (true, None) => since.or(Some(now)),
+            _ => None,
+        };
+    }
+
+    fn bound(&self, index: usize) -> Duration {
+        let others = (0..self.peers.len()).filter(|other| *other != index);
+        let bound = WaitingBound {
+            weight: self.peers[index].weight,
+            others: others.map(|other| self.peers[other].weight).collect(),
+            has_guarantees: self.peers.iter().any(|peer| peer.is_guaranteed),
+            share: self.loads.iter().map(|load| 1.0 - load).fold(1.0, f64::min),
+            deaths: self.peers.iter().filter(|peer| peer.dies_at.is_some()).count() as u32,
+        };
+        bound.limit(self.settings)
+    }
+}
+
+fn server(settings: &GrantSettings, peers: &[Peer], epoch: u64, now: Duration) -> GrantServer {
+    // What nobody can have: whoever is guaranteed something is always late.
+    let class = |peer: &Peer| Class {
+        weight: peer.weight,
+        client_bytes_per_s: if peer.is_guaranteed { u64::MAX } else { 0 },
+        ..Class::default()
+    };
+    let classes: BTreeMap<String, Class> =
+        peers.iter().map(|peer| (peer.class.clone(), class(peer))).collect();
+    GrantServer::new(settings.clone(), classes, epoch, now)
+}
+
+fn settings(users: u32) -> GrantSettings {
+    GrantSettings { users, ..GrantSettings::default() }
+}
+
+const LONG: Duration = Duration::from_secs(120);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn nobody_waits_for_longer_than_the_bound(
+        peers in peers(false, false),
+        loads in prop::collection::vec(0.0..1.0f64, 0..5),
+    ) {
+        let settings = settings(1);
+        let mut run = Run::new(&settings, &peers, loads);
+        run.run(Duration::ZERO, LONG);
+        for (index, longest) in run.longest.iter().enumerate() {
+            prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
+        }
+    }
+
+    #[test]
+    fn nor_with_several_users(peers in peers(false, false), users in 2u32..4) {
+        let settings = settings(users);
+        let mut run = Run::new(&settings, &peers, Vec::new());
+        run.run(Duration::ZERO, LONG);
+        for (index, longest) in run.longest.iter().enumerate() {
+            prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
+        }
+        prop_assert!(run.most_users <= users as usize, "{} users", run.most_users);
+    }
+
+    #[test]
+    fn no_target_has_more_users_than_it_may_have(
+        peers in peers(true, true),
+        users in 1u32..4,
+        restarts in prop::collection::vec(100u64..20_000, 0..4),
+    ) {
+        let settings = settings(users);
+        let mut run = Run::new(&settings, &peers, Vec::new());
+        let mut now = Duration::ZERO;
+        for pause in restarts {
+            run.run(now, now + ms(pause));
+            now += ms(pause);
+            run.restart(now);
+        }
+        run.run(now, now + LONG);
+        prop_assert!(run.most_users <= users as usize, "{} users", run.most_users);
+        // Nor is the target lost.
+        prop_assert!(run.had_at + Duration::from_secs(10) > run.wanted_at, "lost at {:?}", run.had_at);
+    }
+
+    #[test]
+    fn nor_where_clients_die(peers in peers(false, true)) {
+        let settings = settings(1);
+        let mut run = Run::new(&settings, &peers, Vec::new());
+        run.run(Duration::ZERO, LONG);
+        for (index, longest) in run.longest.iter().enumerate() {
+            prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Rates that are guaranteed: how far a client or a class is behind its own (L13).
+
+use std::time::Duration;
+
+use super::messages::Deadline;
+use super::settings::Class;
+
+/// What a client was denied longer ago than this is lost: it could not take it in, or there was not enough for all.
+const BEHIND_MAX: Duration = Duration::from_secs(5);
+
+/// For how long a client that had more than its minimum can be left alone for it: about what bursts on all targets at once bring.
+const AHEAD_MAX: Duration = Duration::from_secs(1);
+
+/// A clock that each byte moves on by its time at the guaranteed rate: behind the wall clock, the guarantee is not kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RateClock {
+    paid_until: Duration,
+}
+
+impl RateClock {
+    /// Books bytes that were moved. `is_hungry`: the client would have moved more; without it nothing was denied.
+    pub(super) fn charge(&mut self, now: Duration, bytes: u64, bytes_per_s: u64, is_hungry: bool) {
+        let oldest = if is_hungry { now.saturating_sub(BEHIND_MAX) } else { now };
+        if bytes_per_s == 0 {
+            self.paid_until = now;
+            return;
+        }
+        let span = Duration::try_from_secs_f64(bytes as f64 / bytes_per_s as f64).unwrap_or(AHEAD_MAX);
+        self.paid_until = self.paid_until.saturating_add(span).clamp(oldest, now + AHEAD_MAX);
+    }
+
+    /// How far the client is behind.
+    pub(super) fn lateness(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.paid_until)
+    }
+
+    /// One that begins now.
+    pub(super) fn starting(now: Duration) -> RateClock {
+        RateClock { paid_until: now }
+    }
+}
+
+/// A class, and the clock of what is guaranteed to all of it.
+#[derive(Debug)]
+pub(super) struct ClassState {
+    pub(super) class: Class,
+    pub(super) clock: RateClock,
+}
+
+/// What a client of this class has for itself, by its minimum or its deadline, whichever is more.
+pub(super) fn guaranteed_to_client(class: &Class, deadline: Option<Deadline>) -> u64 {
+    let by_deadline = deadline.map_or(0, |deadline| {
+        let rate = u128::from(deadline.bytes_left) * 1_000 / u128::from(deadline.in_ms.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX).min(class.deadline_bytes_per_s)
+    });
+    class.client_bytes_per_s.max(by_deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn is_behind_by_what_was_denied_and_no_more() {
+        let mut clock = RateClock::starting(s(10));
+        clock.charge(s(11), 50, 100, true);
+        assert_eq!(clock.lateness(s(11)), Duration::from_millis(500));
+        clock.charge(s(12), 1_000, 100, true);
+        assert_eq!((clock.lateness(s(12)), clock.lateness(s(14))), (s(0), s(1)), "ahead by a second at most");
+        clock.charge(s(60), 0, 100, true);
+        assert_eq!(clock.lateness(s(60)), BEHIND_MAX);
+        clock.charge(s(61), 0, 100, false);
+        assert_eq!(clock.lateness(s(61)), s(0), "who asks for nothing is denied nothing");
+    }
+
+    #[test]
+    fn a_deadline_makes_a_rate_as_far_as_the_class_allows() {
+        let class = Class { client_bytes_per_s: 10, deadline_bytes_per_s: 1_000, ..Class::default() };
+        let rate = |bytes_left, in_ms| guaranteed_to_client(&class, Some(Deadline { bytes_left, in_ms }));
+        assert_eq!((rate(5_000, 10_000), rate(50, 10_000), rate(u64::MAX, 0)), (500, 10, 1_000));
+        assert_eq!(guaranteed_to_client(&Class::default(), Some(Deadline { bytes_left: 9, in_ms: 1 })), 0);
+    }
+}

@@ -1,0 +1,345 @@
+//! The client at one end of a session: what it asks for, what it may work on now, what it gives back.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_model::TargetId;
+
+use super::messages::{Answer, Batch, Deadline, Grant, Held, millis};
+use super::own::OwnTarget;
+use crate::policy::{Service, TargetState};
+
+/// Batches that may be without an answer at a time; of older ones none is expected any more.
+const UNANSWERED_MAX: usize = 64;
+
+/// How a client goes about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// How often it sends a batch; the server's [`period`](super::GrantSettings::period).
+    pub period: Duration,
+    /// What lies between two batches at least, however urgent the second one is.
+    pub gap: Duration,
+    /// If nothing was answered for so long, it goes on unmanaged.
+    pub away_after: Duration,
+    /// A target that others wait for is kept so long with nothing to do: the next object may be about to come
+    /// (anticipatory scheduling, Iyer and Druschel, SOSP 2001).
+    pub linger: Duration,
+    /// A target of which nothing was heard for so long may have changed hands: it is as one that was never asked for.
+    pub stale_after: Duration,
+    /// Threads that it can put to work: grants beyond so many that it does not use are given back if others wait.
+    pub threads: usize,
+}
+
+impl Default for ClientSettings {
+    fn default() -> ClientSettings {
+        ClientSettings {
+            period: Duration::from_millis(100),
+            gap: Duration::from_millis(10),
+            away_after: Duration::from_secs(1),
+            linger: Duration::from_millis(50),
+            stale_after: Duration::from_secs(2),
+            threads: 8,
+        }
+    }
+}
+
+/// What is worth a line to the user, once each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The server does not answer: the transfer goes on as if nobody shared the file system.
+    Unmanaged,
+    /// It answers again.
+    Managed,
+}
+
+/// One end's part in sharing a file system.
+///
+/// It stands beside the target queues and under their lock. [`may_start`](Self::may_start) says whether an object of a target may be
+/// taken; whoever sends messages calls [`batch`](Self::batch) a few times in a period, and at once when a thread found nothing.
+///
+/// Nobody waits for the first answer about a target: it may be started on while it is asked for. If it turns out that others have it,
+/// that was one round trip in which it was shared.
+#[derive(Clone, Debug)]
+pub struct GrantClient {
+    name: String,
+    class: String,
+    settings: ClientSettings,
+    deadline: Option<(u64, Duration)>,
+    targets: HashMap<TargetId, OwnTarget>,
+    by_name: BTreeMap<Arc<str>, TargetId>,
+    bytes_moved: u64,
+    number: u64,
+    /// Batches that were not answered yet, and when they were sent.
+    sent: VecDeque<(u64, Duration)>,
+    epoch: u64,
+    returns: Vec<Return>,
+    is_managed: bool,
+    /// Since when answers have been missing.
+    missing_since: Option<Duration>,
+    notice: Option<Notice>,
+}
+
+#[derive(Clone, Debug)]
+struct Return {
+    held: Held,
+    /// The first batch that told it.
+    told_in: u64,
+}
+
+impl GrantClient {
+    /// `name` is unique among all clients that ever were; a class that the server does not know counts as the empty one.
+    pub fn new(name: &str, class: &str, settings: ClientSettings) -> GrantClient {
+        GrantClient {
+            name: name.to_owned(),
+            class: class.to_owned(),
+            settings,
+            deadline: None,
+            targets: HashMap::new(),
+            by_name: BTreeMap::new(),
+            bytes_moved: 0,
+            number: 0,
+            sent: VecDeque::new(),
+            epoch: 0,
+            returns: Vec::new(),
+            is_managed: true,
+            missing_since: None,
+            notice: None,
+        }
+    }
+
+    /// A target is met. Its name is that by which all clients of the file system call it, and no two targets have the same; one that
+    /// was never added is nobody's business and may always be started.
+    pub fn add_target(&mut self, target: TargetId, name: &str) {
+        let name: Arc<str> = name.into();
+        self.by_name.insert(Arc::clone(&name), target);
+        self.targets.entry(target).or_insert_with(|| OwnTarget::new(name));
+    }
+
+    /// So many bytes are left, and shall be moved by then.
+    pub fn set_deadline(&mut self, deadline: Option<(u64, Duration)>) {
+        self.deadline = deadline;
+    }
+
+    /// Whether an object of this target may be begun now.
+    pub fn may_start(&self, target: TargetId, now: Duration) -> bool {
+        let Some(target) = self.targets.get(&target) else { return true };
+        let silent_since = self.silent_since(now);
+        !self.is_managed
+            || !target.is_known()
+            || target.grants.iter().any(|grant| grant.is_open(now, silent_since))
+    }
+
+    /// When a target that may not be started on may be, if nothing changes but the time.
+    pub fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {
+        let grants = &self.targets.get(&target)?.grants;
+        grants.iter().map(|grant| grant.from).filter(|from| *from > now).min()
+    }
+
+    /// Bytes of a target are about to be read or written.
+    pub fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        let silent_since = self.silent_since(now);
+        let Some(target) = self.targets.get_mut(&target) else { return };
+        target.used_at = now;
+        if let Some(grant) = target.open_grant(now, silent_since) {
+            grant.begin(bytes);
+        }
+    }
+
+    /// They have been.
+    pub fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
+        let Some(target) = self.targets.get_mut(&target) else { return };
+        self.bytes_moved = self.bytes_moved.saturating_add(service.bytes);
+        target.finished(service, now);
+    }
+
+    /// When the next batch is due if nothing urgent comes up.
+    pub fn batch_at(&self) -> Duration {
+        self.sent.back().map_or(Duration::ZERO, |(_, at)| *at + self.settings.period)
+    }
+
+    /// The next batch, if one is due or something is urgent. `states` are those of the target queues.
+    pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<Batch> {
+        self.look(now, states);
+        let last = self.sent.back().map(|(_, at)| *at);
+        let is_due = now >= self.batch_at();
+        if !is_due && (last.is_some_and(|at| now < at + self.settings.gap) || !self.is_urgent(now)) {
+            return None;
+        }
+        self.give_back(now);
+        if self.has_nothing_to_say() {
+            self.sent.clear();
+            self.missing_since = None;
+            return None;
+        }
+        Some(self.say(now))
+    }
+
+    /// The last batch: everything is given back.
+    pub fn leave(&mut self) -> Batch {
+        self.number += 1;
+        self.targets.values_mut().for_each(|target| target.grants.clear());
+        Batch {
+            client: self.name.clone(),
+            number: self.number,
+            epoch: self.epoch,
+            bytes_moved: self.bytes_moved,
+            leaves: true,
+            ..Batch::default()
+        }
+    }
+
+    /// Takes an answer in. One that was overtaken by a later one is no matter.
+    pub fn answered(&mut self, now: Duration, answer: &Answer) {
+        let Some(index) = self.sent.iter().position(|(number, _)| *number == answer.number) else { return };
+        let sent_at = self.sent[index].1;
+        // The last one stays: the next is due a period after it.
+        self.missing_since = self.sent.get(index + 1).map(|(_, at)| *at);
+        let keeps = index + usize::from(index + 1 < self.sent.len());
+        self.sent.drain(..keeps);
+        self.returns.retain(|back| back.told_in > answer.number);
+        if answer.is_settling && !self.is_managed {
+            return;
+        }
+        if self.epoch != answer.epoch {
+            // Another server numbers anew.
+            self.epoch = answer.epoch;
+            self.returns.clear();
+            self.targets.values_mut().for_each(|target| target.grants.clear());
+        }
+        self.take_grants(now, sent_at, answer);
+        if !self.is_managed {
+            self.is_managed = true;
+            self.notice = Some(Notice::Managed);
+        }
+    }
+
+    /// Whether the server's word counts; without it every target may be started on.
+    pub fn is_managed(&self) -> bool {
+        self.is_managed
+    }
+
+    /// What the user has not been told yet.
+    pub fn take_notice(&mut self) -> Option<Notice> {
+        self.notice.take()
+    }
+
+    /// Since when an answer has been missing, if that is longer than is usual.
+    fn silent_since(&self, now: Duration) -> Option<Duration> {
+        self.missing_since.filter(|at| *at + self.settings.period / 2 <= now)
+    }
+
+    /// Takes over how the queues stand, and what the time has ended.
+    fn look(&mut self, now: Duration, states: &[TargetState]) {
+        let (missing_since, stale_after) = (self.missing_since, self.settings.stale_after);
+        self.targets.values_mut().for_each(|target| target.pass_time(now, missing_since, stale_after));
+        for state in states {
+            if let Some(target) = self.targets.get_mut(&state.target) {
+                target.look(now, state);
+            }
+        }
+        if self.missing_since.is_some_and(|at| at + self.settings.away_after <= now) && self.is_managed {
+            self.is_managed = false;
+            self.notice = Some(Notice::Unmanaged);
+            // What is held may be another's by the time the server is back.
+            self.targets.values_mut().for_each(|target| target.grants.clear());
+        }
+    }
+
+    /// Something can't wait for the period's end: work that was not asked for yet, or a target for which others wait.
+    fn is_urgent(&self, now: Duration) -> bool {
+        let linger = self.settings.linger;
+        self.is_managed
+            && self.targets.values().any(|target| {
+                target.is_news(self.number)
+                    || target.grants.iter().any(|grant| target.is_over(grant, now, linger))
+            })
+    }
+
+    /// Gives back what others wait for and this end does not use.
+    fn give_back(&mut self, now: Duration) {
+        let ClientSettings { period, linger, threads, .. } = self.settings;
+        let (mut over, mut unused, mut used) = (Vec::new(), Vec::new(), 0);
+        for (&id, target) in &self.targets {
+            let is_in_use = target.in_service > 0 || now < target.used_at + period;
+            for grant in target.grants.iter().filter(|grant| grant.from <= now) {
+                if target.is_over(grant, now, linger) {
+                    over.push((id, grant.id));
+                } else if grant.others_wait && !is_in_use && grant.from + period <= now {
+                    unused.push((id, grant.id));
+                } else {
+                    used += 1;
+                }
+            }
+        }
+        unused.sort_unstable();
+        let spare = (used + unused.len()).saturating_sub(threads).min(unused.len());
+        for (id, grant) in over.into_iter().chain(unused.drain(..spare)) {
+            let Some(target) = self.targets.get_mut(&id) else { continue };
+            if let Some(index) = target.grants.iter().position(|own| own.id == grant) {
+                let held = target.grants.remove(index).held(&target.name, now, true);
+                self.returns.push(Return { held, told_in: self.number + 1 });
+            }
+        }
+    }
+
+    fn has_nothing_to_say(&self) -> bool {
+        self.returns.is_empty()
+            && self
+                .targets
+                .values()
+                .all(|target| target.waiting == 0 && target.in_service == 0 && target.grants.is_empty())
+    }
+
+    fn say(&mut self, now: Duration) -> Batch {
+        self.number += 1;
+        self.missing_since = self.missing_since.or(Some(now));
+        self.sent.push_back((self.number, now));
+        if self.sent.len() > UNANSWERED_MAX {
+            self.sent.pop_front();
+        }
+        let deadline = self.deadline.map(|(bytes_left, at)| {
+            let in_ms = millis(at.saturating_sub(now));
+            Deadline { bytes_left, in_ms }
+        });
+        let mut batch = Batch {
+            client: self.name.clone(),
+            class: self.class.clone(),
+            number: self.number,
+            epoch: self.epoch,
+            threads: u32::try_from(self.settings.threads).unwrap_or(u32::MAX),
+            deadline,
+            bytes_moved: self.bytes_moved,
+            returns: self.returns.iter().map(|back| back.held.clone()).collect(),
+            ..Batch::default()
+        };
+        for id in self.by_name.values() {
+            let Some(target) = self.targets.get_mut(id) else { continue };
+            batch.asks.extend(target.ask(self.number, now));
+            let held = target.grants.iter().map(|grant| {
+                let is_idle = target.is_dry(grant, now, self.settings.linger);
+                grant.held(&target.name, now, is_idle)
+            });
+            batch.held.extend(held);
+        }
+        batch
+    }
+
+    /// Takes what the answer says of each target, but for what was given back meanwhile.
+    fn take_grants(&mut self, now: Duration, sent_at: Duration, answer: &Answer) {
+        let mut told: BTreeMap<&str, Vec<&Grant>> = BTreeMap::new();
+        for grant in &answer.grants {
+            if !self.returns.iter().any(|back| back.held.id == grant.id) {
+                told.entry(&grant.target).or_default().push(grant);
+            }
+        }
+        for target in self.targets.values_mut() {
+            let grants = told.remove(&*target.name).unwrap_or_default();
+            target.take_grants(&grants, sent_at, now);
+            // Who only listens yet has refused nothing.
+            if !answer.is_settling {
+                target.learn(answer.number, now);
+            }
+        }
+    }
+}

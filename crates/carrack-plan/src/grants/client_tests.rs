@@ -1,0 +1,165 @@
+use std::time::Duration;
+
+use carrack_model::TargetId;
+
+use super::client::{ClientSettings, GrantClient, Notice};
+use super::messages::{Answer, Batch, Grant};
+use super::simulation::{MIB, ms};
+use crate::policy::{Service, TargetState};
+
+const X: TargetId = TargetId(1);
+const Y: TargetId = TargetId(2);
+
+fn client() -> GrantClient {
+    let mut client = GrantClient::new("c", "", ClientSettings::default());
+    client.add_target(X, "x");
+    client.add_target(Y, "y");
+    client
+}
+
+fn state(target: TargetId, waiting: usize, in_service: u32) -> TargetState {
+    TargetState {
+        target,
+        waiting,
+        waiting_bytes: waiting as u64 * MIB,
+        in_service,
+        depth: 8,
+        paused_until: Duration::ZERO,
+        is_blocked: false,
+    }
+}
+
+fn grant(id: u64, target: &str, starts_in: u64, ends_in: u64, others_wait: bool) -> Grant {
+    Grant {
+        id,
+        target: target.into(),
+        starts_in_us: starts_in * 1_000,
+        ends_in_us: ends_in * 1_000,
+        bytes_max: others_wait.then_some(3 * MIB),
+        others_wait,
+    }
+}
+
+fn answer(batch: &Batch, grants: &[Grant]) -> Answer {
+    Answer { epoch: 7, number: batch.number, grants: grants.to_vec(), ..Answer::default() }
+}
+
+/// A client that was answered at 1 ms.
+fn granted(grants: &[Grant]) -> GrantClient {
+    let mut client = client();
+    let batch = client.batch(ms(0), &[state(X, 9, 0), state(Y, 9, 0)]).unwrap();
+    client.answered(ms(1), &answer(&batch, grants));
+    client
+}
+
+#[test]
+fn nobody_waits_for_the_first_answer() {
+    let mut client = client();
+    assert!(client.may_start(X, ms(0)) && client.may_start(TargetId(99), ms(0)));
+    let batch = client.batch(ms(0), &[state(X, 9, 0)]).unwrap();
+    assert_eq!((batch.asks.len(), &*batch.asks[0].target, batch.asks[0].bytes), (1, "x", 9 * MIB));
+    client.answered(ms(1), &answer(&batch, &[]));
+    assert!(!client.may_start(X, ms(1)), "others have it");
+    assert!(client.may_start(Y, ms(1)), "it was not asked for");
+    // It is asked for at once when there is work.
+    assert!(client.batch(ms(5), &[state(X, 9, 0), state(Y, 1, 0)]).is_none(), "not that soon");
+    assert_eq!(client.batch(ms(10), &[state(X, 9, 0), state(Y, 1, 0)]).unwrap().asks.len(), 2);
+    assert!(client.batch(ms(20), &[state(X, 9, 0), state(Y, 1, 0)]).is_none(), "both were asked for");
+    assert_eq!(client.batch_at(), ms(110));
+}
+
+#[test]
+fn works_on_what_it_has_while_it_has_it() {
+    let client = granted(&[grant(1, "x", 0, 100, false), grant(2, "y", 50, 100, false)]);
+    assert!(client.may_start(X, ms(1)) && client.may_start(X, ms(99)) && !client.may_start(X, ms(100)));
+    assert!(!client.may_start(Y, ms(50)) && client.may_start(Y, ms(51)) && !client.may_start(Y, ms(100)));
+    assert_eq!((client.opens_at(Y, ms(2)), client.opens_at(Y, ms(51))), (Some(ms(51)), None));
+}
+
+#[test]
+fn stops_at_the_bytes_and_gives_back() {
+    let mut client = granted(&[grant(1, "x", 0, 500, true), grant(2, "y", 0, 500, false)]);
+    for step in 0..3 {
+        assert!(client.may_start(X, ms(10)));
+        client.started(X, MIB, ms(10));
+        client.finished(X, Service { time: ms(7), bytes: MIB }, ms(20 + step));
+    }
+    assert!(!client.may_start(X, ms(23)) && client.may_start(Y, ms(23)));
+    let batch = client.batch(ms(24), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
+    let [back] = &batch.returns[..] else { panic!("{batch:?}") };
+    assert_eq!((back.id, back.objects, back.bytes, back.busy_us), (1, 3, 3 * MIB, 21_000));
+    assert_eq!((batch.bytes_moved, batch.asks.len(), batch.held.len()), (3 * MIB, 2, 1));
+    // Until somebody has heard it, it is said again; an earlier answer does not bring it back.
+    let again = client.batch(ms(124), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
+    assert_eq!(again.returns, batch.returns);
+    client.answered(ms(125), &answer(&batch, &[grant(2, "y", 0, 500, false)]));
+    let last = client.batch(ms(224), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
+    assert_eq!(last.returns, []);
+}
+
+#[test]
+fn waits_a_moment_for_the_next_object_before_it_gives_back() {
+    let idle = [state(X, 0, 0), state(Y, 0, 0)];
+    let mut client = granted(&[grant(1, "x", 0, 500, true), grant(2, "y", 0, 2_000, false)]);
+    client.finished(X, Service { time: ms(7), bytes: MIB }, ms(20));
+    assert!(client.batch(ms(60), &idle).is_none());
+    let batch = client.batch(ms(70), &idle).unwrap();
+    assert_eq!(batch.returns.iter().map(|held| held.id).collect::<Vec<_>>(), [1]);
+    // What nobody waits for is kept, and said to be idle.
+    assert!(batch.held.len() == 1 && batch.held[0].is_idle && batch.asks.is_empty());
+}
+
+#[test]
+fn goes_on_when_the_server_is_away_and_says_so_once() {
+    let queues = [state(X, 9, 0), state(Y, 9, 0)];
+    let mut client = granted(&[grant(1, "x", 0, 200, true)]);
+    let mut last = None;
+    let mut away_at = None;
+    for at in (10..3_000).step_by(10) {
+        last = client.batch(ms(at), &queues).or(last);
+        if let Some(notice) = client.take_notice() {
+            assert_eq!((notice, away_at.replace(at)), (Notice::Unmanaged, None));
+        }
+        assert!(client.may_start(X, ms(at)), "what it had it goes on with, at {at}");
+        assert_eq!(client.may_start(Y, ms(at)), away_at.is_some());
+    }
+    // The first batch without an answer is that of 100 ms.
+    assert_eq!(away_at, Some(1_100));
+    let last = last.unwrap();
+    client.answered(ms(3_000), &Answer { is_settling: true, ..answer(&last, &[]) });
+    assert!(!client.is_managed(), "it has only begun to listen");
+    let next = client.batch(ms(3_100), &queues).unwrap();
+    client.answered(ms(3_101), &answer(&next, &[grant(9, "y", 0, 500, true)]));
+    assert_eq!((client.take_notice(), client.take_notice()), (Some(Notice::Managed), None));
+    assert!(client.may_start(Y, ms(3_102)) && !client.may_start(X, ms(3_102)));
+}
+
+#[test]
+fn keeps_no_more_than_it_has_threads_for() {
+    let settings = ClientSettings { threads: 2, ..ClientSettings::default() };
+    let mut client = GrantClient::new("c", "", settings);
+    let targets: Vec<TargetId> = (0..6).map(TargetId).collect();
+    targets.iter().for_each(|target| client.add_target(*target, &format!("t{}", target.0)));
+    let states = |served: u64| -> Vec<TargetState> {
+        targets.iter().map(|target| state(*target, 5, u32::from(target.0 < served))).collect()
+    };
+    let batch = client.batch(ms(0), &states(0)).unwrap();
+    let grants: Vec<Grant> = (0..6).map(|id| grant(id + 1, &format!("t{id}"), 0, 500, id != 5)).collect();
+    client.answered(ms(1), &answer(&batch, &grants));
+    let batch = client.batch(ms(120), &states(2)).unwrap();
+    let back: Vec<u64> = batch.returns.iter().map(|held| held.id).collect();
+    assert_eq!(back, [3, 4, 5], "two are in use, and one is wanted by nobody");
+}
+
+#[test]
+fn who_has_nothing_to_do_is_silent() {
+    let mut client = client();
+    assert!(client.batch(ms(0), &[state(X, 0, 0)]).is_none());
+    let batch = client.batch(ms(500), &[state(X, 1, 0)]).unwrap();
+    client.answered(ms(501), &answer(&batch, &[]));
+    assert!(client.batch(ms(700), &[state(X, 0, 0)]).is_none());
+    assert!(client.batch(ms(9_000), &[state(X, 0, 0)]).is_none());
+    assert_eq!(client.take_notice(), None);
+    assert!(client.may_start(X, ms(9_000)), "it may have changed hands since");
+    assert!(client.leave().leaves);
+}

@@ -1,0 +1,38 @@
+//! Sharing a file system: who may work on which of its targets, and for how long (L10, L11, L13, L15).
+//!
+//! One [`GrantServer`] for each file system keeps, for each target, who asks for it and who has the privilege to use it. Every
+//! transfer has a [`GrantClient`] at each end, beside its target queues. They speak in [`Batch`]es and [`Answer`]s, a few a
+//! second; who carries these is no matter here. `docs/sharing-planning.md` has the rules and the proof that nobody starves.
+//!
+//! Nothing here knows a clock, a network or another thread.
+
+mod classes;
+mod client;
+mod clients;
+mod health;
+mod holding;
+mod messages;
+mod own;
+mod server;
+mod settings;
+mod target;
+mod turns;
+mod view;
+
+pub use client::{ClientSettings, GrantClient, Notice};
+pub use health::{LOAD_IGNORED, Load, SHARE_MIN};
+pub use messages::{Answer, Ask, Batch, Deadline, Grant, Held};
+pub use server::GrantServer;
+pub use settings::{Class, GrantSettings, RESERVED_TO_FAIR, WaitingBound};
+pub use view::{TargetView, ViewOfHolder, ViewOfWaiting};
+
+#[cfg(test)]
+mod bound_tests;
+#[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod server_tests;
+#[cfg(test)]
+mod sharing_tests;
+#[cfg(test)]
+mod simulation;

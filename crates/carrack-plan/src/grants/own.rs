@@ -1,0 +1,200 @@
+//! What a client knows of one target, and the grants that it has on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::messages::{Ask, Grant, Held, micros};
+use crate::policy::{Service, TargetState};
+
+/// One target, as the client has it.
+#[derive(Clone, Debug)]
+pub(super) struct OwnTarget {
+    pub(super) name: Arc<str>,
+    pub(super) waiting: usize,
+    waiting_bytes: u64,
+    pub(super) in_service: u32,
+    /// Since when it has been wanted without a grant.
+    wanted_since: Option<Duration>,
+    /// The first of the batches that have asked for it ever since, and the last.
+    asked_in: Option<(u64, u64)>,
+    /// When the server last spoke of it.
+    known_at: Option<Duration>,
+    pub(super) used_at: Duration,
+    pub(super) grants: Vec<OwnGrant>,
+}
+
+/// A grant as the client has it. From the batch's way and the answer's it takes the shorter: it begins no earlier and ends no later
+/// than the server thinks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnGrant {
+    pub(super) id: u64,
+    pub(super) from: Duration,
+    pub(super) until: Duration,
+    bytes_max: Option<u64>,
+    pub(super) others_wait: bool,
+    bytes_begun: u64,
+    bytes: u64,
+    objects: u64,
+    busy: Duration,
+}
+
+impl OwnTarget {
+    pub(super) fn new(name: Arc<str>) -> OwnTarget {
+        OwnTarget {
+            name,
+            waiting: 0,
+            waiting_bytes: 0,
+            in_service: 0,
+            wanted_since: None,
+            asked_in: None,
+            known_at: None,
+            used_at: Duration::ZERO,
+            grants: Vec::new(),
+        }
+    }
+
+    /// Whether the server has said who may use it: before, it may be started on.
+    pub(super) fn is_known(&self) -> bool {
+        self.known_at.is_some()
+    }
+
+    /// The grant under which an object may be begun now.
+    pub(super) fn open_grant(
+        &mut self,
+        now: Duration,
+        silent_since: Option<Duration>,
+    ) -> Option<&mut OwnGrant> {
+        self.grants.iter_mut().find(|grant| grant.is_open(now, silent_since))
+    }
+
+    /// Bytes were moved, under the grant that they were begun under or the one that came after it.
+    pub(super) fn finished(&mut self, service: Service, now: Duration) {
+        self.used_at = now;
+        let grant = self.grants.iter_mut().filter(|grant| grant.from <= now).max_by_key(|grant| grant.from);
+        if let Some(grant) = grant {
+            grant.objects += 1;
+            grant.bytes = grant.bytes.saturating_add(service.bytes);
+            grant.busy += service.time;
+        }
+    }
+
+    /// Nothing is known of its queue: it is empty unless [`look`](Self::look) says otherwise. What the time has ended is over.
+    pub(super) fn pass_time(
+        &mut self,
+        now: Duration,
+        missing_since: Option<Duration>,
+        stale_after: Duration,
+    ) {
+        (self.waiting, self.waiting_bytes, self.in_service) = (0, 0, 0);
+        self.grants.retain(|grant| grant.until > now || missing_since.is_some_and(|at| grant.until > at));
+        let is_stale = self.known_at.is_some_and(|at| at + stale_after <= now);
+        if is_stale && self.grants.is_empty() {
+            self.known_at = None;
+            self.asked_in = None;
+        }
+    }
+
+    /// How its queue stands.
+    pub(super) fn look(&mut self, now: Duration, state: &TargetState) {
+        self.waiting = state.waiting;
+        self.waiting_bytes = state.waiting_bytes;
+        self.in_service = state.in_service;
+        let has_none = !self.grants.iter().any(|grant| grant.from <= now);
+        self.wanted_since = (state.waiting > 0 && has_none).then(|| self.wanted_since.unwrap_or(now));
+    }
+
+    /// Work that the batch with this number, the last one, did not ask for.
+    pub(super) fn is_news(&self, last: u64) -> bool {
+        let was_asked = self.asked_in.is_some_and(|(_, in_last)| in_last == last);
+        self.waiting > 0 && self.grants.is_empty() && !was_asked
+    }
+
+    /// Nothing to do, for so long that nothing may come.
+    pub(super) fn is_dry(&self, grant: &OwnGrant, now: Duration, linger: Duration) -> bool {
+        let idle_since = self.used_at.max(grant.from);
+        self.waiting == 0 && self.in_service == 0 && idle_since + linger <= now
+    }
+
+    /// Others wait, and it is not used any more.
+    pub(super) fn is_over(&self, grant: &OwnGrant, now: Duration, linger: Duration) -> bool {
+        let is_used_up = grant.is_used_up() && self.in_service == 0;
+        grant.others_wait && grant.from <= now && (is_used_up || self.is_dry(grant, now, linger))
+    }
+
+    /// The wish for it, if there is one, in the batch with this number.
+    pub(super) fn ask(&mut self, number: u64, now: Duration) -> Option<Ask> {
+        if self.waiting == 0 {
+            self.asked_in = None;
+            return None;
+        }
+        self.asked_in = Some((self.asked_in.map_or(number, |(first, _)| first), number));
+        Some(Ask {
+            target: (*self.name).to_owned(),
+            objects: self.waiting as u64,
+            bytes: self.waiting_bytes,
+            waits_us: self.wanted_since.map_or(0, |since| micros(now.saturating_sub(since))),
+        })
+    }
+
+    /// An answer that no longer leaves open who may use it: to the batch with this number.
+    pub(super) fn learn(&mut self, number: u64, now: Duration) {
+        if !self.grants.is_empty() || self.asked_in.is_some_and(|(first, _)| first <= number) {
+            self.known_at = Some(now);
+        }
+    }
+
+    /// What the answer to a batch sent at `sent_at` says of it: that is all that is held.
+    pub(super) fn take_grants(&mut self, grants: &[&Grant], sent_at: Duration, now: Duration) {
+        let known = std::mem::take(&mut self.grants);
+        let of = |id| known.iter().find(|grant| grant.id == id);
+        self.grants = grants.iter().map(|grant| OwnGrant::new(grant, of(grant.id), sent_at, now)).collect();
+    }
+}
+
+impl OwnGrant {
+    fn new(grant: &Grant, known: Option<&OwnGrant>, sent_at: Duration, now: Duration) -> OwnGrant {
+        let from = match grant.starts_in_us {
+            0 => known.map_or(now, |known| known.from.min(now)),
+            starts_in => now + Duration::from_micros(starts_in),
+        };
+        OwnGrant {
+            id: grant.id,
+            from,
+            until: sent_at + Duration::from_micros(grant.ends_in_us),
+            bytes_max: grant.bytes_max,
+            others_wait: grant.others_wait,
+            bytes_begun: known.map_or(0, |known| known.bytes_begun),
+            bytes: known.map_or(0, |known| known.bytes),
+            objects: known.map_or(0, |known| known.objects),
+            busy: known.map_or(Duration::ZERO, |known| known.busy),
+        }
+    }
+
+    /// `silent_since`: the server has owed an answer since then, and longer than is usual. What ended meanwhile goes on: most likely
+    /// nobody else was told that it may begin.
+    pub(super) fn is_open(&self, now: Duration, silent_since: Option<Duration>) -> bool {
+        let until = if silent_since.is_some_and(|at| self.until > at) { Duration::MAX } else { self.until };
+        self.from <= now && now < until && !self.is_used_up()
+    }
+
+    pub(super) fn begin(&mut self, bytes: u64) {
+        self.bytes_begun = self.bytes_begun.saturating_add(bytes);
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.bytes_max.is_some_and(|most| self.bytes_begun >= most)
+    }
+
+    pub(super) fn held(&self, target: &str, now: Duration, is_idle: bool) -> Held {
+        Held {
+            id: self.id,
+            target: target.to_owned(),
+            starts_in_us: micros(self.from.saturating_sub(now)),
+            ends_in_us: micros(self.until.saturating_sub(now)),
+            objects: self.objects,
+            bytes: self.bytes,
+            busy_us: micros(self.busy),
+            is_idle,
+        }
+    }
+}

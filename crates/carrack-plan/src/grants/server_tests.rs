@@ -1,0 +1,224 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::simulation::ms;
+use super::{Answer, Ask, Batch, Class, GrantServer, GrantSettings, Held, Load};
+
+/// A server that has listened for long enough.
+fn server() -> GrantServer {
+    GrantServer::new(GrantSettings::default(), BTreeMap::new(), 7, Duration::ZERO)
+}
+
+fn batch(client: &str, number: u64, targets: &[&str]) -> Batch {
+    let ask = |target: &&str| Ask { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 };
+    Batch {
+        client: client.to_owned(),
+        number,
+        epoch: 7,
+        threads: 8,
+        asks: targets.iter().map(ask).collect(),
+        ..Batch::default()
+    }
+}
+
+/// What an answer gives, as a client tells it again.
+fn held(answer: &Answer) -> Vec<Held> {
+    let held = |grant: &super::Grant| Held {
+        id: grant.id,
+        target: grant.target.clone(),
+        starts_in_us: grant.starts_in_us,
+        ends_in_us: grant.ends_in_us,
+        ..Held::default()
+    };
+    answer.grants.iter().map(held).collect()
+}
+
+/// The spans of the grants on a target, in milliseconds.
+fn spans(answer: &Answer) -> Vec<(u64, u64)> {
+    answer.grants.iter().map(|grant| (grant.starts_in_us / 1_000, grant.ends_in_us / 1_000)).collect()
+}
+
+#[test]
+fn who_is_alone_goes_on_until_another_comes() {
+    let mut server = server();
+    let first = server.answer(ms(1_000), &batch("a", 1, &["x", "y"]));
+    assert_eq!(spans(&first), [(0, 2_000), (0, 2_000)]);
+    assert!(first.grants.iter().all(|grant| !grant.others_wait && grant.bytes_max.is_none()));
+    // Another one comes in the middle of a burst; the holder hears of it with its next batch.
+    assert_eq!(server.answer(ms(1_350), &batch("b", 1, &["x"])).grants, []);
+    let again = server.answer(ms(1_360), &Batch { held: held(&first), ..batch("a", 2, &["x", "y"]) });
+    assert_eq!(spans(&again), [(0, 140), (0, 2_000)]);
+    assert!(again.grants[0].others_wait && !again.grants[1].others_wait);
+    assert_eq!(again.grants[0].bytes_max, Some(256 << 20));
+    // The next burst is promised before the last one has ended.
+    assert_eq!(spans(&server.answer(ms(1_400), &batch("b", 2, &["x"]))), [(100, 600)]);
+    let own = server.answer(ms(1_450), &Batch { held: held(&again), ..batch("a", 3, &["x"]) });
+    assert_eq!(spans(&own), [(0, 50), (0, 2_000)]);
+    let view = server.targets(ms(1_450));
+    let names: Vec<&str> = view[0].holders.iter().map(|holder| &*holder.client).collect();
+    assert_eq!((&*view[0].target, names, view[0].waiting.len()), ("x", vec!["a", "b"], 0));
+}
+
+#[test]
+fn what_is_given_back_early_the_next_one_has_at_once() {
+    let mut server = server();
+    let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
+    server.answer(ms(1_300), &batch("b", 1, &["x"]));
+    let again = server.answer(ms(1_310), &Batch { held: held(&first), ..batch("a", 2, &["x"]) });
+    assert_eq!(spans(&server.answer(ms(1_320), &batch("b", 2, &["x"]))), [(180, 680)]);
+    let back = Batch { returns: held(&again), ..batch("a", 3, &[]) };
+    assert_eq!(server.answer(ms(1_330), &back).grants, []);
+    // Said twice it does no more.
+    server.answer(ms(1_331), &Batch { number: 4, ..back });
+    assert_eq!(spans(&server.answer(ms(1_340), &batch("b", 3, &["x"]))), [(0, 2_000)]);
+}
+
+#[test]
+fn what_is_held_and_not_used_is_free() {
+    let mut server = server();
+    let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
+    let mut idle = held(&first);
+    idle[0].is_idle = true;
+    let kept = server.answer(ms(1_100), &Batch { held: idle, ..batch("a", 2, &[]) });
+    assert_eq!(spans(&kept), [(0, 2_000)], "as long as nobody wants it");
+    assert_eq!(spans(&server.answer(ms(1_150), &batch("b", 1, &["x"]))), [(0, 2_000)]);
+    let gone = server.answer(ms(1_200), &Batch { held: held(&kept), ..batch("a", 3, &["x"]) });
+    assert_eq!(gone.grants, []);
+}
+
+#[test]
+fn who_is_not_heard_of_keeps_nobody_waiting() {
+    let mut server = server();
+    server.answer(ms(1_000), &batch("dead", 1, &["x"]));
+    server.answer(ms(1_010), &batch("dead too", 1, &["x"]));
+    let mut number = 0;
+    let mut ask = |server: &mut GrantServer, at| {
+        number += 1;
+        server.answer(ms(at), &batch("b", number, &["x"])).grants.first().cloned()
+    };
+    for at in (1_020..2_800).step_by(100) {
+        assert_eq!(ask(&mut server, at), None, "a lease at {at}");
+    }
+    let grant = ask(&mut server, 2_850).expect("it ends soon");
+    assert_eq!(grant.starts_in_us, 150_000);
+    let mut number = 100;
+    for at in (2_900..6_000).step_by(100) {
+        number += 1;
+        server.answer(ms(at), &batch("b", number, &["x"]));
+    }
+    let clients: Vec<String> = server
+        .targets(ms(6_000))
+        .iter()
+        .flat_map(|view| view.waiting.iter().map(|w| w.client.clone()))
+        .collect();
+    assert_eq!(clients, [""; 0], "nobody waits for the dead");
+}
+
+#[test]
+fn a_batch_that_was_overtaken_changes_nothing() {
+    let mut server = server();
+    let first = server.answer(ms(1_000), &batch("a", 2, &["x"]));
+    let late = server.answer(ms(1_010), &batch("a", 1, &["y"]));
+    assert_eq!((late.number, late.grants.len()), (0, 0));
+    let again = server.answer(ms(1_020), &Batch { held: held(&first), ..batch("a", 3, &["x"]) });
+    assert_eq!(again.grants[0].id, first.grants[0].id);
+    assert!(server.targets(ms(1_020)).iter().all(|view| view.target == "x"));
+}
+
+#[test]
+fn one_that_leaves_leaves_everything() {
+    let mut server = server();
+    server.answer(ms(1_000), &batch("a", 1, &["x", "y"]));
+    server.answer(ms(1_010), &batch("b", 1, &["x", "y"]));
+    server.answer(ms(1_020), &Batch { leaves: true, ..batch("a", 2, &[]) });
+    assert_eq!(spans(&server.answer(ms(1_030), &batch("b", 2, &["x", "y"]))), [(0, 2_000), (0, 2_000)]);
+}
+
+#[test]
+fn a_server_that_has_begun_anew_takes_up_what_it_is_told() {
+    let mut old = server();
+    let first = old.answer(ms(1_000), &batch("a", 1, &["x"]));
+    let mut new = GrantServer::new(GrantSettings::default(), BTreeMap::new(), 8, ms(1_100));
+    // Somebody else comes first, and waits.
+    let other = new.answer(ms(1_110), &batch("b", 1, &["x"]));
+    assert!(other.is_settling && other.grants.is_empty());
+    let own = new.answer(ms(1_150), &Batch { held: held(&first), ..batch("a", 2, &["x"]) });
+    assert_eq!((own.epoch, spans(&own)), (8, vec![(0, 500)]), "a burst, as another one waits");
+    for (number, at) in [(2, 1_200), (3, 1_300), (4, 1_400)] {
+        assert_eq!(new.answer(ms(at), &Batch { epoch: 8, ..batch("b", number, &["x"]) }).grants, []);
+    }
+    let next = new.answer(ms(1_500), &Batch { epoch: 8, ..batch("b", 5, &["x"]) });
+    assert_eq!(spans(&next), [(150, 650)]);
+    // What was granted by nobody that it knows, and comes late, is not taken up.
+    let late = new.answer(ms(1_700), &Batch { held: held(&first), ..batch("c", 1, &["x"]) });
+    assert_eq!(late.grants, []);
+}
+
+#[test]
+fn what_was_adopted_beyond_the_limit_ends_with_the_burst() {
+    let first = server().answer(ms(1_000), &batch("a", 1, &["x"]));
+    let mut new = GrantServer::new(GrantSettings::default(), BTreeMap::new(), 8, ms(1_100));
+    let mut latest = [first.clone(), first];
+    let mut number = 1;
+    for at in (1_110..4_000).step_by(50) {
+        number += 1;
+        for (client, answer) in ["a", "b"].iter().zip(&mut latest) {
+            let epoch = answer.epoch;
+            *answer =
+                new.answer(ms(at), &Batch { epoch, held: held(answer), ..batch(client, number, &["x"]) });
+        }
+        let users: usize =
+            latest.iter().map(|answer| spans(answer).iter().filter(|span| span.0 == 0).count()).sum();
+        assert!(users == 1 || (users == 2 && at < 1_700), "{users} at {at}");
+    }
+}
+
+#[test]
+fn a_busy_target_rests_between_bursts() {
+    let mut server = server();
+    server.set_load("x", Load { present: 0.2, expected: 0.75 }, ms(900));
+    let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
+    assert_eq!(spans(&first), [(0, 125)]);
+    let mut starts = Vec::new();
+    let mut number = 1;
+    for at in (1_010..3_000).step_by(10) {
+        number += 1;
+        let answer = server.answer(ms(at), &batch("a", number, &["x"]));
+        starts.extend(
+            answer.grants.iter().map(|grant| at + grant.starts_in_us / 1_000).filter(|start| *start > at),
+        );
+    }
+    starts.dedup();
+    assert_eq!(starts, [1_500, 2_000, 2_500, 3_000]);
+    let view = &server.targets(ms(3_000))[0];
+    assert_eq!((view.load, view.load_expected, view.burst_ms), (Some(0.2), Some(0.75), 125));
+}
+
+#[test]
+fn an_unknown_class_is_nobodys() {
+    let classes = [("known".to_owned(), Class::default())].into();
+    let mut server = GrantServer::new(GrantSettings::default(), classes, 7, Duration::ZERO);
+    let class = |server: &mut GrantServer, name: &str, class: &str| {
+        server.answer(ms(1_000), &Batch { class: class.to_owned(), ..batch(name, 1, &["x"]) }).class
+    };
+    assert_eq!(class(&mut server, "a", "known"), "known");
+    assert_eq!(class(&mut server, "b", "unheard of"), "");
+}
+
+#[test]
+fn threads_bound_what_one_has_of_what_others_want() {
+    let mut server = server();
+    let names: Vec<String> = (0..8).map(|target| format!("t{target}")).collect();
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut latest = [Answer::default(), Answer::default()];
+    let mut number = 0;
+    for at in (1_000..3_000).step_by(50) {
+        number += 1;
+        for (client, answer) in ["a", "b"].iter().zip(&mut latest) {
+            let told = Batch { threads: 4, held: held(answer), ..batch(client, number, &all) };
+            *answer = server.answer(ms(at), &told);
+        }
+    }
+    let now = |answer: &Answer| answer.grants.iter().filter(|grant| grant.starts_in_us == 0).count();
+    assert!(latest.iter().all(|answer| (3..=5).contains(&now(answer))), "{latest:?}");
+}

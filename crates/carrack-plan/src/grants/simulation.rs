@@ -1,0 +1,335 @@
+//! Transfers on shared disks in virtual time: the real server, clients, target queues and policy over a modelled network.
+//!
+//! A disk serves one request after the other, and each takes longer the more clients have requests at it: the dilation of
+//! competing streams, whose seeks lie between the requests of others.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use carrack_model::{PolicyChoice, TargetId};
+
+use super::{Answer, Batch, Class, ClientSettings, GrantClient, GrantServer, GrantSettings, Load, Notice};
+use crate::policy::{Feed, Service, policy};
+use crate::queue::TargetQueues;
+
+pub(super) const MIB: u64 = 1 << 20;
+
+/// One request on a disk that one client uses: 100 MiB/s.
+pub(super) const REQUEST: Duration = Duration::from_millis(10);
+
+/// How often whoever carries messages looks, if nothing wakes it.
+const TICK: Duration = Duration::from_millis(5);
+
+/// One way of a message.
+const LATENCY: Duration = Duration::from_micros(300);
+
+pub(super) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) fn name_of(target: usize) -> String {
+    format!("OST{target:04}")
+}
+
+#[derive(Clone)]
+pub(super) struct Experiment {
+    pub(super) clients: usize,
+    pub(super) threads: usize,
+    pub(super) targets: usize,
+    /// What each further client adds to the time of a request.
+    pub(super) dilation: f64,
+    pub(super) is_managed: bool,
+    pub(super) settings: GrantSettings,
+    /// Classes, and the class of each client; the rest has none.
+    pub(super) classes: BTreeMap<String, Class>,
+    pub(super) class_of: Vec<&'static str>,
+    /// Objects of each client on each target; endless if nothing is said.
+    pub(super) objects_each: Option<u64>,
+    /// When the first client has to be done, and with what.
+    pub(super) deadline: Option<(u64, Duration)>,
+    /// What computation uses of every target.
+    pub(super) load: f64,
+    /// When the server ends, and when the next one begins.
+    pub(super) server_down: Vec<(Duration, Duration)>,
+    /// When clients die.
+    pub(super) deaths: Vec<(usize, Duration)>,
+    pub(super) run_for: Duration,
+}
+
+impl Experiment {
+    pub(super) fn with(clients: usize, is_managed: bool) -> Experiment {
+        Experiment {
+            clients,
+            threads: 8,
+            targets: 16,
+            dilation: 0.2,
+            is_managed,
+            settings: GrantSettings::default(),
+            classes: BTreeMap::new(),
+            class_of: Vec::new(),
+            objects_each: None,
+            deadline: None,
+            load: 0.0,
+            server_down: Vec::new(),
+            deaths: Vec::new(),
+            run_for: Duration::from_secs(60),
+        }
+    }
+
+    pub(super) fn run(self) -> Outcome {
+        World::new(self).run()
+    }
+}
+
+pub(super) struct Outcome {
+    /// Bytes that each client has moved.
+    pub(super) moved: Vec<u64>,
+    /// When each had nothing left.
+    pub(super) done_at: Vec<Option<Duration>>,
+    /// Everything in steps of 100 ms.
+    pub(super) by_step: Vec<u64>,
+    /// What each client's user was told.
+    pub(super) notices: Vec<Vec<Notice>>,
+    /// Batches sent.
+    pub(super) batches: u64,
+}
+
+impl Outcome {
+    pub(super) fn total(&self) -> u64 {
+        self.moved.iter().sum()
+    }
+
+    /// Jain's index of the clients' shares.
+    pub(super) fn fairness(&self) -> f64 {
+        let sum: f64 = self.moved.iter().map(|&bytes| bytes as f64).sum();
+        let squares: f64 = self.moved.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
+        sum * sum / (squares * self.moved.len() as f64)
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    Tick(usize),
+    Served(usize, usize, Duration),
+    ToServer(usize, Batch),
+    ToClient(usize, Answer),
+    ServerEnds,
+    ServerBegins,
+    Dies(usize),
+}
+
+struct Client {
+    queues: TargetQueues<()>,
+    grants: Option<GrantClient>,
+    free_threads: usize,
+    in_service: Vec<u32>,
+    is_alive: bool,
+}
+
+struct World {
+    experiment: Experiment,
+    now: Duration,
+    events: BinaryHeap<Reverse<(Duration, u64)>>,
+    bodies: BTreeMap<u64, Event>,
+    number: u64,
+    server: Option<GrantServer>,
+    clients: Vec<Client>,
+    free_at: Vec<Duration>,
+    outcome: Outcome,
+}
+
+impl World {
+    fn new(experiment: Experiment) -> World {
+        let count = experiment.clients;
+        let mut world = World {
+            now: Duration::ZERO,
+            events: BinaryHeap::new(),
+            bodies: BTreeMap::new(),
+            number: 0,
+            server: None,
+            clients: (0..count).map(|index| Client::new(&experiment, index)).collect(),
+            free_at: vec![Duration::ZERO; experiment.targets],
+            outcome: Outcome {
+                moved: vec![0; count],
+                done_at: vec![None; count],
+                by_step: vec![0; experiment.run_for.as_millis() as usize / 100 + 1],
+                notices: vec![Vec::new(); count],
+                batches: 0,
+            },
+            experiment,
+        };
+        world.begin_server();
+        for index in 0..count {
+            // Not all at the same moment.
+            world.at(ms(7 * index as u64 % 50), Event::Tick(index));
+        }
+        for (ends, begins) in world.experiment.server_down.clone() {
+            world.at(ends, Event::ServerEnds);
+            world.at(begins, Event::ServerBegins);
+        }
+        for (client, at) in world.experiment.deaths.clone() {
+            world.at(at, Event::Dies(client));
+        }
+        world
+    }
+
+    fn at(&mut self, time: Duration, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((time, self.number)));
+        self.bodies.insert(self.number, event);
+    }
+
+    fn begin_server(&mut self) {
+        let Experiment { settings, classes, is_managed, .. } = &self.experiment;
+        let epoch = 1 + self.now.as_nanos() as u64;
+        let begin = || {
+            let mut server = GrantServer::new(settings.clone(), classes.clone(), epoch, self.now);
+            let load = Load { present: self.experiment.load, expected: 0.0 };
+            (0..self.free_at.len()).for_each(|target| server.set_load(&name_of(target), load, self.now));
+            server
+        };
+        self.server = is_managed.then(begin);
+    }
+
+    fn run(mut self) -> Outcome {
+        while let Some(Reverse((time, number))) = self.events.pop() {
+            if time > self.experiment.run_for {
+                break;
+            }
+            self.now = time;
+            if let Some(event) = self.bodies.remove(&number) {
+                self.happen(event);
+            }
+        }
+        self.outcome
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.now;
+        match event {
+            Event::Tick(index) if self.clients[index].is_alive => {
+                self.speak(index);
+                self.work(index);
+                self.at(now + TICK, Event::Tick(index));
+            }
+            Event::Served(index, target, began) => self.served(index, target, began),
+            Event::ToServer(index, batch) => {
+                if let Some(server) = &mut self.server {
+                    let answer = server.answer(now, &batch);
+                    self.at(now + LATENCY, Event::ToClient(index, answer));
+                }
+            }
+            Event::ToClient(index, answer) if self.clients[index].is_alive => {
+                if let Some(grants) = &mut self.clients[index].grants {
+                    grants.answered(now, &answer);
+                }
+                self.work(index);
+            }
+            Event::ServerEnds => self.server = None,
+            Event::ServerBegins => self.begin_server(),
+            Event::Dies(index) => self.clients[index].is_alive = false,
+            Event::Tick(_) | Event::ToClient(..) => {}
+        }
+    }
+
+    fn speak(&mut self, index: usize) {
+        let now = self.now;
+        let client = &mut self.clients[index];
+        let Some(grants) = &mut client.grants else { return };
+        if let Some((bytes, at)) = self.experiment.deadline.filter(|_| index == 0) {
+            grants.set_deadline(Some((bytes.saturating_sub(self.outcome.moved[0]), at)));
+        }
+        let batch = grants.batch(now, client.queues.states());
+        self.outcome.notices[index].extend(grants.take_notice());
+        if let Some(batch) = batch {
+            self.outcome.batches += 1;
+            self.at(now + LATENCY, Event::ToServer(index, batch));
+        }
+    }
+
+    /// Idle threads take what they may.
+    fn work(&mut self, index: usize) {
+        let now = self.now;
+        loop {
+            let Some(target) = self.clients[index].take(now, &self.experiment) else { return };
+            let has_requests = |client: &&Client| client.in_service[target] > 0;
+            let streams = self.clients.iter().filter(has_requests).count();
+            let slower = 1.0 + self.experiment.dilation * (streams - 1) as f64;
+            let begins = self.free_at[target].max(now);
+            self.free_at[target] = begins + REQUEST.mul_f64(slower);
+            let ends = self.free_at[target];
+            self.at(ends, Event::Served(index, target, now));
+        }
+    }
+
+    fn served(&mut self, index: usize, target: usize, began: Duration) {
+        let now = self.now;
+        let client = &mut self.clients[index];
+        client.in_service[target] -= 1;
+        if !client.is_alive {
+            return;
+        }
+        client.free_threads += 1;
+        let service = Service { time: now - began, bytes: MIB };
+        let id = TargetId(target as u64);
+        client.queues.finished(id, Some(service), now);
+        if let Some(grants) = &mut client.grants {
+            grants.finished(id, service, now);
+        }
+        if self.experiment.objects_each.is_none() {
+            client.queues.push(id, MIB, ());
+        }
+        self.outcome.moved[index] += MIB;
+        self.outcome.by_step[now.as_millis() as usize / 100] += MIB;
+        if client.queues.is_empty() && client.queues.in_service() == 0 {
+            self.outcome.done_at[index] = Some(now);
+        }
+        self.work(index);
+    }
+}
+
+impl Client {
+    fn new(experiment: &Experiment, index: usize) -> Client {
+        let settings = ClientSettings {
+            threads: experiment.threads,
+            period: experiment.settings.period,
+            ..Default::default()
+        };
+        let class = experiment.class_of.get(index).copied().unwrap_or("");
+        let mut grants = GrantClient::new(&format!("client-{index}"), class, settings);
+        let chosen = PolicyChoice::Adaptive { nice: false };
+        let mut queues = TargetQueues::new(policy(&chosen, experiment.threads, Feed::Queued));
+        for target in 0..experiment.targets {
+            // Each has met the targets in another order.
+            let id = TargetId(((target + index) % experiment.targets) as u64);
+            grants.add_target(id, &name_of(id.0 as usize));
+            let count = experiment.objects_each.unwrap_or(32);
+            (0..count).for_each(|_| queues.push(id, MIB, ()));
+        }
+        Client {
+            queues,
+            grants: experiment.is_managed.then_some(grants),
+            free_threads: experiment.threads,
+            in_service: vec![0; experiment.targets],
+            is_alive: true,
+        }
+    }
+
+    fn take(&mut self, now: Duration, experiment: &Experiment) -> Option<usize> {
+        if self.free_threads == 0 || !self.is_alive {
+            return None;
+        }
+        for target in (0..experiment.targets).map(|target| TargetId(target as u64)) {
+            let may_start = self.grants.as_ref().is_none_or(|grants| grants.may_start(target, now));
+            self.queues.set_depth(target, if may_start { 8 } else { 0 });
+        }
+        let (target, ()) = self.queues.take(now)?;
+        if let Some(grants) = &mut self.grants {
+            grants.started(target, MIB, now);
+        }
+        self.free_threads -= 1;
+        self.in_service[target.0 as usize] += 1;
+        Some(target.0 as usize)
+    }
+}

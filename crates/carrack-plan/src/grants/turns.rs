@@ -1,0 +1,234 @@
+//! Whose turn it is at a target: start-time fair queueing of bursts, with turns reserved for guarantees (L13).
+//!
+//! Each wish has a start tag: the virtual time at which it came, or that at which its client's last burst ended if that is later, where a
+//! burst that takes `c` moves its client on by `c / weight`. The smallest tag comes first; the virtual time is the tag of the last one that did.
+//! Goyal, Vin and Cheng, *Start-time Fair Queueing* (SIGCOMM 1996); with several places at once, Jin, Chase and Kaur's SFQ(D)
+//! (SIGMETRICS 2004). That guarantees come first and have a clock of their own is mClock's (Gulati, Merchant and Varman, OSDI 2010).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::settings::RESERVED_TO_FAIR;
+
+/// A client, by the number that the server has given it.
+pub(super) type ClientKey = u64;
+
+/// What a nanosecond is in virtual time, at weight 1: no weight up to a million rounds to nothing.
+const SCALE: u128 = 1 << 20;
+
+/// A client that may have the next turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Standing {
+    /// It has threads to spare for one more target that others want.
+    pub(super) has_room: bool,
+    /// How far it is behind what is guaranteed to it.
+    pub(super) lateness: Duration,
+}
+
+/// A turn that was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) weight: u32,
+    pub(super) is_reserved: bool,
+    /// What was charged beforehand.
+    pub(super) planned: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    since: Duration,
+    weight: u32,
+    /// The virtual time at which it counts as come.
+    arrival: u128,
+    /// Its tag is at most this: what a guarantee or a gap has cost is not held against it for longer than a burst.
+    latest: u128,
+    /// It is new, or could not have the last turn that was given: it comes when it can have one.
+    was_passed_by: bool,
+}
+
+/// Who waits for a target, and what everybody has had of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    virtual_time: u128,
+    /// Where each client's last burst ends.
+    finish: BTreeMap<ClientKey, u128>,
+    wishes: BTreeMap<ClientKey, Wish>,
+    /// Time given to guarantees that was not matched by time given by weight.
+    reserved: Duration,
+}
+
+fn virtual_span(cost: Duration, weight: u32) -> u128 {
+    cost.as_nanos() * SCALE / u128::from(weight.max(1))
+}
+
+impl Turns {
+    /// A client would like a turn, since then.
+    pub(super) fn ask(&mut self, client: ClientKey, weight: u32, since: Duration) {
+        let new = || Wish { since, weight, arrival: 0, latest: 0, was_passed_by: true };
+        let wish = self.wishes.entry(client).or_insert_with(new);
+        wish.weight = weight;
+        wish.since = wish.since.min(since);
+    }
+
+    /// It would not any more.
+    pub(super) fn unask(&mut self, client: ClientKey) {
+        self.wishes.remove(&client);
+    }
+
+    /// The client is gone.
+    pub(super) fn forget(&mut self, client: ClientKey) {
+        self.wishes.remove(&client);
+        self.finish.remove(&client);
+    }
+
+    /// Those that wait, since when.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (ClientKey, Duration)> {
+        self.wishes.iter().map(|(client, wish)| (*client, wish.since))
+    }
+
+    /// Whose turn it is, of those for whom `standing` has something; and whether it is by guarantee.
+    ///
+    /// Clients that have no room come only if nobody has: a target that others could use is not for one who has no thread for it.
+    /// Guarantees come first, the latest before others, as long as they took no more than [`RESERVED_TO_FAIR`] times what went by
+    /// weight, and that of one burst.
+    pub(super) fn choose(
+        &mut self,
+        burst: Duration,
+        standing: impl Fn(ClientKey) -> Option<Standing>,
+    ) -> Option<(ClientKey, bool)> {
+        let may_reserve = self.reserved < burst * RESERVED_TO_FAIR;
+        let standings: Vec<Option<Standing>> = self.wishes.keys().map(|client| standing(*client)).collect();
+        let needs_room = standings.iter().flatten().any(|standing| standing.has_room);
+        let (mut late, mut fair) = (None, None);
+        for ((&client, wish), standing) in self.wishes.iter_mut().zip(standings) {
+            let Some(standing) = standing.filter(|standing| standing.has_room || !needs_room) else {
+                wish.was_passed_by = true;
+                continue;
+            };
+            if std::mem::take(&mut wish.was_passed_by) {
+                wish.arrival = self.virtual_time;
+                wish.latest = self.virtual_time + virtual_span(burst, wish.weight);
+            }
+            let tag = wish.tag(self.finish.get(&client).copied().unwrap_or(0));
+            let key = (tag, wish.since, client);
+            if standing.lateness > Duration::ZERO && may_reserve {
+                late = late.max(Some((standing.lateness, Reverse(key))));
+            }
+            fair = Some(fair.map_or(key, |best: (u128, Duration, ClientKey)| best.min(key)));
+        }
+        match (late, fair) {
+            // Nobody is kept waiting by a guarantee that is everybody's turn.
+            (Some((_, Reverse((_, _, client)))), Some((_, _, first))) => Some((client, client != first)),
+            (None, Some((_, _, client))) => Some((client, false)),
+            (_, None) => None,
+        }
+    }
+
+    /// Gives a turn, and charges a burst for it.
+    pub(super) fn give(&mut self, client: ClientKey, is_reserved: bool, burst: Duration) -> Option<Turn> {
+        let wish = self.wishes.remove(&client)?;
+        let finish = self.finish.entry(client).or_insert(0);
+        let tag = wish.tag(*finish);
+        *finish = tag + virtual_span(burst, wish.weight);
+        if is_reserved {
+            self.reserved += burst;
+        } else {
+            self.virtual_time = self.virtual_time.max(tag);
+        }
+        Some(Turn { weight: wish.weight, is_reserved, planned: burst })
+    }
+
+    /// Another burst for somebody who goes on because nobody waits. It moves the virtual time, so that who comes later is
+    /// not behind by what was nobody else's.
+    pub(super) fn go_on(&mut self, client: ClientKey, weight: u32, burst: Duration) -> Turn {
+        let finish = self.finish.entry(client).or_insert(0);
+        let tag = (*finish).max(self.virtual_time);
+        *finish = tag + virtual_span(burst, weight);
+        self.virtual_time = tag;
+        self.wishes.values_mut().for_each(|wish| wish.was_passed_by = true);
+        Turn { weight, is_reserved: false, planned: burst }
+    }
+
+    /// A turn has ended and took so long, whatever was charged for it.
+    pub(super) fn settle(&mut self, client: ClientKey, turn: Turn, took: Duration) {
+        if let Some(finish) = self.finish.get_mut(&client) {
+            let planned = virtual_span(turn.planned, turn.weight);
+            *finish = (*finish + virtual_span(took, turn.weight)).saturating_sub(planned);
+        }
+        self.reserved = match turn.is_reserved {
+            true => (self.reserved + took).saturating_sub(turn.planned),
+            false => self.reserved.saturating_sub(took * RESERVED_TO_FAIR),
+        };
+    }
+}
+
+impl Wish {
+    fn tag(&self, finish: u128) -> u128 {
+        finish.clamp(self.arrival, self.latest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BURST: Duration = Duration::from_millis(500);
+
+    /// Bursts for each of the clients of these weights, all of which always want one.
+    fn run(weights: &[u32], late: &[ClientKey], turns: usize) -> Vec<u32> {
+        let mut queue = Turns::default();
+        let mut given = vec![0; weights.len()];
+        for _ in 0..turns {
+            for (client, &weight) in (0..).zip(weights) {
+                queue.ask(client, weight, Duration::ZERO);
+            }
+            let standing = |client| {
+                let lateness = if late.contains(&client) { BURST } else { Duration::ZERO };
+                Some(Standing { has_room: true, lateness })
+            };
+            let (client, is_reserved) = queue.choose(BURST, standing).unwrap();
+            let turn = queue.give(client, is_reserved, BURST).unwrap();
+            queue.settle(client, turn, BURST);
+            given[client as usize] += 1;
+        }
+        given
+    }
+
+    #[test]
+    fn turns_are_in_proportion_to_weights() {
+        assert_eq!(run(&[1, 1, 1], &[], 30), [10, 10, 10]);
+        let given = run(&[1, 2, 5], &[], 80);
+        for (&given, expected) in given.iter().zip([10u32, 20, 50]) {
+            assert!(given.abs_diff(expected) <= 1, "{given} for {expected}");
+        }
+    }
+
+    #[test]
+    fn guarantees_take_three_quarters_at_most() {
+        let given = run(&[1, 1, 1], &[0], 400);
+        // Of the turns by weight some are its own.
+        assert!((300..=335).contains(&given[0]), "{given:?}");
+        assert!(given[1].abs_diff(given[2]) <= 1);
+        let given = run(&[1, 1, 1], &[0, 1], 400);
+        assert!(given[2] >= 33, "{given:?}");
+    }
+
+    #[test]
+    fn who_had_it_alone_is_not_behind_for_it() {
+        let mut queue = Turns::default();
+        for _ in 0..100 {
+            let turn = queue.go_on(1, 1, BURST);
+            queue.settle(1, turn, BURST);
+        }
+        let mut given = [0, 0];
+        for _ in 0..20 {
+            (1..3).for_each(|client| queue.ask(client, 1, Duration::ZERO));
+            let (client, is_reserved) = queue.choose(BURST, |_| Some(Standing::default())).unwrap();
+            let turn = queue.give(client, is_reserved, BURST).unwrap();
+            queue.settle(client, turn, BURST);
+            given[client as usize - 1] += 1;
+        }
+        assert_eq!(given, [10, 10]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Who asks: the user at the other end of a Unix socket, or whom a token names.
+
+use std::time::SystemTime;
+
+use axum::http::{HeaderMap, StatusCode, header};
+use carrack_trust::{TokenKeys, TransferRight};
+
+use super::problem::Problem;
+use crate::queue::name_of_user;
+
+/// Whom a server believes.
+#[derive(Debug, Default)]
+pub struct ApiAuth {
+    tokens: TokenKeys,
+}
+
+impl ApiAuth {
+    /// Those who sign the tokens of who comes over the network. Without one only a Unix socket lets people in.
+    pub fn new(tokens: TokenKeys) -> ApiAuth {
+        ApiAuth { tokens }
+    }
+
+    /// Whether anybody who comes over the network can be known.
+    pub fn knows_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    pub(super) fn caller(&self, peer: Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
+        if let Peer::User(uid) = peer {
+            return Ok(Caller { user: name_of_user(uid), is_root: uid == 0, rights: Rights::All });
+        }
+        let unauthorized = |detail: String, hint: &str| Problem::new(StatusCode::UNAUTHORIZED, detail, hint);
+        let wanted = "send `Authorization: Bearer TOKEN`; `carrack keys token` makes tokens";
+        let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let Some((scheme, token)) = header.and_then(|value| value.split_once(' ')) else {
+            return Err(unauthorized("there is no token".to_owned(), wanted));
+        };
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(unauthorized("this is no bearer token".to_owned(), wanted));
+        }
+        let token = self.tokens.verify(token.trim(), SystemTime::now());
+        let token = token.map_err(|error| {
+            let hint = error.hint().unwrap_or("ask the server's administrator whose tokens it believes");
+            unauthorized(error.to_string(), hint)
+        })?;
+        let rights = Rights::Token {
+            read: token.scope.allows_transfers(TransferRight::Read),
+            modify: token.scope.allows_transfers(TransferRight::Modify),
+        };
+        Ok(Caller { user: token.identity.name, is_root: false, rights })
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Peer {
+    /// A user of this machine.
+    User(u32),
+    /// Somebody.
+    Remote,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub user: String,
+    pub is_root: bool,
+    rights: Rights,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Rights {
+    All,
+    Token { read: bool, modify: bool },
+}
+
+impl Caller {
+    /// Whether the token goes so far.
+    pub fn check(&self, right: TransferRight) -> Result<(), Problem> {
+        let (is_allowed, word) = match (self.rights, right) {
+            (Rights::All, _) => return Ok(()),
+            (Rights::Token { read, .. }, TransferRight::Read) => (read, "transfers.read"),
+            (Rights::Token { modify, .. }, TransferRight::Modify) => (modify, "transfers.modify"),
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        let hint = format!("ask for a token with `--scope {word}`");
+        Err(Problem::new(StatusCode::FORBIDDEN, format!("the token does not have {word}"), hint))
+    }
+
+    /// Whether the names of a transfer's entries are this one's business.
+    pub fn may_see_names(&self, owner: &str) -> bool {
+        self.is_root || self.user == owner || matches!(self.rights, Rights::Token { .. })
+    }
+}

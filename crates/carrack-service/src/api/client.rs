@@ -1,0 +1,324 @@
+//! The other end of the API: the verbs, asked of a server.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::{Method, Request, Response, StatusCode, header};
+use carrack_cluster::control::{Control, ControlError, Order};
+use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use super::problem::Problem;
+use super::watching::Watching;
+
+/// The longest answer: ten thousand records with their failures.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// How long a server may take to be reached, and for an answer.
+const CONNECT: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// `http://` or `https://`.
+    Tcp {
+        /// Name or address, an IPv6 address without its brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// `https://`.
+        is_tls: bool,
+    },
+}
+
+/// Text that names no server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no server (write unix:/path, http://host:port or https://host:port)")]
+pub struct NotAServer(String);
+
+impl FromStr for Server {
+    type Err = NotAServer;
+
+    fn from_str(text: &str) -> Result<Server, NotAServer> {
+        let wrong = || NotAServer(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return if path.is_empty() { Err(wrong()) } else { Ok(Server::Unix(path.into())) };
+        }
+        let (rest, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (_, Some(rest)) => (rest, true),
+            _ => return Err(wrong()),
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let default = if is_tls { 443 } else { 80 };
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
+            _ => (authority, default),
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:_".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_host) {
+            return Err(wrong());
+        }
+        Ok(Server::Tcp { host: host.to_owned(), port, is_tls })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Unix(path) => write!(f, "unix:{}", path.display()),
+            Server::Tcp { host, port, is_tls } => {
+                f.write_str(if *is_tls { "https://" } else { "http://" })?;
+                if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+            }
+        }
+    }
+}
+
+/// A server's client.
+#[derive(Clone, Debug)]
+pub struct ApiClient {
+    server: Server,
+    /// Sent over the network; a Unix socket tells who asks.
+    token: String,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl ApiClient {
+    /// Asks `server`. `token` may be empty. `tls` is whom to believe with `https://`, as `carrack_trust::client_config` makes it.
+    pub fn new(server: Server, token: String, tls: Option<Arc<ClientConfig>>) -> ApiClient {
+        let tls = tls.map(|tls| {
+            let mut tls = ClientConfig::clone(&tls);
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Arc::new(tls)
+        });
+        ApiClient { server, token, tls }
+    }
+
+    /// Where it asks.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(super) fn away(&self, error: impl fmt::Display) -> ControlError {
+        ControlError::Away(format!("{}: {error}", self.server))
+    }
+
+    /// Sends a request, and waits for the head of the answer.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response<Body>, ControlError> {
+        let stream = tokio::time::timeout(CONNECT, self.connect()).await;
+        let stream = stream.unwrap_or_else(|_| Err(self.away("nobody answers")))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
+        // It ends with the answer's body, or with who reads it.
+        tokio::spawn(connection);
+        let request = self.request(method, path, body)?;
+        let answer = tokio::time::timeout(ANSWER, sender.send_request(request)).await;
+        match answer {
+            Ok(Ok(answer)) => Ok(answer.map(Body::new)),
+            Ok(Err(error)) => Err(self.away(error)),
+            Err(_) => Err(self.away("no answer")),
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Request<Body>, ControlError> {
+        let host = match &self.server {
+            Server::Unix(_) => "localhost".to_owned(),
+            Server::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Server::Tcp { host, port, .. } => format!("{host}:{port}"),
+        };
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
+        if !self.token.is_empty() && !matches!(self.server, Server::Unix(_)) {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", self.token));
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        request.body(body.map_or_else(Body::empty, Body::from)).map_err(|error| self.away(error))
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, ControlError> {
+        let (host, port, is_tls) = match &self.server {
+            Server::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| self.away(error))?;
+                return Ok(Box::new(stream));
+            }
+            Server::Tcp { host, port, is_tls } => (host, *port, *is_tls),
+        };
+        let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| self.away(error))?;
+        if !is_tls {
+            let is_near = stream.peer_addr().is_ok_and(|address| address.ip().is_loopback());
+            if !is_near && !self.token.is_empty() {
+                return Err(ControlError::Refused {
+                    message: format!("{}: everybody on the way could read the token", self.server),
+                    hint: "write https://".to_owned(),
+                });
+            }
+            return Ok(Box::new(stream));
+        }
+        let config = self.tls.clone().ok_or_else(|| self.away("there is nobody to believe it by"))?;
+        let name = ServerName::try_from(host.clone())
+            .map_err(|_| self.away("this is not a name that a certificate could hold"))?;
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        Ok(Box::new(stream.map_err(|error| self.away(error))?))
+    }
+
+    /// Sends a request, and reads the whole answer; `id` is the transfer that it is about.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: String,
+        body: Option<Vec<u8>>,
+        id: &str,
+    ) -> Result<T, ControlError> {
+        let answer = self.send(method, &path, body).await?;
+        let status = answer.status();
+        let body = tokio::time::timeout(ANSWER, to_bytes(answer.into_body(), ANSWER_BYTES_MAX)).await;
+        let body = body.map_err(|_| self.away("no answer"))?.map_err(|error| self.away(error))?;
+        if !status.is_success() {
+            return Err(self.problem(status, &body, id));
+        }
+        serde_json::from_slice(&body)
+            .map_err(|error| self.away(format!("an answer that can't be read: {error}")))
+    }
+
+    fn problem(&self, status: StatusCode, body: &Bytes, id: &str) -> ControlError {
+        match serde_json::from_slice::<Problem>(body) {
+            Ok(problem) => problem.into_error(id),
+            Err(_) => self.away(format!("this is no carrack: it answered {status}")),
+        }
+    }
+
+    async fn order_of(&self, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
+        let verb = match order {
+            Order::Cancel => "cancel",
+            Order::Pause => "pause",
+            Order::Resume => "resume",
+        };
+        self.ask(Method::POST, format!("/v1/transfers/{}/{verb}", segment(id)?), None, id).await
+    }
+
+    fn watching(&self, id: Option<&str>) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        stream::unfold(Some(Watching::new(self, id)), |watching| async move {
+            let (said, watching) = watching?.next().await?;
+            Some((said, watching))
+        })
+        .boxed()
+    }
+
+    /// Begins to watch one transfer, or all; the events as they come.
+    pub(super) async fn begin_watch(&self, id: Option<&str>) -> Result<Body, ControlError> {
+        let path = match id {
+            Some(id) => format!("/v1/transfers/{}/events", segment(id)?),
+            None => "/v1/events".to_owned(),
+        };
+        let answer = self.send(Method::GET, &path, None).await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer.into_body());
+        }
+        let body = to_bytes(answer.into_body(), ANSWER_BYTES_MAX).await.unwrap_or_default();
+        Err(self.problem(status, &body, id.unwrap_or_default()))
+    }
+}
+
+/// A connection of any kind.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// An id as a part of a path.
+fn segment(id: &str) -> Result<&str, ControlError> {
+    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if is_id { Ok(id) } else { Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))) }
+}
+
+impl Control for ApiClient {
+    fn submit(&self, _: &str, submission: Submission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        async move {
+            let body = serde_json::to_vec(&submission).map_err(|error| self.away(error))?;
+            self.ask(Method::POST, "/v1/transfers".to_owned(), Some(body), "").await
+        }
+        .boxed()
+    }
+
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let id = id.to_owned();
+        async move { self.ask(Method::GET, format!("/v1/transfers/{}", segment(&id)?), None, &id).await }
+            .boxed()
+    }
+
+    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        self.ask(Method::GET, format!("/v1/transfers?limit={limit}"), None, "").boxed()
+    }
+
+    fn order(&self, _: &str, id: &str, order: Order) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let id = id.to_owned();
+        async move { self.order_of(&id, order).await }.boxed()
+    }
+
+    /// Goes on by itself where the server is away for half a minute at most.
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        self.watching(Some(id))
+    }
+
+    /// As [`ApiClient::watch`]; what was told before the server was lost is told again.
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        self.watching(None)
+    }
+
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+        self.ask(Method::GET, "/v1/movers".to_owned(), None, "").boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_as_they_are_shown() {
+        for (text, shown) in [
+            ("unix:/run/x.sock", "unix:/run/x.sock"),
+            ("unix:///run/x.sock", "unix:/run/x.sock"),
+            ("http://localhost:80", "http://localhost:80"),
+            ("http://[::1]:7513/", "http://[::1]:7513"),
+            ("https://dtn1.site.org", "https://dtn1.site.org:443"),
+            ("https://[::1]", "https://[::1]:443"),
+        ] {
+            assert_eq!(text.parse::<Server>().unwrap().to_string(), shown, "{text}");
+        }
+        for wrong in ["", "/run/x", "unix:", "ftp://x", "http://", "http://a/b", "http://a:b", "http://u@h"] {
+            assert!(wrong.parse::<Server>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Where the API listens: Unix sockets, whose other end the kernel knows; TLS; and plain TCP where nobody can listen in.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use rustls::ServerConfig;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::auth::Peer;
+
+/// TLS handshakes at the same time, and how long one may take.
+const HANDSHAKES_MAX: usize = 64;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// What HTTP is called in a TLS handshake (RFC 7301).
+const ALPN: &[u8] = b"http/1.1";
+
+/// Why nobody can listen there.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// The system's words.
+    #[error("listening at {place}: {error}")]
+    System {
+        /// Where.
+        place: String,
+        /// Its words.
+        error: io::Error,
+    },
+    /// Somebody answers there already.
+    #[error("somebody listens at {path} already", path = .0.display())]
+    InUse(PathBuf),
+    /// What is there is no socket.
+    #[error("{path} is there and is no socket", path = .0.display())]
+    NoSocket(PathBuf),
+    /// Tokens would travel for everybody to read.
+    #[error("{0} can be reached by others, and there is no TLS")]
+    Plain(SocketAddr),
+}
+
+impl ListenError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            ListenError::System { .. } => "",
+            ListenError::InUse(_) => "is another daemon running? each needs a socket of its own",
+            ListenError::NoSocket(_) => "name another path for the socket",
+            ListenError::Plain(_) => {
+                "give the server a certificate, or have it listen on 127.0.0.1, [::1] or a Unix socket"
+            }
+        }
+    }
+}
+
+/// A place that is listened at.
+#[derive(Debug)]
+pub struct ApiListener(pub(super) Kind);
+
+pub(super) enum Kind {
+    Unix(UnixListener),
+    Plain(TcpListener),
+    Tls(TlsListener),
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Unix(_) => "Unix",
+            Kind::Plain(_) => "Plain",
+            Kind::Tls(_) => "Tls",
+        })
+    }
+}
+
+impl ApiListener {
+    /// A Unix socket with these permissions. One that a dead process left is replaced. Within a Tokio runtime, as the others.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn unix(path: &Path, mode: u32) -> Result<ApiListener, ListenError> {
+        let system = |error| ListenError::System { place: path.display().to_string(), error };
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                return Err(ListenError::NoSocket(path.to_path_buf()));
+            }
+            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+                return Err(ListenError::InUse(path.to_path_buf()));
+            }
+            Ok(_) => fs::remove_file(path).map_err(system)?,
+            Err(_) => {
+                if let Some(directory) = path.parent() {
+                    fs::create_dir_all(directory).map_err(system)?;
+                }
+            }
+        }
+        let listener = UnixListener::bind(path).map_err(system)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system)?;
+        Ok(ApiListener(Kind::Unix(listener)))
+    }
+
+    /// TCP, with TLS if there is a configuration, as `carrack_trust::server_config` makes it.
+    ///
+    /// # Errors
+    /// Why not; without TLS only loopback addresses are listened at.
+    pub async fn tcp(
+        address: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Result<ApiListener, ListenError> {
+        if tls.is_none() && !address.ip().is_loopback() {
+            return Err(ListenError::Plain(address));
+        }
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| ListenError::System { place: address.to_string(), error })?;
+        Ok(ApiListener(match tls {
+            None => Kind::Plain(listener),
+            Some(tls) => {
+                let mut tls = ServerConfig::clone(&tls);
+                tls.alpn_protocols = vec![ALPN.to_vec()];
+                Kind::Tls(TlsListener::new(listener, Arc::new(tls)))
+            }
+        }))
+    }
+
+    /// The address of one that listens on TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Kind::Unix(_) => None,
+            Kind::Plain(listener) => listener.local_addr().ok(),
+            Kind::Tls(listener) => Some(listener.address),
+        }
+    }
+}
+
+/// TLS connections whose handshake is over.
+pub(super) struct TlsListener {
+    address: SocketAddr,
+    shaken: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+}
+
+impl TlsListener {
+    /// Shakes hands in tasks of their own: one who is slow holds nobody up.
+    fn new(mut listener: TcpListener, tls: Arc<ServerConfig>) -> TlsListener {
+        let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let (sender, shaken) = mpsc::channel(HANDSHAKES_MAX);
+        let acceptor = TlsAcceptor::from(tls);
+        let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        tokio::spawn(async move {
+            loop {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                let (stream, peer) = tokio::select! {
+                    accepted = Listener::accept(&mut listener) => accepted,
+                    () = sender.closed() => return,
+                };
+                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                tokio::spawn(async move {
+                    let _place = place;
+                    // Strangers fail here; what they do is no trouble of the server's.
+                    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                        let _ = sender.send((stream, peer)).await;
+                    }
+                });
+            }
+        });
+        TlsListener { address, shaken }
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.shaken.recv().await {
+            Some(shaken) => shaken,
+            // The task that listens lives as long as this receiver.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
+        // Without credentials nobody is known, and nothing is done.
+        stream.io().peer_cred().map_or(Peer::Remote, |credentials| Peer::User(credentials.uid()))
+    }
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Peer {
+    fn connect_info(_: IncomingStream<'_, TcpListener>) -> Peer {
+        Peer::Remote
+    }
+}
+
+impl Connected<IncomingStream<'_, TlsListener>> for Peer {
+    fn connect_info(_: IncomingStream<'_, TlsListener>) -> Peer {
+        Peer::Remote
+    }
+}

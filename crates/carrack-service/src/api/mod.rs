@@ -1,0 +1,25 @@
+//! The verbs over HTTP: one server for the queue of a machine and for a fleet, and the client that goes with it.
+//!
+//! Who asks is known by the Unix socket's peer credentials or by a token ([`ApiAuth`]). All that is decided here is who that is
+//! and whether the token goes so far; what may be done with a transfer is the matter of the [`Control`] behind it.
+//!
+//! [`Control`]: carrack_cluster::control::Control
+
+mod auth;
+mod client;
+mod listeners;
+mod plan;
+mod problem;
+mod routes;
+mod server;
+mod sse;
+#[cfg(test)]
+mod tests;
+mod watching;
+
+pub use auth::ApiAuth;
+pub use client::{ApiClient, NotAServer, Server};
+pub use listeners::{ApiListener, ListenError};
+pub use plan::{ApiIssuer, ApiPlan, ApiPlanError};
+pub use problem::Problem;
+pub use server::{openapi, serve_api};

@@ -1,0 +1,70 @@
+//! What went wrong, as the API tells it: RFC 9457, with a hint.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use carrack_cluster::control::ControlError;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// An error, `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// The status once more.
+    pub status: u16,
+    /// What kind of trouble it is; the same words for the same kind.
+    pub title: String,
+    /// What happened here.
+    pub detail: String,
+    /// What to do about it, where that is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+}
+
+impl Problem {
+    /// With the status's own words as a title.
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> Problem {
+        let title = status.canonical_reason().unwrap_or("Error").to_owned();
+        Problem { status: status.as_u16(), title, detail: detail.into(), hint: hint.into() }
+    }
+
+    /// What a verb failed with; `refused` is the status of what can't be done.
+    pub(super) fn of(error: ControlError, refused: StatusCode) -> Problem {
+        let detail = error.to_string();
+        match error {
+            ControlError::Unknown(_) => {
+                Problem::new(StatusCode::NOT_FOUND, detail, "GET /v1/transfers lists those that are known")
+            }
+            ControlError::Refused { message, hint } => Problem::new(refused, message, hint),
+            ControlError::Forbidden(_) => Problem::new(StatusCode::FORBIDDEN, detail, ""),
+            ControlError::Away(_) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "try again in a while")
+            }
+        }
+    }
+
+    /// The same for those who called.
+    pub(super) fn into_error(self, id: &str) -> ControlError {
+        match self.status {
+            404 if !id.is_empty() => ControlError::Unknown(id.to_owned()),
+            401 if self.hint.is_empty() => ControlError::Forbidden(self.detail),
+            401 => ControlError::Forbidden(format!("{}; {}", self.detail, self.hint)),
+            403 => ControlError::Forbidden(self.detail),
+            400..=499 => ControlError::Refused { message: self.detail, hint: self.hint },
+            _ => ControlError::Away(self.detail),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,315 @@
+//! The routes: a verb each. `utoipa` makes the description that is served of what stands here.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use carrack_cluster::control::{Control, ControlError, Order};
+use carrack_cluster::records::{MoverRecord, Options, Submission, TransferRecord};
+use carrack_trust::TransferRight;
+use serde::{Deserialize, Serialize};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{IntoParams, OpenApi, PartialSchema, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::auth::Caller;
+use super::problem::Problem;
+use super::sse;
+
+/// Transfers that are listed if nobody says how many, and at most.
+const LISTED: usize = 100;
+const LISTED_MAX: usize = 10_000;
+
+/// What all routes share.
+pub(super) type Shared = Arc<dyn Control>;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "carrack",
+        description = "Transfers: submitting, watching and ending them. Every error is a problem (RFC 9457) with a hint.",
+        license(name = "Apache-2.0 OR MIT")
+    ),
+    modifiers(&Tokens)
+)]
+struct Description;
+
+struct Tokens;
+
+impl utoipa::Modify for Tokens {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+        let mut bearer = Http::new(HttpAuthScheme::Bearer);
+        bearer.bearer_format = Some("JWT".to_owned());
+        bearer.description = Some("Not needed on a Unix socket".to_owned());
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(bearer));
+    }
+}
+
+/// The routes that know who asks, with their description.
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(submit, transfers))
+        .routes(routes!(transfer))
+        .routes(routes!(cancel))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(events))
+        .routes(routes!(all_events))
+        .routes(routes!(movers))
+}
+
+/// Those for everybody.
+pub(super) fn open_routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(description))
+}
+
+type Answer<T> = Result<Json<T>, Problem>;
+
+/// Submit a transfer
+///
+/// It is kept durably when this returns, and carried out when its turn comes.
+#[utoipa::path(post, path = "/v1/transfers", operation_id = "submit", request_body = Submission,
+    security(("token" = ["transfers.modify"])),
+    responses((status = 201, description = "Queued", body = TransferRecord,
+                headers(("Location" = String, description = "Where it is"))),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn submit(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    submission: Result<Json<serde_json::Value>, JsonRejection>,
+) -> Result<Response, Problem> {
+    const HINT: &str = "GET /v1/openapi.json says what is wanted";
+    caller.check(TransferRight::Modify)?;
+    let Json(submission) =
+        submission.map_err(|rejection| Problem::new(rejection.status(), rejection.body_text(), HINT))?;
+    if let Some(name) = unknown_in(&submission) {
+        let detail = format!("{name} is nothing that a submission has here");
+        let hint = format!("leave it out: it would be ignored; {HINT}");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail, &hint));
+    }
+    let submission: Submission = serde_json::from_value(submission)
+        .map_err(|error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string(), HINT))?;
+    let submitted = control.submit(&caller.user, submission).await;
+    let record = submitted.map_err(|error| Problem::of(error, StatusCode::UNPROCESSABLE_ENTITY))?;
+    let place = HeaderValue::try_from(format!("/v1/transfers/{}", record.id));
+    let mut response = (StatusCode::CREATED, Json(record)).into_response();
+    if let Ok(place) = place {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    Ok(response)
+}
+
+/// Something in a submission that this version does not know. Records that a later version has written may have such; a user
+/// who asks for it is told.
+fn unknown_in(submission: &serde_json::Value) -> Option<String> {
+    let unknown = |value: &serde_json::Value, known: Vec<String>| {
+        value.as_object()?.keys().find(|name| !known.contains(name)).cloned()
+    };
+    unknown(submission, fields_of::<Submission>())
+        .or_else(|| Some(format!("options.{}", unknown(&submission["options"], fields_of::<Options>())?)))
+}
+
+/// The fields as they are described, so that the two can't differ.
+fn fields_of<T: PartialSchema>() -> Vec<String> {
+    match T::schema() {
+        RefOr::T(Schema::Object(object)) => object.properties.into_keys().collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+struct Limit {
+    /// How many at most; 100 if nothing is said, 10,000 are the most.
+    #[param(maximum = 10000)]
+    limit: Option<usize>,
+}
+
+/// List transfers, the latest first
+#[utoipa::path(get, path = "/v1/transfers", operation_id = "transfers", params(Limit),
+    security(("token" = ["transfers.read"])),
+    responses((status = 200, description = "They", body = Vec<TransferRecord>),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn transfers(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    limit: Result<Query<Limit>, QueryRejection>,
+) -> Answer<Vec<TransferRecord>> {
+    caller.check(TransferRight::Read)?;
+    let Query(Limit { limit }) = limit
+        .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text(), "such as ?limit=20"))?;
+    let listed = control.transfers(limit.unwrap_or(LISTED).min(LISTED_MAX)).await.map_err(refused)?;
+    Ok(Json(listed.into_iter().map(|record| shown(record, &caller)).collect()))
+}
+
+/// Look at a transfer
+#[utoipa::path(get, path = "/v1/transfers/{id}", operation_id = "transfer",
+    params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
+    security(("token" = ["transfers.read"])),
+    responses((status = 200, description = "It", body = TransferRecord),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn transfer(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer<TransferRecord> {
+    caller.check(TransferRight::Read)?;
+    let record = control.transfer(&id).await.map_err(refused)?;
+    Ok(Json(shown(record, &caller)))
+}
+
+/// End a transfer
+///
+/// What is complete at the destination stays.
+#[utoipa::path(post, path = "/v1/transfers/{id}/cancel", operation_id = "cancel",
+    params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
+    security(("token" = ["transfers.modify"])),
+    responses((status = 200, description = "It, which may not have ended yet", body = TransferRecord),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn cancel(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer<TransferRecord> {
+    order(control, caller, &id, Order::Cancel).await
+}
+
+/// Have a transfer wait
+#[utoipa::path(post, path = "/v1/transfers/{id}/pause", operation_id = "pause",
+    params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
+    security(("token" = ["transfers.modify"])),
+    responses((status = 200, description = "It, which may still be moving", body = TransferRecord),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn pause(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer<TransferRecord> {
+    order(control, caller, &id, Order::Pause).await
+}
+
+/// Go on with a transfer that waits, or try again what failed
+#[utoipa::path(post, path = "/v1/transfers/{id}/resume", operation_id = "resume",
+    params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
+    security(("token" = ["transfers.modify"])),
+    responses((status = 200, description = "It", body = TransferRecord),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn resume(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer<TransferRecord> {
+    order(control, caller, &id, Order::Resume).await
+}
+
+/// Watch a transfer
+///
+/// Server-sent events named `transfer`, whose data is the record, now and whenever it changes. The stream ends after one that is
+/// over. An event named `problem` says why there are no more.
+#[utoipa::path(get, path = "/v1/transfers/{id}/events", operation_id = "events",
+    params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
+    security(("token" = ["transfers.read"])),
+    responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn events(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    caller.check(TransferRight::Read)?;
+    // A stream that can't begin is an answer with a status.
+    let record = control.transfer(&id).await.map_err(refused)?;
+    let shown = move |record| shown(record, &caller);
+    Ok(sse::response(control, Some(record.id), shown))
+}
+
+/// Watch all transfers
+///
+/// Server-sent events named `transfer`, whose data is a record: first of each transfer that is not over, then of each whenever it
+/// changes, is new, or ends. An event named `problem` says why there are no more; without one the stream does not end.
+#[utoipa::path(get, path = "/v1/events", operation_id = "all_events", security(("token" = ["transfers.read"])),
+    responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn all_events(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    caller.check(TransferRight::Read)?;
+    // A stream that can't begin is an answer with a status.
+    control.transfers(1).await.map_err(refused)?;
+    Ok(sse::response(control, None, move |record| shown(record, &caller)))
+}
+
+/// List the movers of the fleet
+///
+/// None where one machine carries its transfers out by itself.
+#[utoipa::path(get, path = "/v1/movers", operation_id = "movers", security(("token" = ["transfers.read"])),
+    responses((status = 200, description = "They", body = Vec<MoverRecord>),
+              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+async fn movers(
+    State(control): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Vec<MoverRecord>> {
+    caller.check(TransferRight::Read)?;
+    Ok(Json(control.movers().await.map_err(refused)?))
+}
+
+/// How the server is.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `well`: transfers can be looked at.
+    status: String,
+    /// carrack's version.
+    version: String,
+}
+
+/// Whether the server can do its work
+#[utoipa::path(get, path = "/v1/health", operation_id = "health",
+    responses((status = 200, description = "It can", body = Health),
+              (status = "5XX", description = "It can't", body = Problem, content_type = "application/problem+json")))]
+async fn health(State(control): State<Shared>) -> Answer<Health> {
+    control.transfers(1).await.map_err(refused)?;
+    Ok(Json(Health { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
+}
+
+/// This description
+#[utoipa::path(get, path = "/v1/openapi.json", operation_id = "openapi",
+    responses((status = 200, description = "OpenAPI", content_type = "application/json", body = Object)))]
+async fn description(Extension(text): Extension<Arc<str>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response()
+}
+
+async fn order(control: Shared, caller: Caller, id: &str, order: Order) -> Answer<TransferRecord> {
+    caller.check(TransferRight::Modify)?;
+    let record = control.order(&caller.user, id, order).await.map_err(refused)?;
+    Ok(Json(shown(record, &caller)))
+}
+
+fn refused(error: ControlError) -> Problem {
+    Problem::of(error, StatusCode::CONFLICT)
+}
+
+/// On a machine with several users, the names of what failed are for the transfer's own.
+fn shown(mut record: TransferRecord, caller: &Caller) -> TransferRecord {
+    if !caller.may_see_names(&record.user) {
+        record.failures.clear();
+        record.skipped.clear();
+        record.reason.clear();
+        record.waits_for.clear();
+    }
+    record
+}

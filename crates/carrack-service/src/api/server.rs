@@ -1,0 +1,115 @@
+//! The server: routes, who may pass, and what listens.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
+use carrack_cluster::control::Control;
+use tokio::sync::watch;
+
+use super::auth::{ApiAuth, Peer};
+use super::listeners::{ApiListener, Kind};
+use super::problem::Problem;
+use super::routes::{self, Shared};
+
+/// The longest body of a request: a submission with long paths.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long requests may take to end once the server is told to; watchers are cut off then.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The description that is served, as JSON.
+pub fn openapi() -> String {
+    let mut description = routes::routes();
+    description = description.merge(routes::open_routes());
+    // Made of what is compiled in: there is nothing in it that JSON can't say.
+    description.into_openapi().to_json().unwrap_or_default()
+}
+
+pub(super) fn router(control: Arc<dyn Control>, auth: Arc<ApiAuth>) -> Router {
+    let (known, _) = routes::routes().split_for_parts();
+    let (open, _) = routes::open_routes().split_for_parts();
+    known
+        .route_layer(middleware::from_fn_with_state(auth, identify))
+        .merge(open)
+        .fallback(nowhere)
+        .method_not_allowed_fallback(no_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(Extension(Arc::<str>::from(openapi())))
+        .with_state(control as Shared)
+}
+
+async fn identify(
+    State(auth): State<Arc<ApiAuth>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match auth.caller(peer, request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn nowhere(uri: Uri) -> Problem {
+    let hint = "GET /v1/openapi.json says what there is";
+    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), hint)
+}
+
+async fn no_method(uri: Uri) -> Problem {
+    let hint = "GET /v1/openapi.json says what there is";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} can't be asked so", uri.path()), hint)
+}
+
+/// Serves the verbs of `control` at all of `listeners` until `end`.
+///
+/// # Errors
+/// The first that a listener fails with.
+pub async fn serve_api(
+    listeners: Vec<ApiListener>,
+    control: Arc<dyn Control>,
+    auth: Arc<ApiAuth>,
+    end: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let router = router(control, auth);
+    let ending = watch::Sender::new(false);
+    let mut serving = tokio::task::JoinSet::new();
+    for listener in listeners {
+        let (router, mut ended) = (router.clone(), ending.subscribe());
+        let end = async move { _ = ended.wait_for(|is_ended| *is_ended).await };
+        let service = router.into_make_service_with_connect_info::<Peer>();
+        match listener.0 {
+            Kind::Unix(listener) => {
+                serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
+            }
+            Kind::Plain(listener) => {
+                serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
+            }
+            Kind::Tls(listener) => {
+                serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
+            }
+        };
+    }
+    tokio::select! {
+        () = end => {}
+        Some(Err(error)) = served(&mut serving) => return Err(error),
+    }
+    ending.send_replace(true);
+    // Whoever watches a transfer does so without end.
+    let _ = tokio::time::timeout(END_PATIENCE, async { while serving.join_next().await.is_some() {} }).await;
+    Ok(())
+}
+
+async fn served(serving: &mut tokio::task::JoinSet<io::Result<()>>) -> Option<io::Result<()>> {
+    let ended = serving.join_next().await?;
+    Some(ended.unwrap_or_else(|error| Err(io::Error::other(error))))
+}

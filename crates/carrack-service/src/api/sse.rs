@@ -1,0 +1,141 @@
+//! Transfers' changes as server-sent events (WHATWG HTML, 9.2): made here, and read here again.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::http::{HeaderValue, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use carrack_cluster::records::TransferRecord;
+use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc;
+
+use super::problem::Problem;
+use super::routes::Shared;
+
+/// What a reader that is slow may be behind by.
+const AHEAD: usize = 4;
+
+/// So often something is said, so that proxies and clients see that the server lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The name of an event with a record.
+pub(super) const TRANSFER: &str = "transfer";
+
+/// The name of an event that says why there are no more.
+pub(super) const PROBLEM: &str = "problem";
+
+/// Tells the changes of a transfer until it is over, or its reader leaves; of all transfers if none is named.
+pub(super) fn response(
+    control: Shared,
+    id: Option<String>,
+    shown: impl Fn(TransferRecord) -> TransferRecord + Send + 'static,
+) -> Response {
+    let (saying, said) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        let mut watched = match &id {
+            Some(id) => control.watch(id),
+            None => control.watch_all(),
+        };
+        loop {
+            // A reader who has left is noticed though nothing changes.
+            let next = tokio::select! {
+                next = watched.next() => next,
+                () = saying.closed() => return,
+            };
+            let Some(next) = next else { return };
+            let event = match next {
+                Ok(record) => Event::default().event(TRANSFER).json_data(shown(record)),
+                Err(error) => {
+                    let problem = Problem::of(error, StatusCode::CONFLICT);
+                    Event::default().event(PROBLEM).json_data(problem)
+                }
+            };
+            let Ok(event) = event else { return };
+            if saying.send(event).await.is_err() {
+                return;
+            }
+        }
+    });
+    let events = stream::unfold(said, |mut said| async move {
+        let event = said.recv().await?;
+        Some((Ok::<_, Infallible>(event), said))
+    });
+    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
+    // nginx holds back what it proxies unless told.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// What was said: the event's name, and its data.
+pub(super) type Said = (String, String);
+
+/// Events out of bytes as they come.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    rest: Vec<u8>,
+    name: String,
+    data: String,
+}
+
+impl Reader {
+    /// Takes bytes; the events that are complete with them.
+    pub fn read(&mut self, bytes: &[u8]) -> Vec<Said> {
+        self.rest.extend_from_slice(bytes);
+        let mut said = Vec::new();
+        while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            self.line(line.trim_end_matches(['\n', '\r']), &mut said);
+        }
+        said
+    }
+
+    /// Bytes that are held back until their line ends.
+    pub fn held(&self) -> usize {
+        self.rest.len() + self.data.len()
+    }
+
+    fn line(&mut self, line: &str, said: &mut Vec<Said>) {
+        if line.is_empty() {
+            let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+            if !data.is_empty() {
+                said.push((name, data));
+            }
+            return;
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.name = value.to_owned(),
+            "data" => {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+            }
+            // Comments keep the connection alive; ids and pauses mean nothing here.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_however_they_are_cut() {
+        let text = b": hello\n\nevent: transfer\ndata: {\"a\":\ndata: 1}\r\n\r\ndata: x\n\n";
+        let expected =
+            vec![("transfer".to_owned(), "{\"a\":\n1}".to_owned()), (String::new(), "x".to_owned())];
+        for size in [1, 2, 7, 100] {
+            let mut reader = Reader::default();
+            let said: Vec<Said> = text.chunks(size).flat_map(|bytes| reader.read(bytes)).collect();
+            assert_eq!(said, expected, "{size}");
+            assert_eq!(reader.held(), 0);
+        }
+    }
+}

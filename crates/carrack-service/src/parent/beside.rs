@@ -1,0 +1,109 @@
+//! The queue's process, beside the daemon: started, started again if it dies, ended with the daemon.
+//!
+//! On a thread of its own, which waits for that process; the daemon's loop does not.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::log::{Log, Verbosity};
+
+/// The hidden command.
+const COMMAND: &str = "serve-queue";
+
+/// A queue that died at once would do so again.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The queue's process and who looks after it.
+#[derive(Debug)]
+pub(super) struct Beside {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// While it is held the process goes on.
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_ending: bool,
+    reins: Option<ChildStdin>,
+}
+
+impl Beside {
+    /// Starts it.
+    pub fn start(config: &Path, log: Log) -> io::Result<Beside> {
+        let shared = Arc::new(Shared::default());
+        let (keeping, config) = (shared.clone(), config.to_path_buf());
+        let first = spawn(&config, log)?;
+        let keeper = thread::Builder::new()
+            .name("carrack-queue".into())
+            .spawn(move || keep(&keeping, &config, log, first))?;
+        Ok(Beside { shared, keeper: Some(keeper) })
+    }
+
+    /// Tells it to end, which takes it a while.
+    pub fn end(&self) {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_ending = true;
+        state.reins = None;
+        self.shared.ended.notify_all();
+    }
+}
+
+impl Drop for Beside {
+    /// Waits for its end: its copies have been ended then.
+    fn drop(&mut self) {
+        self.end();
+        if let Some(keeper) = self.keeper.take() {
+            // A keeper that panicked has nothing to wait for.
+            let _ = keeper.join();
+        }
+    }
+}
+
+fn spawn(config: &Path, log: Log) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("carrack").arg(COMMAND).arg("--config").arg(config);
+    match log.0 {
+        Verbosity::Quiet => _ = command.arg("--quiet"),
+        Verbosity::Normal => {}
+        Verbosity::Verbose => _ = command.arg("--verbose"),
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()
+}
+
+fn keep(shared: &Shared, config: &Path, log: Log, first: Child) {
+    let mut child = Ok(first);
+    loop {
+        match &mut child {
+            Ok(child) => {
+                let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+                // Dropped instead of kept, it ends the process that was started too late.
+                let reins = child.stdin.take();
+                state.reins = if state.is_ending { None } else { reins };
+                drop(state);
+                match child.wait() {
+                    Ok(status) => log.detail(|| format!("the queue's process: {status}")),
+                    Err(error) => log.warn(format!("waiting for the queue's process: {error}")),
+                }
+            }
+            Err(error) => log.warn(format!("there can't be a process for the queue: {error}")),
+        }
+        let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = shared.ended.wait_timeout_while(state, PAUSE, |state| !state.is_ending);
+        if waited.unwrap_or_else(PoisonError::into_inner).0.is_ending {
+            return;
+        }
+        log.warn("the queue's process has ended, and is started again");
+        child = spawn(config, log);
+    }
+}

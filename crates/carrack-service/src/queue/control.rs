@@ -1,0 +1,172 @@
+//! The queue as everybody sees it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_cluster::control::{Control, ControlError, Order};
+use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+
+use super::{Inner, LocalQueue};
+
+/// Between two looks at a transfer that is watched.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
+
+/// Transfers whose changes are looked for, the latest: those that are not over are among them.
+const WATCHED_MAX: usize = 1_000;
+
+impl LocalQueue {
+    /// SQLite waits for the disk, which the threads of the API don't.
+    fn ask<T: Send + 'static>(
+        &self,
+        asking: impl FnOnce(&Inner) -> Result<T, ControlError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, ControlError>> {
+        let inner: Arc<Inner> = self.0.clone();
+        Box::pin(async move {
+            let asked = tokio::task::spawn_blocking(move || asking(&inner)).await;
+            asked.unwrap_or_else(|error| Err(ControlError::Away(format!("the queue: {error}"))))
+        })
+    }
+}
+
+impl Control for LocalQueue {
+    fn submit(
+        &self,
+        user: &str,
+        submission: Submission,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let user = user.to_owned();
+        self.ask(move |inner| inner.submit(&user, submission))
+    }
+
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let id = id.to_owned();
+        self.ask(move |inner| inner.transfer(&id))
+    }
+
+    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        self.ask(move |inner| inner.transfers(limit))
+    }
+
+    fn order(
+        &self,
+        user: &str,
+        id: &str,
+        order: Order,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        let (user, id) = (user.to_owned(), id.to_owned());
+        self.ask(move |inner| inner.order(&user, &id, order))
+    }
+
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        let watching = Watching {
+            queue: self.clone(),
+            id: id.to_owned(),
+            changes: self.0.changes.subscribe(),
+            last: None,
+        };
+        stream::unfold(Some(watching), |watching| async move {
+            let (said, watching) = watching?.next().await?;
+            Some((said, watching))
+        })
+        .boxed()
+    }
+
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        let watching = WatchingAll {
+            queue: self.clone(),
+            changes: self.0.changes.subscribe(),
+            last: None,
+            ready: VecDeque::new(),
+        };
+        stream::unfold(Some(watching), |watching| async move {
+            let mut watching = watching?;
+            match watching.next().await? {
+                Ok(record) => Some((Ok(record), Some(watching))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed()
+    }
+
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// Somebody who looks at a transfer until it is over.
+struct Watching {
+    queue: LocalQueue,
+    id: String,
+    changes: tokio::sync::watch::Receiver<u64>,
+    last: Option<TransferRecord>,
+}
+
+/// Somebody who looks at all of them.
+struct WatchingAll {
+    queue: LocalQueue,
+    changes: tokio::sync::watch::Receiver<u64>,
+    /// As they were last told of.
+    last: Option<HashMap<String, TransferRecord>>,
+    ready: VecDeque<TransferRecord>,
+}
+
+impl WatchingAll {
+    async fn next(&mut self) -> Option<Said> {
+        loop {
+            if let Some(record) = self.ready.pop_front() {
+                return Some(Ok(record));
+            }
+            if self.last.is_some() {
+                self.changes.changed().await.ok()?;
+                tokio::time::sleep(WATCH_PAUSE).await;
+            }
+            self.changes.mark_unchanged();
+            match self.queue.transfers(WATCHED_MAX).await {
+                Ok(records) => self.compare(records),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// The oldest first, as they were submitted.
+    fn compare(&mut self, records: Vec<TransferRecord>) {
+        let is_news = |record: &&TransferRecord| match &self.last {
+            Some(last) => last.get(&record.id) != Some(*record),
+            None => !record.state.is_over(),
+        };
+        self.ready = records.iter().rev().filter(is_news).cloned().collect();
+        self.last = Some(records.into_iter().map(|record| (record.id.clone(), record)).collect());
+    }
+}
+
+type Said = Result<TransferRecord, ControlError>;
+
+impl Watching {
+    /// The next thing to say, and who goes on after it.
+    async fn next(mut self) -> Option<(Said, Option<Watching>)> {
+        if self.last.as_ref().is_some_and(|last| last.state.is_over()) {
+            return None;
+        }
+        loop {
+            if self.last.is_some() {
+                self.changes.changed().await.ok()?;
+                tokio::time::sleep(WATCH_PAUSE).await;
+            }
+            self.changes.mark_unchanged();
+            match self.queue.transfer(&self.id).await {
+                Ok(record) if self.last.as_ref() == Some(&record) => {}
+                Ok(record) => {
+                    // A prefix that one transfer has now may be another's too, later.
+                    self.id.clone_from(&record.id);
+                    self.last = Some(record.clone());
+                    return Some((Ok(record), Some(self)));
+                }
+                Err(error) => return Some((Err(error), None)),
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What `carrack cp --json` says, and what it makes of a record. Pure.
+
+use carrack_cluster::records::{FAILURES_KEPT, Failure, TransferRecord, TransferState};
+use serde::Deserialize;
+
+/// A line of its output, as far as the queue wants to know.
+#[derive(Debug, Deserialize)]
+pub struct Line {
+    /// Since its start.
+    #[serde(default)]
+    seconds: f64,
+    #[serde(flatten)]
+    event: Event,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Event {
+    Progress(Progress),
+    Failed {
+        path: String,
+        kind: String,
+        detail: String,
+    },
+    Summary(Box<Summary>),
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+struct Progress {
+    entries_found: u64,
+    bytes_found: u64,
+    scan_done: bool,
+    entries_done: u64,
+    bytes_done: u64,
+    entries_failed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Summary {
+    outcome: String,
+    files_done: u64,
+    symlinks_done: u64,
+    bytes_done: u64,
+    entries_failed: u64,
+    #[serde(default)]
+    entries_skipped: u64,
+    entries_kept: u64,
+    bytes_kept: u64,
+    errors: Vec<Trouble>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Trouble {
+    message: String,
+    hint: Option<String>,
+}
+
+/// How a copy ended, by what it said and its exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything was tried.
+    Reached,
+    /// A signal ended it.
+    Interrupted,
+    /// It could not go on; why.
+    Failed(String),
+}
+
+/// A copy as it is heard.
+#[derive(Debug)]
+pub struct Listener {
+    /// Moved by runs before this one.
+    moved_before: u64,
+    last: Option<(f64, u64)>,
+    errors: Vec<Trouble>,
+    /// It came to its end, whatever that is.
+    has_summary: bool,
+}
+
+impl Listener {
+    /// At the start of a run: what failed before is tried again.
+    pub fn new(record: &mut TransferRecord) -> Listener {
+        record.failures.clear();
+        record.tally.entries_failed = 0;
+        record.tally.pairs = 1;
+        Listener {
+            moved_before: record.tally.bytes_moved,
+            last: None,
+            errors: Vec::new(),
+            has_summary: false,
+        }
+    }
+
+    /// Takes a line in; whether the record is another one now.
+    pub fn hear(&mut self, line: &str, record: &mut TransferRecord) -> bool {
+        // What is no such line says nothing: a later carrack may have more to tell.
+        let Ok(line) = serde_json::from_str::<Line>(line) else { return false };
+        let tally = &mut record.tally;
+        match line.event {
+            Event::Progress(progress) => {
+                tally.files_found = tally.files_found.max(progress.entries_found);
+                tally.bytes_found = tally.bytes_found.max(progress.bytes_found);
+                tally.is_scanned |= progress.scan_done;
+                tally.files_done = tally.files_done.max(progress.entries_done);
+                tally.bytes_done = tally.bytes_done.max(progress.bytes_done);
+                tally.entries_failed = progress.entries_failed;
+                tally.bytes_moved = tally.bytes_moved.max(self.moved_before + progress.bytes_done);
+                tally.bytes_per_s = self.rate(line.seconds, progress.bytes_done).unwrap_or(tally.bytes_per_s);
+            }
+            Event::Failed { path, kind, detail } if record.failures.len() < FAILURES_KEPT => {
+                record.failures.push(Failure { path, kind, detail });
+            }
+            Event::Summary(summary) => {
+                let files_done = summary.files_done + summary.symlinks_done + summary.entries_kept;
+                if matches!(&*summary.outcome, "complete" | "partial" | "nothing")
+                    && summary.errors.is_empty()
+                {
+                    // Until now directories were counted too: there is no other number while a copy runs.
+                    tally.files_done = files_done;
+                    tally.files_found = files_done + summary.entries_failed;
+                    tally.bytes_found = tally.bytes_found.max(summary.bytes_done + summary.bytes_kept);
+                    tally.is_scanned = true;
+                }
+                tally.bytes_done = tally.bytes_done.max(summary.bytes_done + summary.bytes_kept);
+                tally.entries_failed = summary.entries_failed;
+                tally.entries_skipped = summary.entries_skipped;
+                tally.bytes_moved = self.moved_before + summary.bytes_done;
+                if self.moved_before > 0 {
+                    // A run that is cut short leaves more in its journal than it had the time to tell.
+                    tally.bytes_moved = tally.bytes_moved.max(tally.bytes_done);
+                }
+                self.errors = summary.errors;
+                self.has_summary = true;
+            }
+            Event::Failed { .. } | Event::Other => return false,
+        }
+        true
+    }
+
+    /// Over a second at least: objects come in bursts.
+    fn rate(&mut self, seconds: f64, bytes: u64) -> Option<u64> {
+        let Some((then, before)) = self.last else {
+            self.last = Some((seconds, bytes));
+            return None;
+        };
+        if seconds - then < 1.0 {
+            return None;
+        }
+        self.last = Some((seconds, bytes));
+        Some((bytes.saturating_sub(before) as f64 / (seconds - then)) as u64)
+    }
+
+    /// What the end of the process means; nothing for its code if a signal ended it. `said` is the end of what it said
+    /// to people.
+    pub fn end(&self, code: Option<i32>, said: &str) -> End {
+        if let Some(trouble) = self.errors.first() {
+            return End::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
+        }
+        match code {
+            Some(0 | 1 | 3) if self.has_summary => End::Reached,
+            Some(130) | None => End::Interrupted,
+            Some(code) if said.is_empty() => End::Failed(format!("the copy ended with exit code {code}")),
+            Some(_) => End::Failed(said.to_owned()),
+        }
+    }
+}
+
+fn in_words(message: &str, hint: Option<&str>) -> String {
+    hint.map_or(message.to_owned(), |hint| format!("{message} ({hint})"))
+}
+
+/// Nothing is at work on it any more.
+pub fn settle(record: &mut TransferRecord, state: TransferState, reason: String, now_ms: u64) {
+    record.tally.pairs = 0;
+    record.tally.bytes_per_s = 0;
+    record.state = state;
+    record.reason = reason;
+    record.ended_ms = state.is_over().then_some(now_ms);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::tests::sample;
+    use super::*;
+
+    #[test]
+    fn a_copy_is_followed_to_its_end() {
+        let mut record = sample("1", 5);
+        let mut listener = Listener::new(&mut record);
+        let progress = |seconds: f64, bytes: u64| {
+            format!(
+                r#"{{"event":"progress","entries_found":3,"bytes_found":900,"scan_done":true,"entries_done":1,
+                "bytes_done":{bytes},"entries_failed":0,"limiter":"x","seconds":{seconds}}}"#
+            )
+        };
+        assert!(listener.hear(&progress(0.5, 100), &mut record));
+        assert!(listener.hear(&progress(2.5, 500), &mut record));
+        let tally = record.tally;
+        assert_eq!((tally.files_found, tally.bytes_done, tally.bytes_per_s), (3, 500, 200));
+        assert!(!listener.hear(r#"{"event":"weather","seconds":3}"#, &mut record));
+        assert!(!listener.hear("no JSON", &mut record));
+        let failed =
+            r#"{"event":"failed","path":"x","kind":"changed","side":"source","detail":"d","seconds":3}"#;
+        assert!(listener.hear(failed, &mut record));
+        let summary = r#"{"event":"summary","outcome":"partial","exit_code":1,"files_done":2,"symlinks_done":0,
+            "bytes_done":600,"entries_failed":1,"entries_skipped":2,"entries_kept":0,"bytes_kept":0,"errors":[],"seconds":4}"#;
+        assert!(listener.hear(summary, &mut record));
+        assert_eq!((record.tally.files_done, record.tally.entries_failed), (2, 1));
+        assert_eq!(record.tally.entries_skipped, 2);
+        assert_eq!(record.failures[0].kind, "changed");
+        assert_eq!(listener.end(Some(1), ""), End::Reached);
+        settle(&mut record, TransferState::Done, String::new(), 9);
+        assert_eq!((record.ended_ms, record.tally.bytes_per_s), (Some(9), 0));
+    }
+
+    #[test]
+    fn another_run_adds_what_it_moves() {
+        let mut record = sample("1", 5);
+        record.tally.bytes_moved = 400;
+        record.tally.bytes_done = 400;
+        record.tally.entries_failed = 2;
+        let mut listener = Listener::new(&mut record);
+        assert_eq!(record.tally.entries_failed, 0, "what failed is tried again");
+        let summary = r#"{"event":"summary","outcome":"complete","files_done":1,"symlinks_done":0,"bytes_done":600,
+            "entries_failed":0,"entries_kept":1,"bytes_kept":300,"errors":[],"seconds":4}"#;
+        assert!(listener.hear(summary, &mut record));
+        let tally = record.tally;
+        assert_eq!((tally.files_done, tally.bytes_done, tally.bytes_moved), (2, 900, 1000));
+    }
+
+    #[test]
+    fn ends_are_told_apart() {
+        let mut record = sample("1", 5);
+        let mut listener = Listener::new(&mut record);
+        assert_eq!(listener.end(Some(130), ""), End::Interrupted);
+        assert_eq!(listener.end(None, ""), End::Interrupted);
+        assert_eq!(listener.end(Some(2), "why"), End::Failed("why".into()));
+        assert!(matches!(listener.end(Some(0), ""), End::Failed(_)), "a copy has a summary");
+        assert!(matches!(listener.end(Some(124), ""), End::Failed(_)));
+        let summary = r#"{"event":"summary","outcome":"complete","files_done":0,"symlinks_done":0,"bytes_done":0,"entries_failed":0,
+            "entries_kept":0,"bytes_kept":0,"errors":[{"message":"m","hint":"h"}],"seconds":4}"#;
+        assert!(listener.hear(summary, &mut record));
+        assert_eq!(listener.end(Some(3), ""), End::Failed("m (h)".into()));
+    }
+}

@@ -1,0 +1,179 @@
+//! What users want of the queue, as the store keeps it.
+
+use std::time::Instant;
+
+use carrack_cluster::control::{ControlError, Order};
+use carrack_cluster::records::{Submission, TransferRecord, TransferState, now_ms};
+use rustix::process::{Signal, pidfd_send_signal};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::store::{Found, StoreError};
+use super::words::{arguments, refused};
+use super::{Inner, OPEN_MAX, Running, State, Wish};
+
+impl From<StoreError> for ControlError {
+    fn from(error: StoreError) -> ControlError {
+        ControlError::Away(error.to_string())
+    }
+}
+
+impl Inner {
+    pub(super) fn submit(&self, user: &str, submission: Submission) -> Result<TransferRecord, ControlError> {
+        self.check_submitter(user)?;
+        arguments(&submission, &self.settings.sites)?;
+        let record = TransferRecord::queued(new_id()?, user, submission, now_ms());
+        let state = self.state();
+        if state.is_ending {
+            return Err(ControlError::Away("the daemon is about to end".to_owned()));
+        }
+        if state.store.count_open()? >= OPEN_MAX {
+            return Err(refused(
+                format!("there are {OPEN_MAX} transfers in the queue"),
+                "wait until some are over",
+            ));
+        }
+        state.store.add(&record)?;
+        drop(state);
+        self.tell();
+        Ok(record)
+    }
+
+    /// Copies are made with their user's rights: only root can take somebody else's.
+    fn check_submitter(&self, user: &str) -> Result<(), ControlError> {
+        if user == self.owner {
+            return Ok(());
+        }
+        if !self.is_root {
+            let owner = &self.owner;
+            return Err(ControlError::Forbidden(format!(
+                "this daemon is {owner}'s and copies with {owner}'s rights: nobody else may submit"
+            )));
+        }
+        if user.starts_with("uid:") {
+            return Err(ControlError::Forbidden(format!("there is no account of {user} on this machine")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn transfer(&self, id: &str) -> Result<TransferRecord, ControlError> {
+        self.state().find(id)
+    }
+
+    pub(super) fn transfers(&self, limit: usize) -> Result<Vec<TransferRecord>, ControlError> {
+        let state = self.state();
+        let kept = state.store.latest(limit)?;
+        Ok(kept.into_iter().map(|record| state.as_it_is(record)).collect())
+    }
+
+    pub(super) fn order(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
+        let mut state = self.state();
+        let record = state.find(id)?;
+        if user != record.user && user != "root" {
+            return Err(ControlError::Forbidden(format!("transfer {} is {}'s", record.id, record.user)));
+        }
+        let record = state.give(record, order)?;
+        drop(state);
+        self.tell();
+        Ok(record)
+    }
+}
+
+impl State {
+    fn find(&self, id: &str) -> Result<TransferRecord, ControlError> {
+        match self.store.find(id)? {
+            Found::One(record) => Ok(self.as_it_is(*record)),
+            Found::None => Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))),
+            Found::Several => {
+                Err(refused(format!("several transfers begin with {id}"), "give more of its digits"))
+            }
+        }
+    }
+
+    fn as_it_is(&self, record: TransferRecord) -> TransferRecord {
+        self.running.get(&record.id).map_or(record, |running| running.record.clone())
+    }
+
+    fn give(&mut self, mut record: TransferRecord, order: Order) -> Result<TransferRecord, ControlError> {
+        use TransferState::{Cancelled, Done, Failed, Paused, Queued, Running};
+        let id = record.id.clone();
+        match (order, record.state) {
+            (Order::Cancel, Running) => return self.wish(&id, Some(Wish::Cancel)),
+            (Order::Pause, Running) => return self.wish(&id, Some(Wish::Pause)),
+            (Order::Resume, Running) => return self.wish(&id, None),
+            (Order::Cancel, Queued | Paused) => {
+                (record.state, record.ended_ms) = (Cancelled, Some(now_ms()));
+                record.reason.clear();
+            }
+            (Order::Pause, Queued) => record.state = Paused,
+            (Order::Resume, Paused | Failed) => requeue(&mut record),
+            (Order::Resume, Done) if record.tally.entries_failed > 0 => requeue(&mut record),
+            (Order::Cancel, Cancelled) | (Order::Pause, Paused) | (Order::Resume, Queued) => {
+                return Ok(record);
+            }
+            (Order::Resume, Done) => {
+                return Err(refused(format!("transfer {id} is complete"), "there is nothing left to do"));
+            }
+            (_, state @ (Done | Failed | Cancelled)) => {
+                let hint = match order {
+                    Order::Resume => "submit it again: what is at the destination is not copied twice",
+                    Order::Cancel | Order::Pause => "there is nothing left to end",
+                };
+                return Err(refused(format!("transfer {id} is over: {state}"), hint));
+            }
+        }
+        self.store.put(&record)?;
+        Ok(record)
+    }
+
+    /// Has the process of a transfer end, and notes why; or, without a wish, takes back that it is to wait.
+    fn wish(&mut self, id: &str, wish: Option<Wish>) -> Result<TransferRecord, ControlError> {
+        let running = self.running.get_mut(id).ok_or_else(|| ControlError::Unknown(id.to_owned()))?;
+        let wish = match (running.wish, wish) {
+            // What is cancelled is not brought back.
+            (Some(Wish::Cancel), _) => Some(Wish::Cancel),
+            (Some(Wish::Pause | Wish::Requeue), None) => Some(Wish::Requeue),
+            (None, None) => None,
+            (_, wish) => wish,
+        };
+        self.store.set_wish(id, wish.map(Wish::name))?;
+        running.wish = wish;
+        if wish.is_some() {
+            running.end();
+        }
+        Ok(running.record.clone())
+    }
+}
+
+/// As new, but for what is known of it.
+pub(super) fn requeue(record: &mut TransferRecord) {
+    (record.state, record.ended_ms) = (TransferState::Queued, None);
+    record.reason.clear();
+}
+
+impl Running {
+    /// Asks the process to end, once it is there. It leaves its journal, from which the next one goes on.
+    pub(super) fn end(&mut self) {
+        if self.told.is_some() {
+            return;
+        }
+        if let Some(pidfd) = &self.pidfd {
+            // One that has ended by itself is what is wished.
+            let _ = pidfd_send_signal(pidfd, Signal::TERM);
+            self.told = Some(Instant::now());
+        }
+    }
+
+    /// Ends it, for good.
+    pub(super) fn kill(&self) {
+        if let Some(pidfd) = &self.pidfd {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+}
+
+fn new_id() -> Result<String, ControlError> {
+    let mut bytes = [0; 8];
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+    filled.map_err(|errno| ControlError::Away(format!("naming the transfer: {errno}")))?;
+    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+}

@@ -1,0 +1,234 @@
+//! Turns: who is carried out next, by which process, and what its end means.
+
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_cluster::records::{TransferRecord, TransferState, now_ms};
+use rustix::process::Signal;
+
+use super::child::Copy;
+use super::events::{End, Listener, settle};
+use super::orders::requeue;
+use super::store::StoreError;
+use super::words::arguments;
+use super::{Inner, LocalQueue, Running, Wish, process};
+
+/// How long a process may take to end once it was told to: it makes what it has written durable.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often the counts of a copy go to the store: what is lost with the daemon are these seconds of numbers.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How often those who were told to end are looked at, and how soon a store that failed is tried again.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often history is looked through.
+const FORGET_EVERY: Duration = Duration::from_secs(3600);
+
+impl LocalQueue {
+    /// Gives turns from now on, on a thread of its own.
+    ///
+    /// # Errors
+    /// The system's, if there can't be a thread.
+    pub fn start(&self) -> std::io::Result<()> {
+        let inner = self.0.clone();
+        thread::Builder::new().name("carrack-queue".into()).spawn(move || inner.give_turns()).map(drop)
+    }
+
+    /// Ends what runs, which waits for the next daemon then. Returns once nothing runs, or after half a minute.
+    pub fn end(&self) {
+        let mut state = self.0.state();
+        state.is_ending = true;
+        for running in state.running.values_mut() {
+            running.wish.get_or_insert(Wish::Requeue);
+            running.end();
+        }
+        self.0.turn.notify_all();
+        let deadline = Instant::now() + END_PATIENCE;
+        while !state.running.is_empty() && Instant::now() < deadline {
+            state = self
+                .0
+                .turn
+                .wait_timeout(state, TICK)
+                .map_or_else(|poison| poison.into_inner().0, |got| got.0);
+        }
+        state.running.values().for_each(Running::kill);
+    }
+}
+
+impl Inner {
+    /// What ran when the last daemon ended without a word: its processes are ended, and it is queued where it was.
+    pub(super) fn recover(&self) -> Result<(), StoreError> {
+        let state = self.state();
+        let left = state.store.left_running()?;
+        let names: Vec<&str> = left.iter().filter_map(|left| left.process.as_deref()).collect();
+        names.iter().for_each(|name| _ = process::signal(name, Signal::TERM));
+        let deadline = Instant::now() + END_PATIENCE;
+        while names.iter().any(|name| process::is_running(name)) {
+            if Instant::now() > deadline {
+                names.iter().for_each(|name| _ = process::signal(name, Signal::KILL));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        for mut left in left {
+            let wish = left.wish.as_deref().and_then(Wish::from_name).unwrap_or(Wish::Requeue);
+            grant(&mut left.record, wish);
+            state.store.put(&left.record)?;
+        }
+        Ok(())
+    }
+
+    fn give_turns(self: Arc<Self>) {
+        let mut forgotten = None;
+        loop {
+            let mut state = self.state();
+            if state.is_ending {
+                return;
+            }
+            if forgotten.is_none_or(|then: Instant| then.elapsed() >= FORGET_EVERY) {
+                forgotten = Some(Instant::now());
+                let history_ms = u64::try_from(self.settings.history.as_millis()).unwrap_or(u64::MAX);
+                if let Err(error) = state.store.forget_before(now_ms().saturating_sub(history_ms)) {
+                    self.log.warn(format!("forgetting what is over: {error}"));
+                }
+            }
+            let overdue = |running: &&Running| running.told.is_some_and(|told| told.elapsed() > END_PATIENCE);
+            state.running.values().filter(overdue).for_each(Running::kill);
+            let next = match state.running.len() < self.settings.max_running {
+                true => self.begin_next(&mut state),
+                false => Ok(None),
+            };
+            match next {
+                Ok(Some(record)) => {
+                    drop(state);
+                    self.clone().spawn(record);
+                    self.tell();
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) => self.log.warn(error),
+            }
+            // Woken by what is submitted, ordered, or has ended; the rest is looked at now and then.
+            drop(self.turn.wait_timeout(state, TICK));
+        }
+    }
+
+    fn begin_next(&self, state: &mut super::State) -> Result<Option<TransferRecord>, StoreError> {
+        let Some(mut record) = state.store.next()? else { return Ok(None) };
+        record.state = TransferState::Running;
+        record.started_ms.get_or_insert_with(now_ms);
+        state.store.put(&record)?;
+        let running =
+            Running { record: record.clone(), pidfd: None, wish: None, told: None, saved: Instant::now() };
+        state.running.insert(record.id.clone(), running);
+        Ok(Some(record))
+    }
+
+    fn spawn(self: Arc<Self>, record: TransferRecord) {
+        let (inner, id) = (self.clone(), record.id.clone());
+        let spawned = thread::Builder::new().name("carrack-copy".into()).spawn(move || {
+            let end = inner.carry_out(&record).unwrap_or_else(|error| End::Failed(error.to_string()));
+            inner.settle(&record.id, end);
+        });
+        if let Err(error) = spawned {
+            self.settle(&id, End::Failed(format!("there can't be a thread: {error}")));
+        }
+    }
+
+    /// One run of a transfer, from its process's start to its end.
+    fn carry_out(&self, record: &TransferRecord) -> Result<End, Box<dyn std::error::Error + Send + Sync>> {
+        let words = arguments(&record.submission, &self.settings.sites)?;
+        let user = (record.user != self.owner).then_some(&*record.user);
+        let copy = Copy::start(&words, user, &self.settings.directory.join(format!("{}.said", record.id)))?;
+        let mut listener = Listener::new(&mut record.clone());
+        {
+            let mut state = self.state();
+            let noted = process::name_of(copy.pid()).map(|name| state.store.set_process(&record.id, &name));
+            if let Some(Err(error)) = noted {
+                // The kernel ends it with this process, whether the next one knows it or not.
+                self.log.warn(error);
+            }
+            let is_ending = state.is_ending;
+            if let Some(running) = state.running.get_mut(&record.id) {
+                listener = Listener::new(&mut running.record);
+                running.pidfd = Some(copy.pidfd()?);
+                if is_ending {
+                    running.wish.get_or_insert(Wish::Requeue);
+                }
+                if running.wish.is_some() {
+                    running.end();
+                }
+            }
+        }
+        let (code, said) = copy.hear(|line| self.hear(&record.id, &mut listener, line))?;
+        Ok(listener.end(code, &said))
+    }
+
+    fn hear(&self, id: &str, listener: &mut Listener, line: &str) {
+        let mut state = self.state();
+        let super::State { store, running, .. } = &mut *state;
+        let Some(running) = running.get_mut(id) else { return };
+        if !listener.hear(line, &mut running.record) {
+            return;
+        }
+        if running.saved.elapsed() >= SAVE_EVERY {
+            running.saved = Instant::now();
+            if let Err(error) = store.put(&running.record) {
+                self.log.warn(error);
+            }
+        }
+        drop(state);
+        self.changes.send_modify(|number| *number += 1);
+    }
+
+    /// The process has ended.
+    fn settle(&self, id: &str, end: End) {
+        let mut state = self.state();
+        if end == End::Interrupted
+            && !state.is_ending
+            && state.running.get(id).is_some_and(|r| r.wish.is_none())
+        {
+            // Who ends all processes of a service or a machine may tell the copies first.
+            let waited = self.turn.wait_timeout_while(state, TICK, |state| !state.is_ending);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let is_ending = state.is_ending;
+        let Some(running) = state.running.get(id) else { return };
+        let (mut record, wish) =
+            (running.record.clone(), running.wish.or(is_ending.then_some(Wish::Requeue)));
+        match (end, wish) {
+            (End::Reached, _) => settle(&mut record, TransferState::Done, String::new(), now_ms()),
+            (End::Interrupted, Some(wish)) => grant(&mut record, wish),
+            (End::Interrupted, None) => {
+                let reason = "something else than its user has ended its process";
+                settle(&mut record, TransferState::Failed, reason.to_owned(), now_ms());
+            }
+            // A cancelled copy that failed on its way to its end is cancelled all the same.
+            (End::Failed(_), Some(Wish::Cancel)) => grant(&mut record, Wish::Cancel),
+            (End::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
+        }
+        let what = format!("transfer {id} of {}: {}", record.user, record.state);
+        if let Err(error) = state.store.put(&record) {
+            // It is running as far as the store knows: the next daemon has it go on.
+            self.log.warn(format!("{what}, which can't be kept: {error}"));
+        }
+        state.running.remove(id);
+        drop(state);
+        self.log.note(what);
+        self.tell();
+    }
+}
+
+/// Its process has ended as was wished.
+fn grant(record: &mut TransferRecord, wish: Wish) {
+    let state = match wish {
+        Wish::Cancel => TransferState::Cancelled,
+        Wish::Pause => TransferState::Paused,
+        Wish::Requeue => TransferState::Queued,
+    };
+    settle(record, state, String::new(), now_ms());
+    if wish == Wish::Requeue {
+        requeue(record);
+    }
+}

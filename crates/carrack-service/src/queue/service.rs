@@ -1,0 +1,159 @@
+//! The queue's process: its configuration, its socket, its end. It runs beside the daemon that starts it, or by itself where the
+//! configuration has a queue and nothing else.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use carrack_cluster::control::Control;
+use rustix::process::geteuid;
+use sd_notify::NotifyState;
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{LocalQueue, OpenError};
+use crate::api::{ApiAuth, ApiListener, ListenError, serve_api};
+use crate::config::QueueConfig;
+use crate::log::Log;
+
+/// Why a queue does not run.
+#[derive(Debug, Error)]
+pub enum QueueError {
+    /// Its directory or store.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Its socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system refused something.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Its words.
+        error: io::Error,
+    },
+}
+
+impl QueueError {
+    /// What the administrator can do; may be empty.
+    pub fn hint(&self) -> String {
+        match self {
+            QueueError::Open(OpenError::Directory { .. }) => {
+                "name a directory that the daemon's user may make and write to".to_owned()
+            }
+            QueueError::Open(OpenError::NotPrivate(path)) => {
+                format!("name a directory that is not there yet, or `chmod 700 {}`", path.display())
+            }
+            QueueError::Open(OpenError::InUse(_)) => {
+                "end that one first, or name another directory".to_owned()
+            }
+            QueueError::Open(OpenError::Store(_)) | QueueError::System { .. } => String::new(),
+            QueueError::Listen(error) => error.hint().to_owned(),
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueError {
+    move |error| QueueError::System { what, error }
+}
+
+/// What tells a queue's process to end, beside SIGTERM and SIGINT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndsWith {
+    /// The end of standard input: the daemon that has started it holds the other end of a pipe.
+    Stdin,
+    /// Nothing.
+    Nothing,
+}
+
+/// Keeps and carries out transfers until it is told to end.
+///
+/// # Errors
+/// Why it could not begin, or go on.
+pub fn serve_queue(
+    config: &QueueConfig,
+    pid_file: Option<&Path>,
+    ends: EndsWith,
+    log: Log,
+) -> Result<(), QueueError> {
+    let queue = LocalQueue::open(config.settings(), log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(system("starting threads"))?;
+    let socket = config.socket();
+    let served = runtime.block_on(serve(&queue, &socket, pid_file, ends, log));
+    queue.end();
+    // Who connects from now on is told that nobody is there; what can't be removed tells it too.
+    let _ = fs::remove_file(&socket);
+    if let Some(path) = pid_file {
+        let _ = fs::remove_file(path);
+    }
+    // Watchers of the API may still be there.
+    runtime.shutdown_background();
+    log.note("the queue has ended");
+    served
+}
+
+async fn serve(
+    queue: &LocalQueue,
+    socket: &Path,
+    pid_file: Option<&Path>,
+    ends: EndsWith,
+    log: Log,
+) -> Result<(), QueueError> {
+    // As root it serves all users of the machine: who they are the kernel says.
+    let mode = if geteuid().is_root() { 0o666 } else { 0o600 };
+    let end = told_to_end(ends, log)?;
+    let listener = ApiListener::unix(socket, mode)?;
+    queue.start().map_err(system("starting a thread"))?;
+    if let Some(path) = pid_file
+        && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
+    {
+        log.warn(format!("{}: {error}", path.display()));
+    }
+    if ends == EndsWith::Nothing {
+        // systemd is no part of it: it lives without knowing.
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+    }
+    log.note(format!("the queue answers at unix:{}", socket.display()));
+    let control: Arc<dyn Control> = Arc::new(queue.clone());
+    serve_api(vec![listener], control, Arc::new(ApiAuth::default()), end)
+        .await
+        .map_err(system("serving the queue"))
+}
+
+fn told_to_end(ends: EndsWith, log: Log) -> Result<impl Future<Output = ()>, QueueError> {
+    let caught = |kind| signal(kind).map_err(system("watching for signals"));
+    let mut terminate = caught(SignalKind::terminate())?;
+    let mut interrupt = caught(SignalKind::interrupt())?;
+    let mut hangup = caught(SignalKind::hangup())?;
+    let (heard, mut hearing) = tokio::sync::oneshot::channel::<()>();
+    if ends == EndsWith::Stdin {
+        let hear = move || {
+            while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {}
+            drop(heard);
+        };
+        // Nothing keeps it: the process ends with it or without.
+        std::thread::Builder::new()
+            .name("carrack-reins".into())
+            .spawn(hear)
+            .map_err(system("starting a thread"))?;
+    } else {
+        // Nobody hears it then.
+        std::mem::forget(heard);
+    }
+    Ok(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = &mut hearing => return,
+                _ = hangup.recv() => log.warn("the [queue] of a configuration is read at the start only"),
+            }
+        }
+    })
+}

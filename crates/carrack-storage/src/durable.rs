@@ -1,0 +1,268 @@
+//! Making durable what was written, and reading it again from where it lies (L12).
+//!
+//! `syncfs(2)` writes back everything of a file system, also what other programs wrote; for many small files it is still far
+//! cheaper than `fsync(2)` of each. Failures of write-back are told once to each descriptor that was open before (Linux 5.8
+//! and newer): so the descriptor that is synced is held from the transfer's start.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carrack_model::RelPath;
+use rustix::fs::{
+    Advice, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fadvise, fdatasync, fstat, fstatfs, fsync,
+    futimens, openat, syncfs,
+};
+use rustix::io::{Errno, pread};
+
+use crate::target::Medium;
+use crate::{Root, SinkError};
+
+/// FUSE (include/uapi/linux/magic.h): `syncfs(2)` does not reach the process that serves it.
+const FUSE_MAGIC: u32 = 0x6573_5546;
+
+/// What makes things durable on a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// Nothing does: it lives in memory.
+    Never,
+    /// One call for all of it, or one for each file's data.
+    Together,
+    /// Only a call for each file and each directory.
+    OneByOne,
+}
+
+impl Durable {
+    /// What works where `file` lies.
+    ///
+    /// # Errors
+    /// What `fstatfs` says.
+    pub fn of(file: BorrowedFd<'_>) -> Result<Durable, SinkError> {
+        let magic = fstatfs(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
+        let magic = magic.f_type as u32;
+        Ok(match (magic, Medium::of_magic(magic)) {
+            (FUSE_MAGIC, _) => Durable::OneByOne,
+            (_, Medium::Memory) => Durable::Never,
+            _ => Durable::Together,
+        })
+    }
+}
+
+/// What is done with a file before it gets its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Care {
+    /// Whether its contents are made durable first.
+    pub sync: SyncFirst,
+    /// Whether it is read again from the storage and compared.
+    pub readback: bool,
+}
+
+/// When a small file's contents are made durable before it is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncFirst {
+    /// Not here.
+    #[default]
+    Never,
+    /// If it replaces another: that one must not be lost by a power cut.
+    Replacing,
+    /// Always.
+    Always,
+}
+
+/// Makes everything of the file system durable that `directory` lies on.
+///
+/// # Errors
+/// Of any write-back since `directory` was opened; what failed is lost from the page cache, trying again tells nothing.
+pub fn sync_file_system(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
+    syncfs(directory).map_err(|errno| SinkError::writing("writing back (syncfs)", errno))
+}
+
+/// Makes a file's contents durable.
+///
+/// # Errors
+/// As [`sync_file_system`].
+pub fn sync_data(file: BorrowedFd<'_>) -> Result<(), SinkError> {
+    fdatasync(file).map_err(|errno| SinkError::writing("writing back (fdatasync)", errno))
+}
+
+/// Makes the contents of a file beneath `root` durable. One that is gone needs nothing.
+///
+/// # Errors
+/// As [`sync_file_system`]; what opening it says.
+pub fn sync_file(root: &Root, directory: &RelPath, name: &[u8]) -> Result<(), SinkError> {
+    let held = match root.open_directory(directory) {
+        Ok(held) => held,
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(SinkError::of_directory(error)),
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(&held, name, flags, Mode::empty()) {
+        Ok(file) => sync_whole(file.as_fd()),
+        Err(Errno::NOENT | Errno::LOOP) => Ok(()),
+        Err(errno) => Err(SinkError::naming("opening", errno)),
+    }
+}
+
+/// Calls `change`, which adds or removes names in `directory`, and gives that the times back that it had before.
+pub fn keep_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R {
+    let before = fstat(directory);
+    let result = change();
+    // A directory of another user's, whose times can't be set, was not given times before either.
+    if let Ok(before) = before {
+        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec: tv_nsec as _ };
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: time(before.st_mtime, before.st_mtime_nsec),
+        };
+        let _ = futimens(directory, &times);
+    }
+    result
+}
+
+/// Makes a file's contents and its metadata durable.
+///
+/// # Errors
+/// As [`sync_file_system`].
+pub fn sync_whole(file: BorrowedFd<'_>) -> Result<(), SinkError> {
+    fsync(file).map_err(|errno| SinkError::writing("writing back (fsync)", errno))
+}
+
+/// The number of the device that an open file or directory lies on.
+///
+/// # Errors
+/// What `fstat` says.
+pub fn device_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
+    Ok(fstat(file).map_err(|errno| SinkError::writing("looking at", errno))?.st_dev)
+}
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// What `fsync` says; file systems that have no such call for directories are taken as they are.
+pub fn sync_directory(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
+    match fsync(directory) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(SinkError::writing("writing back a directory (fsync)", errno)),
+    }
+}
+
+/// The same for the directory `path` beneath `root` and every one between them. One that is gone, or is something else by
+/// now, needs nothing; one that may not be read can't be synced.
+///
+/// # Errors
+/// As [`sync_directory`]; what opening one of them says.
+pub fn sync_directories(root: &Root, path: &RelPath) -> Result<(), SinkError> {
+    let mut path = path.clone();
+    loop {
+        match root.open_directory(&path) {
+            Ok(held) => sync_directory(held.as_fd())?,
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(SinkError::of_directory(error)),
+        }
+        match path.split_last() {
+            Some((parent, _)) => path = parent,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Or it may not be read, and so not be opened to be synced.
+fn is_gone(error: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS))
+}
+
+/// Whether the bytes at `offset` of the file are `expected`, as far as possible from the storage: what the page cache holds of them is
+/// written back and given up first.
+///
+/// # Errors
+/// What the calls say. A file that ends too early is not as expected.
+pub fn holds(file: BorrowedFd<'_>, offset: u64, expected: &[u8]) -> Result<bool, SinkError> {
+    let mut found = [0; 64 << 10];
+    forget(file, offset, expected.len() as u64)?;
+    let mut done = 0;
+    while done < expected.len() {
+        let wanted = (expected.len() - done).min(found.len());
+        let count = read_at(file, &mut found[..wanted], offset + done as u64)?;
+        if count == 0 || found[..count] != expected[done..done + count] {
+            return Ok(false);
+        }
+        done += count;
+    }
+    Ok(true)
+}
+
+/// Fills `buffer` from `offset` of the file, as far as possible from the storage; returns how many bytes there are.
+///
+/// # Errors
+/// What the calls say.
+pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, SinkError> {
+    forget(file, offset, buffer.len() as u64)?;
+    let mut done = 0;
+    while done < buffer.len() {
+        match read_at(file, &mut buffer[done..], offset + done as u64)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
+}
+
+/// Takes a range out of the page cache; what is dirty can't be, so it is written back first.
+fn forget(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), SinkError> {
+    sync_data(file)?;
+    // A hint: where it is not taken, the cache is read.
+    let _ = fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
+    Ok(())
+}
+
+fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, SinkError> {
+    loop {
+        match pread(file, &mut *buffer, offset) {
+            Err(Errno::INTR) => {}
+            answer => return answer.map_err(|errno| SinkError::writing("reading back", errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+
+    #[test]
+    fn file_systems_are_told_apart() {
+        let memory = File::open("/dev/shm").map(|dir| Durable::of(dir.as_fd()).unwrap());
+        assert!(memory.is_err() || memory.is_ok_and(|durable| durable == Durable::Never));
+        let own = File::open(".").unwrap();
+        assert_ne!(Durable::of(own.as_fd()).unwrap(), Durable::Never, "a source tree on tmpfs?");
+    }
+
+    #[test]
+    fn what_is_there_is_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let content: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        fs::write(&path, &content).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        assert!(holds(file.as_fd(), 0, &content).unwrap());
+        assert!(holds(file.as_fd(), 70_001, &content[70_001..190_000]).unwrap());
+        assert!(!holds(file.as_fd(), 1, &content).unwrap(), "shifted, and too short");
+        let mut other = content.clone();
+        other[199_999] ^= 1;
+        assert!(!holds(file.as_fd(), 0, &other).unwrap());
+        let mut buffer = vec![0; 300_000];
+        assert_eq!(read_back(file.as_fd(), &mut buffer, 100).unwrap(), 199_900);
+        assert_eq!(buffer[..199_900], content[100..]);
+    }
+
+    #[test]
+    fn every_directory_up_to_the_root_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let path = RelPath::new(b"a/b/c").unwrap();
+        root.make_directory(&path).unwrap();
+        sync_directories(&root, &path).unwrap();
+        fs::write(dir.path().join("a/f"), b"").unwrap();
+        for gone in [&b"a/x"[..], b"a/f", b"a/f/g"] {
+            sync_directories(&root, &RelPath::new(gone).unwrap()).unwrap();
+        }
+    }
+}

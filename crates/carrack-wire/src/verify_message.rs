@@ -1,0 +1,134 @@
+//! The messages of a session in which files are compared: questions about names, and answers in their order.
+//!
+//! Nothing but digests travels. `docs/formats/wire.md` lists every field with its unit.
+
+/// What is to be examined.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Verify {
+    /// The caller's version, for people.
+    #[prost(string, tag = "1")]
+    pub software: String,
+    /// As typed: a file, a link, or the directory where the paths of the questions begin.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: Vec<u8>,
+    /// What the caller may, where a daemon asks: a bearer token; empty for none.
+    #[prost(string, tag = "3")]
+    pub token: String,
+    /// Files are read past the page cache where the file system can.
+    #[prost(bool, tag = "4")]
+    pub past_cache: bool,
+    /// A link that leads to a directory is followed, as a destination's is; else only with a trailing slash.
+    #[prost(bool, tag = "5")]
+    pub is_destination: bool,
+    /// Threads that the caller would like; 0 to choose.
+    #[prost(uint32, tag = "6")]
+    pub threads: u32,
+}
+
+/// Asks for what comes next on a walk through everything.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WalkOn {
+    /// Where the walk begins; the same in every one of them until it is over.
+    #[prost(bytes = "vec", tag = "1")]
+    pub beneath: Vec<u8>,
+}
+
+/// Some names of one directory, or something that is none.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Walked {
+    /// Beneath where the session's paths begin.
+    #[prost(bytes = "vec", tag = "1")]
+    pub directory: Vec<u8>,
+    /// Files and links, 257 at most; an empty one first where the directory itself is met.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub names: Vec<Vec<u8>>,
+    /// Something that can't be looked at.
+    #[prost(message, optional, tag = "3")]
+    pub failure: Option<super::message::Failure>,
+    /// A pipe, socket or device; its path as this end knows it, and what it is.
+    #[prost(message, optional, tag = "4")]
+    pub skipped: Option<super::message::Failure>,
+    /// That was all; nothing else is told.
+    #[prost(bool, tag = "5")]
+    pub is_over: bool,
+}
+
+/// Asks what stands at names.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Look {
+    /// Beneath where the session's paths begin.
+    #[prost(bytes = "vec", tag = "1")]
+    pub directory: Vec<u8>,
+    /// 257 at most; an empty one means the directory's own path.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub names: Vec<Vec<u8>>,
+    /// Files of 1 MiB at most are read.
+    #[prost(bool, tag = "3")]
+    pub digests: bool,
+}
+
+/// What stands there, in the order of the names.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Seen {
+    /// As many as names.
+    #[prost(message, repeated, tag = "1")]
+    pub sights: Vec<Sight>,
+}
+
+/// What stands at one name.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Sight {
+    /// 0 something else, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 8 nothing, 9 it can't be read.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// Bytes of a file.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    /// Another one after every change that the file system tells of; of no other meaning.
+    #[prost(fixed64, tag = "3")]
+    pub stamp: u64,
+    /// BLAKE3 of a file that was read, or of a link's text; else empty.
+    #[prost(bytes = "vec", tag = "4")]
+    pub digest: Vec<u8>,
+    /// Why it can't be read, 200 bytes at most.
+    #[prost(string, tag = "5")]
+    pub detail: String,
+}
+
+/// Asks for the digests of pieces of a file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HashPieces {
+    /// Beneath where the session's paths begin.
+    #[prost(bytes = "vec", tag = "1")]
+    pub directory: Vec<u8>,
+    /// As in `Look`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub name: Vec<u8>,
+    /// Bytes of the file, which has to have as many.
+    #[prost(uint64, tag = "3")]
+    pub file_size: u64,
+    /// Where the range begins, a multiple of 1 MiB.
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// Its bytes.
+    #[prost(uint64, tag = "5")]
+    pub len: u64,
+    /// Bytes of a piece: a power of two from 1 KiB to 1 MiB, such that there are 1,024 pieces at most.
+    #[prost(uint32, tag = "6")]
+    pub piece_bytes: u32,
+}
+
+/// The digests, or why there are none.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Pieces {
+    /// 32 bytes for each piece: its subtree's value in the file's BLAKE3 tree.
+    #[prost(bytes = "vec", tag = "1")]
+    pub values: Vec<u8>,
+    /// Why the file can't be read; empty if it was.
+    #[prost(string, tag = "2")]
+    pub problem: String,
+}
+
+/// Nothing else will be asked.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct VerifyEnd {}

@@ -1,0 +1,273 @@
+//! The processes of a fleet: `carrack mover`, `carrack manager`, `carrack api`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_cluster::bus::Bus;
+use carrack_cluster::client::FleetControl;
+use carrack_cluster::error::BusError;
+use carrack_cluster::manager::{self, ManagerOptions};
+use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
+use carrack_model::Protection;
+use carrack_plan::fleet::PairLimits;
+use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, serve_api};
+use clap::{Args, ValueHint};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::nats_options::NatsArgs;
+use crate::exit::Exit;
+use crate::lifetime;
+use crate::ports::PortRange;
+use crate::trouble::Trouble;
+
+/// Be a mover of a fleet: read and write for the transfers of others
+///
+/// Runs on a data transfer node, registers itself with the fleet's NATS, and does what the managers say: it takes chunks of
+/// transfers whose source it reaches and sends them to movers of the other site, and writes what these send. Movers join and
+/// leave at any time; SIGTERM has one end what it has begun, a second one ends it at once.
+#[derive(Debug, Args)]
+pub struct MoverArgs {
+    /// The site that it belongs to: movers of one site reach the same file systems
+    #[arg(long, value_name = "NAME")]
+    site: String,
+
+    /// A directory that it may read from and write to, with everything beneath; several may be named
+    #[arg(long, value_name = "PREFIX", required = true, value_hint = ValueHint::DirPath)]
+    path: Vec<PathBuf>,
+
+    /// Where it listens for other movers
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
+    listen: SocketAddr,
+
+    /// Where other movers reach it: an address or a host's name, with or without a port; several may be named, the best
+    /// first [default: where it listens, or this host's name]
+    #[arg(long, value_name = "ADDRESS")]
+    address: Vec<String>,
+
+    /// TCP ports for data connections [default: any]
+    #[arg(long, value_name = "LO-HI")]
+    ports: Option<PortRange>,
+
+    /// Pairs that it takes part in at the same time, at most
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pairs: u32,
+
+    /// Threads of a scan
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    scan_threads: u16,
+
+    /// The least protection that what is sent to it has: private, safe, clear
+    #[arg(long, value_name = "LEVEL", default_value = "private")]
+    protection: Protection,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+/// Be a manager of a fleet: own transfers, and say which movers carry them
+///
+/// Any number of managers may run. Each transfer is owned by one; if that ends, another one goes on within seconds. A
+/// manager touches no data, and keeps nothing but what lies on NATS.
+#[derive(Debug, Args)]
+pub struct ManagerArgs {
+    /// Copies of everything on NATS [default: 3 where there are three servers, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: Option<u8>,
+
+    /// Pairs of all transfers of one user, at most
+    #[arg(long, value_name = "N")]
+    pairs_per_user: Option<u32>,
+
+    /// Pairs of all transfers from and to a site, at most; several may be named
+    #[arg(long, value_name = "SITE=N", value_parser = parse_limit)]
+    pairs_at: Vec<(String, u32)>,
+
+    /// How long transfers that are over are remembered, such as 12h or 90d; what is left of their work goes with them
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = lifetime::parse)]
+    keep_history: Duration,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+/// Serve the HTTP API of a fleet: what `carrack submit`, `status` and the others ask
+///
+/// docs/api.md has the routes; the description for programs is at /v1/openapi.json. People are known by tokens (`carrack keys
+/// token --scope transfers.modify`), on a Unix socket by their accounts.
+#[derive(Debug, Args)]
+pub struct ApiArgs {
+    /// Where it listens; without --certificate on this host only
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+
+    /// A Unix socket at which it listens
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    socket: Option<PathBuf>,
+
+    /// Its certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "key", value_hint = ValueHint::FilePath)]
+    certificate: Option<PathBuf>,
+
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "certificate", value_hint = ValueHint::FilePath)]
+    key: Option<PathBuf>,
+
+    /// Who signs the tokens that it believes: the issuer's name, the audience that tokens have to name, and the file with its
+    /// public keys
+    #[arg(long, value_name = "NAME,AUDIENCE,FILE", value_parser = parse_issuer)]
+    issuer: Vec<ApiIssuer>,
+
+    /// File with the ids of tokens that were taken back, one a line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    revoked_tokens: Option<PathBuf>,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+fn parse_limit(text: &str) -> Result<(String, u32), String> {
+    let (site, count) = text.split_once('=').ok_or("write SITE=N")?;
+    Ok((site.to_owned(), count.parse().map_err(|error| format!("{count:?}: {error}"))?))
+}
+
+fn parse_issuer(text: &str) -> Result<ApiIssuer, String> {
+    match text.splitn(3, ',').collect::<Vec<_>>()[..] {
+        [name, audience, key] if !name.is_empty() && !audience.is_empty() => {
+            Ok(ApiIssuer { name: name.into(), audience: audience.into(), key: key.into() })
+        }
+        _ => Err("write NAME,AUDIENCE,FILE".into()),
+    }
+}
+
+/// On stderr, as a daemon's log.
+fn say() -> Say {
+    Arc::new(|text| eprintln!("carrack: {text}"))
+}
+
+fn conclude(ended: Result<(), Trouble>) -> Exit {
+    match ended {
+        Ok(()) => Exit::Complete,
+        Err(trouble) => {
+            trouble.tell();
+            Exit::Nothing
+        }
+    }
+}
+
+fn of_bus(error: &BusError) -> Trouble {
+    Trouble { message: error.to_string(), hint: error.hint() }
+}
+
+fn runtime() -> Result<Runtime, Trouble> {
+    Runtime::new().map_err(|error| Trouble::new(format!("starting threads: {error}")))
+}
+
+/// Turns true at the first signal; the second ends the process.
+fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
+    let failed = |error| Trouble::new(format!("waiting for signals: {error}"));
+    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        for is_first in [true, false] {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            if !is_first {
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            }
+            let _ = stop.send(true);
+        }
+    });
+    Ok(stopped)
+}
+
+/// Moves until SIGTERM.
+pub fn run_mover(args: &MoverArgs) -> Exit {
+    conclude(args.nats.options("mover").and_then(|bus| {
+        let options = MoverOptions {
+            bus,
+            site: args.site.clone(),
+            paths: args.path.clone(),
+            listen: args.listen,
+            addresses: args.address.clone(),
+            ports: args.ports.clone().map(|ports| ports.0),
+            pairs_max: args.pairs,
+            scan_threads: args.scan_threads.into(),
+            lanes: 1,
+            protection_min: args.protection,
+            say: say(),
+        };
+        runtime()?.block_on(async {
+            mover::run(options, stopping()?).await.map_err(|error| match error {
+                MoverError::Bus(error) => of_bus(&error),
+                MoverError::Options { message, hint } => Trouble::new(message).hint(hint),
+                error @ MoverError::System { .. } => Trouble::new(error.to_string()),
+            })
+        })
+    }))
+}
+
+/// Manages until SIGTERM.
+pub fn run_manager(args: &ManagerArgs) -> Exit {
+    conclude(args.nats.options("manager").and_then(|bus| {
+        let options = ManagerOptions {
+            bus,
+            replicas: args.replicas.map(usize::from),
+            limits: PairLimits {
+                per_user: args.pairs_per_user,
+                users: BTreeMap::new(),
+                sites: args.pairs_at.iter().cloned().collect(),
+            },
+            keep_history: args.keep_history,
+            say: say(),
+        };
+        runtime()?
+            .block_on(async { manager::run(options, stopping()?).await.map_err(|error| of_bus(&error)) })
+    }))
+}
+
+/// Serves until SIGTERM.
+pub fn run_api(args: &ApiArgs) -> Exit {
+    let of_plan = |error: ApiPlanError| {
+        let trouble = Trouble::new(error.to_string());
+        match error.hint() {
+            "" => trouble,
+            hint => trouble.hint(hint),
+        }
+    };
+    conclude(args.nats.options("api").and_then(|bus| {
+        if args.listen.is_empty() && args.socket.is_none() {
+            return Err(
+                Trouble::new("nothing to listen at").hint("name an address with --listen, or a --socket")
+            );
+        }
+        let plan = ApiPlan {
+            listen: args.listen.clone(),
+            socket: args.socket.clone(),
+            identity: args.certificate.clone().zip(args.key.clone()),
+            issuers: args.issuer.clone(),
+            revoked: args.revoked_tokens.clone(),
+        };
+        runtime()?.block_on(async {
+            let mut stop = stopping()?;
+            let auth = plan.auth().map_err(of_plan)?;
+            let listeners = plan.listen().await.map_err(of_plan)?;
+            for address in listeners.iter().filter_map(ApiListener::address) {
+                eprintln!("carrack: listening at {address}");
+            }
+            let bus = Bus::connect(&bus).await.map_err(|error| of_bus(&error))?;
+            let control = FleetControl::new(bus).await.map_err(|error| of_bus(&error))?;
+            let end = async move { drop(stop.changed().await) };
+            serve_api(listeners, Arc::new(control), Arc::new(auth), end)
+                .await
+                .map_err(|error| Trouble::new(format!("serving: {error}")))
+        })
+    }))
+}

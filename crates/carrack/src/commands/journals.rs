@@ -1,0 +1,379 @@
+//! `carrack journals`: what unfinished transfers left at their sinks, from its arguments to its exit code.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use carrack_journal::{
+    Contents, Journal, JournalError, Partial, boot_id, file_name, id_of_file_name, inspect,
+};
+use carrack_model::{TransferId, escape};
+use carrack_storage::Root;
+use clap::{Args, Subcommand, ValueHint};
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::io::Errno;
+
+use crate::exit::{self, Exit};
+use crate::journals_report::JournalsReport;
+use crate::trouble::Trouble;
+
+/// Show and drop the journals of unfinished transfers
+///
+/// A transfer keeps a journal at its sink, in the destination or beside it (`.carrack-ID.journal`), and removes it when
+/// everything is done. The same command finds it and goes on; to give a transfer up, drop its journal.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct JournalsArgs {
+    #[command(subcommand)]
+    command: JournalsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum JournalsCommand {
+    List(ListArgs),
+    Inspect(InspectArgs),
+    Drop(DropArgs),
+}
+
+/// List the journals in directories: from where to where, and how far they came
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Directories on this host, without what is beneath them
+    #[arg(default_value = ".", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    directories: Vec<PathBuf>,
+
+    /// Write one JSON object a line for each journal to stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show a journal with its unfinished files, and which bytes of them are there
+#[derive(Debug, Args)]
+struct InspectArgs {
+    /// The journal, or its directory and its id: DIR/ID
+    #[arg(required = true, value_name = "FILE|DIR/ID", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+
+    /// Write one JSON object a line for each journal to stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Remove a journal, and the temporary files of its unfinished files
+///
+/// Complete files stay. A journal that a process has is left alone.
+#[derive(Debug, Args)]
+struct DropArgs {
+    /// The journal, or its directory and its id: DIR/ID
+    #[arg(required = true, value_name = "FILE|DIR/ID", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+
+    /// Where the transfer's files are, if not where the journal says
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    root: Option<PathBuf>,
+}
+
+/// Does it.
+pub fn run(args: &JournalsArgs) -> Exit {
+    let boot = match boot_id() {
+        Ok(boot) => boot,
+        Err(error) => {
+            Trouble::new(format!("reading the kernel's boot id: {error}")).tell();
+            return Exit::Nothing;
+        }
+    };
+    match &args.command {
+        JournalsCommand::List(list) => list.run(boot),
+        JournalsCommand::Inspect(inspect) => inspect.run(boot),
+        JournalsCommand::Drop(drop) => drop.run(boot),
+    }
+}
+
+/// A journal that was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    directory: PathBuf,
+    id: TransferId,
+}
+
+impl Named {
+    /// From `FILE` or `DIR/ID`.
+    fn of(path: &Path) -> Result<Named, Trouble> {
+        let last = path.file_name().unwrap_or_default();
+        let id = id_of_file_name(last.as_bytes()).or_else(|| last.to_str().and_then(|id| id.parse().ok()));
+        let id = id.ok_or_else(|| {
+            Trouble::new(format!("{}: not the name of a journal", show(path)))
+                .hint("such as .carrack-ID.journal or DIR/ID, where ID has 32 hexadecimal digits")
+        })?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Ok(Named { directory: directory.unwrap_or(Path::new(".")).to_owned(), id })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(file_name(self.id))
+    }
+
+    fn open_directory(&self) -> Result<File, Trouble> {
+        File::open(&self.directory)
+            .map_err(|error| Trouble::new(format!("{}: {error}", show(&self.directory))))
+    }
+
+    fn contents(&self, boot: [u8; 16]) -> Result<Contents, Trouble> {
+        let directory = self.open_directory()?;
+        inspect(directory.as_fd(), self.id, boot).map_err(|error| self.trouble(&error))
+    }
+
+    fn trouble(&self, error: &JournalError) -> Trouble {
+        let trouble = Trouble::new(format!("{}: {error}", show(&self.path())));
+        Trouble { hint: error.hint().map(str::to_owned), ..trouble }
+    }
+}
+
+impl ListArgs {
+    fn run(&self, boot: [u8; 16]) -> Exit {
+        let mut showing = Showing::new(self.json, false, boot);
+        for directory in &self.directories {
+            match journals_in(directory) {
+                Ok(found) => found.into_iter().for_each(|named| showing.show(&named)),
+                Err(error) => showing.fail(&Trouble::new(format!("{}: {error}", show(directory)))),
+            }
+        }
+        showing.exit()
+    }
+}
+
+/// By name. Names are kept, not contents: a directory has one for each transfer that was cut short.
+fn journals_in(directory: &Path) -> io::Result<Vec<Named>> {
+    let mut names: Vec<OsString> = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        names.push(entry?.file_name());
+        if id_of_file_name(names[names.len() - 1].as_bytes()).is_none() {
+            names.pop();
+        }
+    }
+    names.sort_unstable();
+    let ids = names.iter().filter_map(|name| id_of_file_name(name.as_bytes()));
+    Ok(ids.map(|id| Named { directory: directory.to_owned(), id }).collect())
+}
+
+impl InspectArgs {
+    fn run(&self, boot: [u8; 16]) -> Exit {
+        let mut showing = Showing::new(self.json, true, boot);
+        for file in &self.files {
+            match Named::of(file) {
+                Ok(named) => showing.show(&named),
+                Err(trouble) => showing.fail(&trouble),
+            }
+        }
+        showing.exit()
+    }
+}
+
+/// Writes reports to stdout until that fails.
+struct Showing {
+    out: BufWriter<io::Stdout>,
+    json: bool,
+    with_partials: bool,
+    boot: [u8; 16],
+    done: u64,
+    failed: u64,
+    is_unwritable: bool,
+}
+
+impl Showing {
+    fn new(json: bool, with_partials: bool, boot: [u8; 16]) -> Showing {
+        let out = BufWriter::new(io::stdout());
+        Showing { out, json, with_partials, boot, done: 0, failed: 0, is_unwritable: false }
+    }
+
+    fn show(&mut self, named: &Named) {
+        if self.is_unwritable {
+            return;
+        }
+        match named.contents(self.boot) {
+            Ok(contents) => {
+                let report = JournalsReport::new(&show(&named.path()), &contents, self.with_partials);
+                self.write(&report);
+            }
+            Err(trouble) => self.fail(&trouble),
+        }
+    }
+
+    fn write(&mut self, report: &JournalsReport) {
+        let written = if self.json {
+            report.write_json(&mut self.out)
+        } else {
+            let blank = if self.done > 0 { "\n" } else { "" };
+            write!(self.out, "{blank}").and_then(|()| report.write_table(&mut self.out))
+        };
+        match written.and_then(|()| self.out.flush()) {
+            Ok(()) => self.done += 1,
+            Err(error) => {
+                self.failed += 1;
+                self.is_unwritable = true;
+                tell_unwritten(&error);
+            }
+        }
+    }
+
+    fn fail(&mut self, trouble: &Trouble) {
+        self.failed += 1;
+        trouble.tell();
+    }
+
+    fn exit(self) -> Exit {
+        if self.is_unwritable {
+            // What is still in the buffer can't be written either.
+            let _ = self.out.into_parts();
+        }
+        Exit::of_counts(self.done, self.failed)
+    }
+}
+
+impl DropArgs {
+    fn run(&self, boot: [u8; 16]) -> Exit {
+        let (mut done, mut failed) = (0, 0);
+        for file in &self.files {
+            match Named::of(file).and_then(|named| self.drop(&named, boot)) {
+                Ok(()) => done += 1,
+                Err(trouble) => {
+                    failed += 1;
+                    trouble.tell();
+                }
+            }
+        }
+        Exit::of_counts(done, failed)
+    }
+
+    /// The journal goes last: if something fails before, it still tells what is left.
+    fn drop(&self, named: &Named, boot: [u8; 16]) -> Result<(), Trouble> {
+        let directory = named.open_directory()?;
+        let seized = Journal::seize(directory.as_fd(), named.id, boot);
+        let (journal, contents) = seized.map_err(|error| named.trouble(&error))?;
+        let removed = self.remove_temporaries(&contents)?;
+        journal.remove().map_err(|error| named.trouble(&error))?;
+        say(&format!("dropped {}, temporary files removed: {removed}", show(&named.path())));
+        Ok(())
+    }
+
+    /// How many there were.
+    fn remove_temporaries(&self, contents: &Contents) -> Result<u64, Trouble> {
+        if contents.partials.is_empty() {
+            return Ok(0);
+        }
+        let root = self.root_of(contents)?;
+        let opened = match Root::open(&root) {
+            // With the destination, what was in it is gone.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.root.is_none() => return Ok(0),
+            opened => opened.map_err(|error| Trouble::new(format!("{}: {error}", show(&root))))?,
+        };
+        let mut removed = 0;
+        for partial in &contents.partials {
+            removed += u64::from(remove_temporary(&opened, partial)?);
+        }
+        Ok(removed)
+    }
+
+    fn root_of(&self, contents: &Contents) -> Result<PathBuf, Trouble> {
+        if let Some(root) = &self.root {
+            return Ok(root.clone());
+        }
+        if contents.about.root.is_empty() {
+            return Err(Trouble::new("the journal does not tell where its temporary files are")
+                .hint("name the directory that was copied to with --root"));
+        }
+        Ok(OsString::from_vec(contents.about.root.clone()).into())
+    }
+}
+
+/// Whether it was there. Only what has a temporary name is removed, whatever the journal says.
+fn remove_temporary(root: &Root, partial: &Partial) -> Result<bool, Trouble> {
+    let path = escape(&root.full_path(&partial.directory, &partial.temporary));
+    if !is_temporary(&partial.temporary) {
+        return Err(Trouble::new(format!("{path}: not a temporary name; the journal is left as it is")));
+    }
+    let directory = match root.open_directory(&partial.directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        opened => opened.map_err(|error| Trouble::new(format!("{path}: {error}")))?,
+    };
+    match unlinkat(&directory, &*partial.temporary, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(Trouble::new(format!("{path}: {}", io::Error::from(errno)))),
+    }
+}
+
+/// `.NAME.carrack-XXXXXXXX`.
+fn is_temporary(name: &[u8]) -> bool {
+    let Some((start, digits)) = name.split_last_chunk::<8>() else { return false };
+    let digits_fit = digits.iter().all(u8::is_ascii_hexdigit);
+    digits_fit && start.starts_with(b".") && start.ends_with(b".carrack-")
+}
+
+/// Tells it on stderr; nobody can be told if that fails.
+fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "carrack: {words}");
+}
+
+fn show(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}
+
+/// A reader who left knows it.
+fn tell_unwritten(error: &io::Error) {
+    if error.kind() != ErrorKind::BrokenPipe {
+        Trouble::new(format!("writing to stdout: {error}")).tell();
+    }
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack journals list /data /scratch        what is unfinished?
+  carrack journals inspect /data/.carrack-*.journal
+  carrack journals drop /data/0011223344556677889900aabbccddee
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_named_by_its_file_or_its_id() {
+        let digits = "000102030405060708090a0b0c0d0e0f";
+        let id: TransferId = digits.parse().unwrap();
+        for (text, directory) in [
+            (format!("/d/e/.carrack-{digits}.journal"), "/d/e"),
+            (format!("/d/{digits}"), "/d"),
+            (format!(".carrack-{digits}.journal"), "."),
+            (digits.to_owned(), "."),
+        ] {
+            let named = Named::of(Path::new(&text)).unwrap();
+            assert_eq!(named, Named { directory: directory.into(), id }, "{text}");
+        }
+        for wrong in ["", "/", "x", "/d/.carrack-00.journal", "/d/00010203"] {
+            assert!(Named::of(Path::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_temporary_names_are_removed() {
+        for (name, is) in [
+            (&b".f.carrack-0123abcd"[..], true),
+            (b"..carrack-01234567", true),
+            (b"f.carrack-01234567", false),
+            (b".f.carrack-0123456", false),
+            (b".f.carrack-0123456x", false),
+            (b".bashrc", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_temporary(name), is, "{}", escape(name));
+        }
+    }
+}

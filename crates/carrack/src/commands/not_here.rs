@@ -1,0 +1,137 @@
+//! Options of `carrack cp` that a submitted transfer does not have: asked for they are refused, with what to do instead.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::trouble::Trouble;
+
+const MOVERS: &str = "each machine that carries the transfer decides that by itself";
+const PATIENCE: &str = "submitted transfers try again by themselves; `carrack cancel` ends one";
+const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
+
+/// Name, whether it has a value, what to do instead.
+const OPTIONS: [(&str, bool, &str); 27] = [
+    ("recursive", false, "leave it out: directories are copied with everything in them"),
+    ("dry-run", false, "`carrack cp -n` lists what would be copied"),
+    ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
+    ("stripe", true, "give the destination's directory its striping beforehand: new files take it over"),
+    ("targets", true, "`carrack cp --targets` has it"),
+    ("recall", false, "bring released files back beforehand (`lfs hsm_restore`)"),
+    ("placement", true, MOVERS),
+    ("lanes", true, MOVERS),
+    ("zone", true, MOVERS),
+    ("ports", true, "`carrack mover --ports` names them for all its transfers"),
+    (
+        "connect-from",
+        true,
+        "the source's mover dials; `carrack mover --address` says where the sink's is reached",
+    ),
+    ("relay", false, "data goes from mover to mover"),
+    ("ssh", true, "nobody logs in anywhere: data goes from mover to mover"),
+    ("remote-carrack", true, "nobody logs in anywhere: data goes from mover to mover"),
+    ("identity", true, "movers prove themselves to each other; the API wants a token (--token-file)"),
+    ("token", true, "movers prove themselves to each other; the API's is named by --token-file"),
+    ("connect-timeout", true, PATIENCE),
+    ("retry", true, PATIENCE),
+    ("stall-timeout", true, PATIENCE),
+    ("timeout", true, PATIENCE),
+    ("journal-dir", true, JOURNAL),
+    ("no-journal", false, JOURNAL),
+    ("group-size", true, JOURNAL),
+    ("group-time", true, JOURNAL),
+    ("json", false, "stdout has the ID only; `carrack status --json` has the rest"),
+    ("quiet", false, "redirect stderr; stdout has the ID only"),
+    ("verbose", false, "`carrack status --watch` tells more"),
+];
+
+/// Those that were named all the same.
+#[derive(Clone, Debug, Default)]
+pub struct NotHere(Vec<&'static (&'static str, bool, &'static str)>);
+
+impl NotHere {
+    /// # Errors
+    /// If there is one.
+    pub fn check(&self) -> Result<(), Trouble> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _, instead)) => {
+                let message =
+                    format!("--{name} is an option of `carrack cp`, and none of submitted transfers");
+                Err(Trouble::new(message).hint(*instead))
+            }
+        }
+    }
+}
+
+impl Args for NotHere {
+    fn augment_args(command: Command) -> Command {
+        OPTIONS.iter().fold(command, |command, (name, has_value, _)| {
+            let action = if *has_value { ArgAction::Append } else { ArgAction::SetTrue };
+            command.arg(Arg::new(*name).long(*name).action(action).hide(true))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        NotHere::augment_args(command)
+    }
+}
+
+impl FromArgMatches for NotHere {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<NotHere, clap::Error> {
+        let is_named =
+            |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
+        Ok(NotHere(OPTIONS.iter().filter(|(name, ..)| is_named(name)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = NotHere::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::commands::cp_options::CpArgs;
+    use crate::commands::submit::SubmitArgs;
+
+    #[derive(Debug, Parser)]
+    struct Cp {
+        #[command(flatten)]
+        _args: CpArgs,
+    }
+
+    #[derive(Debug, Parser)]
+    struct Submit {
+        #[command(flatten)]
+        _args: SubmitArgs,
+    }
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        not_here: NotHere,
+    }
+
+    /// Whoever adds an option to cp decides here what submit does with it.
+    #[test]
+    fn every_option_of_cp_is_carried_out_or_refused() {
+        let submit = Submit::command();
+        let known: Vec<&str> = submit.get_arguments().filter_map(Arg::get_long).collect();
+        let cp = Cp::command();
+        let missing: Vec<&str> =
+            cp.get_arguments().filter_map(Arg::get_long).filter(|name| !known.contains(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn what_is_refused_says_what_to_do() {
+        let trouble = |words: &[&str]| Only::try_parse_from(words).unwrap().not_here.check();
+        assert!(trouble(&["x"]).is_ok());
+        let refused = trouble(&["x", "--stripe", "4"]).unwrap_err();
+        assert!(refused.message.contains("--stripe") && refused.hint.unwrap().contains("beforehand"));
+        assert!(trouble(&["x", "--dry-run"]).is_err());
+        assert!(!Only::command().render_long_help().to_string().contains("stripe"));
+    }
+}

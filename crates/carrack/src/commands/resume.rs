@@ -1,0 +1,219 @@
+//! `carrack resume`: the copies that were begun and not ended, and running one of them again.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use carrack_model::escape;
+use clap::Args;
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
+
+use super::orders;
+use super::target_options::TargetArgs;
+use crate::exit::{self, Exit};
+use crate::lifetime::show_moment;
+use crate::transfers::{Life, Transfer, Transfers, Word};
+use crate::trouble::Trouble;
+
+/// The fewest digits that may stand for all of an ID.
+const PREFIX_MIN: usize = 4;
+
+/// Digits of a submitted transfer's ID; a copy's has 32.
+const SUBMITTED_DIGITS: usize = 16;
+
+/// List copies that did not come to their end, or run one again; go on with a submitted transfer
+///
+/// An ID of exactly 16 digits is a transfer's that was submitted (`carrack submit`): whoever keeps it has it go on, or tries again what
+/// failed. Any other is a copy's of this user.
+///
+/// It is the command that `carrack cp` was, run again in its directory: what the destination has already does not travel
+/// again. Copies are remembered in ~/.local/state/carrack/transfers (XDG_STATE_HOME) from their start until they have ended
+/// with exit code 0; dry runs are not, nor are copies with --token, whose secret would be kept, nor those of a queue.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct ResumeArgs {
+    /// Which one, or the first digits of it; without it all are listed
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+
+    /// Don't run it, forget it
+    #[arg(long, requires = "id")]
+    forget: bool,
+
+    /// List one JSON object a line
+    #[arg(long, conflicts_with = "id")]
+    json: bool,
+
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Lists, runs or forgets.
+pub fn run(args: &ResumeArgs) -> Exit {
+    let done = match &args.id {
+        None => list(args.json),
+        Some(id) if !args.forget && is_submitted(id) => {
+            return orders::give(id, &args.target, carrack_cluster::control::Order::Resume);
+        }
+        Some(id) if args.forget => forget(id),
+        Some(id) => again(id),
+    };
+    done.unwrap_or_else(|trouble| {
+        trouble.tell();
+        Exit::Nothing
+    })
+}
+
+fn is_submitted(id: &str) -> bool {
+    id.len() == SUBMITTED_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn transfers() -> Result<Transfers, Trouble> {
+    Transfers::of_user().ok_or_else(|| {
+        Trouble::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
+    })
+}
+
+fn all(transfers: &Transfers) -> Result<Vec<Transfer>, Trouble> {
+    transfers.list().map_err(|error| Trouble::new(format!("the list of copies can't be read: {error}")))
+}
+
+fn list(as_json: bool) -> Result<Exit, Trouble> {
+    let mut out = io::stdout().lock();
+    for transfer in all(&transfers()?)? {
+        let written = match as_json {
+            true => write_json(&transfer, &mut out),
+            false => write_line(&transfer, &mut out),
+        };
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Nothing),
+            Err(error) => return Err(Trouble::new(format!("writing to stdout: {error}"))),
+            Ok(()) => {}
+        }
+    }
+    Ok(Exit::Complete)
+}
+
+fn write_line(transfer: &Transfer, out: &mut impl Write) -> io::Result<()> {
+    let life = match transfer.life() {
+        Life::Running => format!("running, process {}", transfer.pid()),
+        Life::Ended => "not running".to_owned(),
+        Life::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
+    };
+    let began = show_moment(i64::try_from(transfer.started).unwrap_or(i64::MAX));
+    writeln!(
+        out,
+        "{}  {began}  {life}\n    in {}: {}",
+        transfer.id,
+        shown(&transfer.directory),
+        command(transfer)
+    )
+}
+
+/// As a shell would take it, as far as it is text.
+fn command(transfer: &Transfer) -> String {
+    let words: Vec<String> =
+        transfer.arguments.iter().map(|word| shell_words::quote(&shown(word)).into_owned()).collect();
+    words.join(" ")
+}
+
+fn shown(word: &Word) -> String {
+    word.get().map_or_else(|| "?".to_owned(), |word| escape(word.as_bytes()))
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    started: u64,
+    state: &'static str,
+    host: &'a str,
+    pid: u32,
+    directory: &'a Word,
+    arguments: &'a [Word],
+}
+
+fn write_json(transfer: &Transfer, out: &mut impl Write) -> io::Result<()> {
+    let state = match transfer.life() {
+        Life::Running => "running",
+        Life::Ended => "ended",
+        Life::Elsewhere => "elsewhere",
+    };
+    let line = Line {
+        id: &transfer.id,
+        started: transfer.started,
+        state,
+        host: transfer.host(),
+        pid: transfer.pid(),
+        directory: &transfer.directory,
+        arguments: &transfer.arguments,
+    };
+    serde_json::to_writer(&mut *out, &line)?;
+    out.write_all(b"\n")
+}
+
+/// The one whose ID begins so.
+fn find(transfers: &Transfers, id: &str) -> Result<Transfer, Trouble> {
+    let wanted = id.to_ascii_lowercase();
+    let mut found: Vec<Transfer> =
+        all(transfers)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
+    let shown = escape(id.as_bytes());
+    match (found.pop(), found.is_empty(), wanted.len() >= PREFIX_MIN) {
+        (Some(transfer), true, true) => Ok(transfer),
+        (Some(_), false, true) => Err(Trouble::new(format!("{shown} is the beginning of several copies"))
+            .hint("give more of its digits; `carrack resume` lists them")),
+        (_, _, false) => {
+            Err(Trouble::new(format!("{shown} is too short to name a copy"))
+                .hint("`carrack resume` lists them"))
+        }
+        (None, ..) => Err(Trouble::new(format!("there is no copy {shown}"))
+            .hint("`carrack resume` lists those that did not come to their end")),
+    }
+}
+
+fn forget(id: &str) -> Result<Exit, Trouble> {
+    let transfers = transfers()?;
+    let transfer = find(&transfers, id)?;
+    transfers.forget(&transfer).map_err(|error| Trouble::new(format!("it can't be forgotten: {error}")))?;
+    Ok(Exit::Complete)
+}
+
+/// Becomes the command; returns only if that can't be.
+fn again(id: &str) -> Result<Exit, Trouble> {
+    let transfer = find(&transfers()?, id)?;
+    match transfer.life() {
+        Life::Ended => {}
+        Life::Running => {
+            let message = format!("this copy is running, as process {}", transfer.pid());
+            return Err(Trouble::new(message).hint("wait for it, or end it"));
+        }
+        Life::Elsewhere => {
+            let host = escape(transfer.host().as_bytes());
+            return Err(Trouble::new(format!("this copy was begun on {host}, and may be running there"))
+                .hint(format!("run `carrack resume {}` on {host}", transfer.id)));
+        }
+    }
+    let unreadable =
+        || Trouble::new("what is remembered of this copy can't be read").hint("forget it with --forget");
+    let directory = transfer.directory.get().ok_or_else(unreadable)?;
+    let words =
+        transfer.arguments.iter().map(Word::get).collect::<Option<Vec<_>>>().ok_or_else(unreadable)?;
+    let (program, arguments) = words.split_first().ok_or_else(unreadable)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(program).args(arguments).current_dir(&directory);
+    let error = command.exec();
+    let shown = escape(directory.as_bytes());
+    Err(Trouble::new(format!("it can't be run again in {shown}: {error}")))
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack resume                    what was begun and has not ended
+  carrack resume 3f9a               run that one again
+  carrack resume --forget 3f9a      it is not wanted any more
+  carrack resume 0123456789abcdef   go on with one that was submitted
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}

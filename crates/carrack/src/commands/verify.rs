@@ -1,0 +1,375 @@
+//! `carrack verify`: is there what should be there? From its arguments to its exit code.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use carrack_engine::{
+    Difference, Examination, Examiner, Finding, Kept, Role, SessionError, Verified, Verifying,
+};
+use carrack_model::RelPath;
+use carrack_storage::typed::{ends_with_slash, last_name};
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::far_options::FarArgs;
+use crate::browsing::locations;
+use crate::exit::{self, Exit};
+use crate::far::{self, Approach, Left, Reached, reach};
+use crate::listed::Listed;
+use crate::location::Location;
+use crate::reins::Reins;
+use crate::trouble::Trouble;
+use crate::verify_report::{Style, write_finding, write_summary};
+
+/// Compare what is at a destination with its sources, or with a manifest
+///
+/// Everything in the sources is looked for at the destination: files of the same size are read at both ends and their digests
+/// compared; of files that differ the bytes are told. Nothing but digests travels. Modes, times and owners are not compared.
+///
+/// A source goes by the rules of `cp -r`: DIRECTORY is looked for as DST/DIRECTORY, or, where there is no such name, as DST
+/// itself; DIRECTORY/ is DST itself.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct VerifyArgs {
+    #[arg(
+        help = "Sources and the destination: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH; with --manifest only the destination"
+    )]
+    #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
+    locations: Vec<OsString>,
+
+    /// Compare with the digests of a manifest, as `carrack cp --manifest` and b3sum write it
+    ///
+    /// Its paths begin at the destination, a directory.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "extra")]
+    manifest: Option<PathBuf>,
+
+    /// Tell of what is at the destination and not at the source, too
+    #[arg(long)]
+    extra: bool,
+
+    /// Remember in FILE what is equal, so that the same command goes on where it was interrupted
+    ///
+    /// Files that were changed since are read again. The file is removed when everything is equal.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    state: Option<PathBuf>,
+
+    /// Which end is read past the page cache, where the file system can: what is compared is then what the storage holds
+    #[arg(long, value_name = "END", value_enum, default_value_t = Readback::Destination)]
+    readback: Readback,
+
+    /// Threads that read at each end; 0 for as many as cores, 4 to 16
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
+    threads: u16,
+
+    /// Write one JSON object a line for each difference, and a summary, to stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    far: FarArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Readback {
+    /// Only the destination
+    Destination,
+    /// The sources too
+    Both,
+    /// Neither: faster just after a copy
+    None,
+}
+
+/// Compares.
+pub fn run(args: &VerifyArgs) -> Exit {
+    Job::new(args).map_or_else(|exit| exit, |job| job.run())
+}
+
+impl VerifyArgs {
+    fn examination(&self, role: Role) -> Examination {
+        let is_destination = role == Role::Sink;
+        let past_cache = match self.readback {
+            Readback::Destination => is_destination,
+            Readback::Both => true,
+            Readback::None => false,
+        };
+        Examination { is_destination, past_cache, threads: self.threads.into() }
+    }
+
+    fn style(&self) -> Style {
+        match (self.json, io::stdout().is_terminal()) {
+            (true, _) => Style::Json,
+            (_, true) => Style::Terminal,
+            _ => Style::Bytes,
+        }
+    }
+
+    /// What is compared with what, so that a state is not taken for another comparison's.
+    fn identity(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        let here = std::env::current_dir().unwrap_or_default();
+        let manifest = self.manifest.as_deref().map(Path::as_os_str);
+        let texts = self.locations.iter().map(|text| text.as_os_str());
+        for text in [here.as_os_str()].into_iter().chain(manifest).chain(texts) {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+        hasher.update(&[u8::from(self.manifest.is_some()), self.readback as u8]);
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// A command line that makes sense.
+struct Job<'a> {
+    args: &'a VerifyArgs,
+    sources: Vec<Location>,
+    destination: Location,
+    reins: Reins,
+}
+
+/// Why it ended early.
+enum Stop {
+    Interrupted,
+    Trouble(Trouble),
+}
+
+impl<'a> Job<'a> {
+    fn new(args: &'a VerifyArgs) -> Result<Job<'a>, Exit> {
+        let mut sources = locations(&args.locations)?;
+        let usage = |message: &str, hint: &str| {
+            Trouble::new(message).hint(hint).tell();
+            Exit::Usage
+        };
+        let destination =
+            sources.pop().ok_or_else(|| usage("no destination", "name it as the last argument"))?;
+        match &args.manifest {
+            Some(_) if !sources.is_empty() => {
+                return Err(usage("a manifest stands for the sources", "name the destination only"));
+            }
+            None if sources.is_empty() => {
+                return Err(usage("nothing to compare with", "name the sources first, or a --manifest"));
+            }
+            _ => {}
+        }
+        if args.extra && sources.len() > 1 && sources.iter().any(|source| name_of(source).is_none()) {
+            let message =
+                "with several sources, nobody can tell which of them lacks what is in the destination itself";
+            return Err(usage(message, "leave --extra out, or the slashes behind the sources"));
+        }
+        let reins = Reins::take().map_err(|trouble| {
+            trouble.tell();
+            Exit::Nothing
+        })?;
+        Ok(Job { args, sources, destination, reins })
+    }
+
+    fn run(&self) -> Exit {
+        let mut kept = match self.kept() {
+            Ok(kept) => kept,
+            Err(trouble) => {
+                trouble.tell();
+                return Exit::Nothing;
+            }
+        };
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut report = Report { style: self.args.style(), out: &mut out, unwritten: None };
+        let mut lost = 0;
+        let (mut verified, ended) = self.compare(&mut kept, &mut report, &mut lost);
+        verified.unreadable += lost;
+        report.finish(&verified, ended.is_ok());
+        let unwritten = report.unwritten.take();
+        let is_equal = ended.is_ok() && verified.failed() == 0;
+        let loss = self.put_away(kept, is_equal).is_err() || unwritten.is_some();
+        let exit = match ended {
+            Err(Stop::Interrupted) => Exit::Interrupted,
+            Err(Stop::Trouble(trouble)) => {
+                trouble.tell();
+                Exit::of_counts(verified.equal, 1)
+            }
+            Ok(()) => Exit::of_counts(verified.equal, verified.failed()),
+        };
+        if loss { exit.with_loss() } else { exit }
+    }
+
+    fn kept(&self) -> Result<Kept, Trouble> {
+        let Some(path) = &self.args.state else { return Ok(Kept::nothing()) };
+        Kept::open(path, &self.args.identity()).map_err(|error| state_trouble(path, &error))
+    }
+
+    /// Trouble with it is told.
+    fn put_away(&self, kept: Kept, is_equal: bool) -> Result<(), ()> {
+        let put = if is_equal { kept.remove() } else { kept.keep() };
+        let path = self.args.state.clone().unwrap_or_default();
+        put.map_err(|error| state_trouble(&path, &error).tell())
+    }
+
+    /// `lost` gets the number of lines of a manifest that name no file.
+    fn compare(
+        &self,
+        kept: &mut Kept,
+        report: &mut Report<'_>,
+        lost: &mut u64,
+    ) -> (Verified, Result<(), Stop>) {
+        let (sink_reached, mut sink) = match self.open(&self.destination, Role::Sink) {
+            Ok(found) => found,
+            Err(stop) => return (Verified::default(), Err(stop)),
+        };
+        let mut told = |finding: Finding| report.tell(&finding);
+        let mut verifying = Verifying::new(&mut sink, kept, &mut told);
+        let compared = match &self.args.manifest {
+            Some(path) => self.compare_listed(path, &mut verifying, lost),
+            None => self.sources.iter().try_for_each(|source| self.compare_tree(source, &mut verifying)),
+        };
+        let verified = verifying.verified();
+        let ended = compared.and_then(|()| sink.end().map_err(|error| (error, None)));
+        let sink_left = sink_reached.map(|reached| reached.leave(&self.reins));
+        (verified, ended.map_err(|(error, source_left)| self.stop(error, source_left, sink_left)))
+    }
+
+    fn compare_listed(
+        &self,
+        path: &Path,
+        verifying: &mut Verifying<'_>,
+        lost: &mut u64,
+    ) -> Result<(), Ended<'_>> {
+        let plain = |error| (error, None);
+        let mut listed = Listed::open(path)
+            .map_err(|error| plain(SessionError::Local { what: "reading the manifest", error }))?;
+        let compared = verifying.manifest(&mut listed).map_err(plain);
+        *lost = listed.lost_count();
+        compared
+    }
+
+    fn compare_tree<'j>(
+        &'j self,
+        location: &'j Location,
+        verifying: &mut Verifying<'_>,
+    ) -> Result<(), Ended<'j>> {
+        let (reached, mut source) = match self.open(location, Role::Source) {
+            Ok(found) => found,
+            Err(stop) => return Err((SessionError::Interrupted, Some(Source::Unreached(stop)))),
+        };
+        let compared = match (name_of(location), self.sources.len()) {
+            (None, _) => Ok(RelPath::root()),
+            (Some(name), 1) => verifying.place(&mut source, name),
+            (Some(name), _) => {
+                RelPath::root().join(name).map_err(|problem| SessionError::refused(problem.to_string(), ""))
+            }
+        };
+        let compared = compared
+            .and_then(|place| verifying.tree(&mut source, &place, self.args.extra))
+            .and_then(|()| source.end());
+        let left = reached.map(|reached| reached.leave(&self.reins));
+        compared.map_err(|error| (error, left.map(Source::Left)))
+    }
+
+    fn open<'j>(
+        &'j self,
+        location: &'j Location,
+        role: Role,
+    ) -> Result<(Option<Reached<'j>>, Examiner), Stop> {
+        let how = self.args.examination(role);
+        let Some(far) = &location.far else {
+            let examiner = Examiner::here(&location.path, how, &self.reins.abort);
+            return Ok((None, examiner.map_err(|error| self.stop(error, None, None))?));
+        };
+        let (reached, peer) = match reach(far, Approach::plain(&self.args.far), &self.reins) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Err(Stop::Interrupted),
+            Err(_) if self.reins.is_told_to_end() => return Err(Stop::Interrupted),
+            Err(unreached) => return Err(Stop::Trouble(unreached.trouble)),
+        };
+        match Examiner::at(peer, &location.path, how, &self.reins.abort) {
+            Ok(examiner) => Ok((Some(reached), examiner)),
+            Err(error) => {
+                let left = Some(reached.leave(&self.reins));
+                Err(match role {
+                    Role::Source => self.stop(error, left.map(Source::Left), None),
+                    Role::Sink => self.stop(error, None, left),
+                })
+            }
+        }
+    }
+
+    /// After a signal the connection's end is no error of its own.
+    fn stop(&self, error: SessionError, source: Option<Source<'_>>, sink: Option<Left<'_>>) -> Stop {
+        let source = match source {
+            Some(Source::Unreached(stop)) => return stop,
+            Some(Source::Left(left)) => Some(left),
+            None => None,
+        };
+        if error.is_interrupted() || self.reins.is_told_to_end() {
+            return Stop::Interrupted;
+        }
+        Stop::Trouble(match error {
+            SessionError::At { role: Role::Source, error } => far::explain(&error, source),
+            SessionError::At { role: Role::Sink, error } => far::explain(&error, sink),
+            error => far::explain(&error, None),
+        })
+    }
+}
+
+/// What ended a comparison, and what is known of the source's end.
+type Ended<'a> = (SessionError, Option<Source<'a>>);
+
+/// A source's end, when it is over.
+enum Source<'a> {
+    Unreached(Stop),
+    Left(Left<'a>),
+}
+
+/// Where findings go.
+struct Report<'a> {
+    style: Style,
+    out: &'a mut dyn Write,
+    unwritten: Option<io::Error>,
+}
+
+impl Report<'_> {
+    fn tell(&mut self, finding: &Finding) {
+        // Pipes and sockets are nothing that differs.
+        let is_talk = matches!(finding.what, Difference::Skipped { .. }) && self.style != Style::Json;
+        let written = match is_talk {
+            true => write_finding(finding, Style::Terminal, &mut io::stderr()),
+            false => write_finding(finding, self.style, self.out).and_then(|()| self.out.flush()),
+        };
+        if let Err(error) = written {
+            self.unwritten.get_or_insert(error);
+        }
+    }
+
+    fn finish(&mut self, verified: &Verified, is_whole: bool) {
+        let written = match self.style {
+            Style::Json => write_summary(verified, is_whole, self.style, self.out),
+            _ => write_summary(verified, is_whole, self.style, &mut io::stderr()),
+        };
+        if let Err(error) = written.and_then(|()| self.out.flush()) {
+            self.unwritten.get_or_insert(error);
+        }
+        if let Some(error) = self.unwritten.as_ref().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+        {
+            Trouble::new(format!("writing to stdout: {error}")).tell();
+        }
+    }
+}
+
+/// The name by which it is looked for; nothing if its contents are meant.
+fn name_of(source: &Location) -> Option<&[u8]> {
+    last_name(&source.path).filter(|_| !ends_with_slash(&source.path))
+}
+
+fn state_trouble(path: &Path, error: &dyn std::fmt::Display) -> Trouble {
+    let path = carrack_model::escape(path.as_os_str().as_bytes());
+    Trouble::new(format!("--state {path}: {error}"))
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack verify /data/run7 me@dtn1:/scratch/
+  carrack verify --extra /data/run7/ carrack://dtn1.site.org/data/run7
+  carrack verify --state run7.state dtn1:/data/run7 dtn2:/data/
+  carrack verify --manifest run7.b3 /scratch/run7
+
+";
+    format!("{EXAMPLES}{}", exit::help_of_verify())
+}

@@ -1,0 +1,102 @@
+//! `carrack wait`: the end of a submitted transfer, as an exit code.
+
+use carrack_cluster::control::ControlError;
+use carrack_cluster::records::{TransferRecord, TransferState};
+use clap::Args;
+use futures_util::StreamExt;
+
+use super::target_options::{Target, TargetArgs, control};
+use crate::exit::{self, Exit};
+use crate::transfer_report::left_out;
+use crate::trouble::{Trouble, tame};
+
+/// Wait until a submitted transfer is over
+///
+/// The exit code is the one that `carrack cp` would have had; 130 if it was cancelled. A daemon that is started anew in between is
+/// waited for, for half a minute.
+#[derive(Debug, Args)]
+#[command(after_long_help = exit::help())]
+pub struct WaitArgs {
+    /// The transfer's ID, or the beginning of it
+    #[arg(value_name = "ID")]
+    id: String,
+
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Waits.
+pub fn run(args: &WaitArgs) -> Exit {
+    control(&args.target).and_then(|target| await_end(&target, &args.id)).unwrap_or_else(|trouble| {
+        trouble.tell();
+        Exit::Nothing
+    })
+}
+
+/// Waits until it is over, tells what went wrong with it, and what it would have ended with.
+pub fn await_end(target: &Target, id: &str) -> Result<Exit, Trouble> {
+    let mut told = String::new();
+    let record = target.wait(last(target, id, |record| {
+        tell_why_it_waits(record, &mut told);
+        Ok(())
+    }))?;
+    if record.tally.entries_skipped > 0 {
+        eprintln!("carrack: left out: {}", left_out(record.tally.entries_skipped));
+    }
+    if let Some(trouble) = what_went_wrong(&record) {
+        trouble.tell();
+    }
+    Ok(Exit::of_record(&record))
+}
+
+/// Who waits for a transfer that waits itself is told why, whenever that is another reason.
+fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
+    if !record.waits_for.is_empty() && record.waits_for != *told {
+        eprintln!("carrack: transfer {} waits: {}", tame(&record.id), tame(&record.waits_for));
+    }
+    told.clone_from(&record.waits_for);
+}
+
+/// Its last record; `seen` gets each.
+pub async fn last(
+    target: &Target,
+    id: &str,
+    mut seen: impl FnMut(&TransferRecord) -> Result<(), ControlError>,
+) -> Result<TransferRecord, ControlError> {
+    let mut watched = target.control.watch(id);
+    let mut last = None;
+    while let Some(record) = watched.next().await {
+        let record = record?;
+        seen(&record)?;
+        last = Some(record);
+    }
+    match last {
+        Some(record) if record.state.is_over() => Ok(record),
+        _ => Err(ControlError::Away("nobody says any more how the transfer is".to_owned())),
+    }
+}
+
+fn what_went_wrong(record: &TransferRecord) -> Option<Trouble> {
+    let id = &record.id;
+    let trouble = match record.state {
+        TransferState::Failed => Trouble::new(format!("transfer {id} failed: {}", record.reason))
+            .hint(again(record, "goes on where it ended")),
+        TransferState::Cancelled => Trouble::new(format!("transfer {id} was cancelled")),
+        _ if record.tally.entries_failed > 0 => {
+            let count = record.tally.entries_failed;
+            let entries = if count == 1 { "entry" } else { "entries" };
+            Trouble::new(format!("{count} {entries} of transfer {id} could not be copied"))
+                .hint(format!("`carrack status {id}` names them; {}", again(record, "tries them again")))
+        }
+        _ => return None,
+    };
+    Some(trouble.tamed())
+}
+
+/// What goes on with a transfer that is over: a machine's queue keeps it for that, a fleet does not.
+fn again(record: &TransferRecord, what: &str) -> String {
+    match record.leg {
+        None => format!("`carrack resume {}` {what}", record.id),
+        Some(_) => format!("submitted again it {what}: what is at the destination does not travel again"),
+    }
+}

@@ -1,0 +1,93 @@
+//! The name of a transfer: the same for the same command, whenever it is run.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{self, Path};
+
+use carrack_model::TransferId;
+use rustix::system::uname;
+
+use crate::location::FarEnd;
+use crate::route::{Far, Route};
+
+/// What keeps these names apart from other uses of the same hash (BLAKE3's key derivation mode).
+const CONTEXT: &str = "carrack 2026 transfer id v1";
+
+/// The first 16 bytes of a BLAKE3 hash over the places of the sources and the destination. Local paths are made absolute with
+/// the working directory, by their letters only, and belong to this host: another one that copies a path of the same name to
+/// the same place copies something else. Of far ones the host counts as it was typed. A slash at the end of a path is
+/// part of it, as it means something.
+///
+/// # Errors
+/// If there is no working directory.
+pub fn transfer_id(route: &Route) -> io::Result<TransferId> {
+    let (source, sink) = match &route.far {
+        Far::Neither => (None, None),
+        Far::Source(source) => (Some(source), None),
+        Far::Sink(sink) => (None, Some(sink)),
+        Far::Both(source, sink) => (Some(source), Some(sink)),
+    };
+    let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+    hasher.update(&(route.sources.len() as u64).to_le_bytes());
+    for path in &route.sources {
+        add_place(&mut hasher, source, path)?;
+    }
+    add_place(&mut hasher, sink, &route.destination)?;
+    let mut id = [0; 16];
+    hasher.finalize_xof().fill(&mut id);
+    Ok(TransferId(id))
+}
+
+/// Each part with its length in front, so that no two lists of places are the same bytes.
+fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> io::Result<()> {
+    let (host, path) = match far {
+        Some(far) => (far.to_string(), path.to_path_buf()),
+        // No far host is written with a NUL.
+        None => (format!("\0{}", uname().nodename().to_string_lossy()), path::absolute(path)?),
+    };
+    for part in [host.as_bytes(), path.as_os_str().as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{OsStr, OsString};
+
+    use super::*;
+
+    fn id(sources: &[&str], destination: &str) -> TransferId {
+        let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
+        transfer_id(&Route::parse(&sources, OsStr::new(destination)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_same_places_are_the_same_transfer() {
+        let here = std::env::current_dir().unwrap();
+        let absolute = here.join("a");
+        assert_eq!(id(&["a"], "h:b"), id(&[absolute.to_str().unwrap()], "h:b"));
+        assert_eq!(id(&["./a"], "h:b"), id(&["a"], "h:b"));
+        assert_eq!(id(&["a"], "carrack://h:7512/x/b"), id(&["a"], "carrack://h/x/b"));
+    }
+
+    #[test]
+    fn other_places_are_another_transfer() {
+        let ids = [
+            id(&["a"], "h:b"),
+            id(&["a/"], "h:b"),
+            id(&["h:a"], "b"),
+            id(&["a"], "b"),
+            id(&["a"], "me@h:b"),
+            id(&["a", "h"], "b"),
+            id(&["a"], "carrack://h/x/b"),
+            id(&["a"], "carrack://h:1/x/b"),
+            id(&["h:a"], "h:b"),
+            id(&["h:a", "h:b"], "h:"),
+        ];
+        for (i, one) in ids.iter().enumerate() {
+            assert!(ids[..i].iter().all(|other| other != one), "{i}");
+        }
+    }
+}

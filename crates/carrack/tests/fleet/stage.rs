@@ -1,0 +1,228 @@
+//! Two sites and what joins them: NATS servers, movers and managers, each mover and server on a host of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use carrack_cluster::records::{MoverRecord, TransferRecord};
+use tempfile::TempDir;
+
+use super::network::{Host, Network};
+use super::program::Program;
+use crate::common::process::{run, talk, wait_at_most, wait_for};
+use crate::common::{CARRACK, skip};
+
+/// Data goes from the first to the second.
+pub const SITES: [&str; 2] = ["east", "west"];
+
+/// Pairs of one mover, at most.
+const PAIRS: &str = "4";
+
+const PORT: u16 = 4222;
+
+/// Many times what a fleet takes to get over a fault, on a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// All of it, for as long as the thread lives that has set it. What runs ends before what it runs on.
+pub struct Stage {
+    programs: BTreeMap<String, Program>,
+    hosts: BTreeMap<String, Host>,
+    pub network: Network,
+    /// Configurations and logs.
+    private: PathBuf,
+    nats: PathBuf,
+    servers: u8,
+    _directory: TempDir,
+}
+
+impl Stage {
+    /// So many servers, and nobody else yet; nothing, with a printed reason, where there can't be any.
+    #[track_caller]
+    pub fn start(servers: u8, bytes: u64) -> Option<Stage> {
+        match Stage::try_start(servers, bytes) {
+            Ok(stage) => Some(stage),
+            Err(reason) => {
+                skip(&format!("no hosts for a fleet: {reason}"));
+                None
+            }
+        }
+    }
+
+    fn try_start(servers: u8, bytes: u64) -> Result<Stage, String> {
+        let nats = server_program()?;
+        let directory = tempfile::Builder::new().prefix("carrack-fleet").tempdir().unwrap();
+        let (private, shared) = (directory.path().join("private"), directory.path().join("shared"));
+        fs::create_dir(&private).unwrap();
+        fs::create_dir(&shared).unwrap();
+        let network = Network::new(&shared, bytes)?;
+        let mut stage = Stage {
+            programs: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            network,
+            private,
+            nats,
+            servers,
+            _directory: directory,
+        };
+        SITES.iter().for_each(|site| fs::create_dir(stage.seen(site)).unwrap());
+        (1..=servers).for_each(|number| stage.start_server(number));
+        for number in 1..=servers {
+            stage.program(&server(number)).wait_for_words("Server is ready");
+        }
+        if servers > 1 {
+            // Before that its JetStream does not answer.
+            wait_for("the servers' choice of a leader", || {
+                let mut said = (1..=servers).map(|number| stage.programs[&server(number)].said());
+                said.any(|said| said.contains("JetStream cluster new metadata leader")).then_some(())
+            });
+        }
+        Ok(stage)
+    }
+
+    fn start_server(&mut self, number: u8) {
+        let host = self.network.host(&server(number), server_address(number));
+        let routes: Vec<String> =
+            (1..=self.servers).map(|other| format!("nats://{}:6222", server_address(other))).collect();
+        let cluster = match self.servers {
+            1 => String::new(),
+            _ => format!(
+                "cluster {{ name: carrack, listen: \"{}:6222\", routes: [ {} ] }}\n",
+                host.address,
+                routes.join(", ")
+            ),
+        };
+        let store = self.network.directory().join(&host.name);
+        let config = format!(
+            "server_name: {}\nlisten: \"{}:{PORT}\"\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n{cluster}",
+            host.name,
+            host.address,
+            store.display()
+        );
+        let path = self.private.join(format!("{}.conf", host.name));
+        fs::write(&path, config).unwrap();
+        let mut command = self.network.on(&host, self.nats.to_str().unwrap());
+        command.arg("-c").arg(path);
+        self.run(&server(number), &mut command);
+        self.hosts.insert(host.name.clone(), host);
+    }
+
+    fn run(&mut self, name: &str, command: &mut Command) {
+        command.env("CARRACK_NATS", self.urls());
+        let program = Program::start(name, command, self.private.join(format!("{name}.log")));
+        self.programs.insert(name.to_owned(), program);
+    }
+
+    fn urls(&self) -> String {
+        let urls = (1..=self.servers).map(|number| format!("nats://{}:{PORT}", server_address(number)));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// Starts a mover on a host of its own, `east1` say; it may not be registered yet.
+    pub fn start_mover(&mut self, site: &str, number: u8) {
+        let name = format!("{site}{number}");
+        let net = 1 + SITES.iter().position(|other| *other == site).unwrap() as u8;
+        let host = self.network.host(&name, Ipv4Addr::new(10, 77, net, number));
+        let mut command = self.network.on(&host, &carrack());
+        command.args(["mover", "--site", site, "--pairs", PAIRS, "--listen", &format!("{}:0", host.address)]);
+        command.arg("--path").arg(self.network.directory().join(site));
+        self.run(&name, &mut command);
+        self.hosts.insert(name, host);
+    }
+
+    /// Starts a manager, and waits until it works.
+    pub fn start_manager(&mut self, name: &str) {
+        let command = &mut self.network.beside(&carrack());
+        self.run(name, command.arg("manager"));
+        let copies = format!(", {} copies", self.servers);
+        self.program(name).wait_for_words(&copies);
+    }
+
+    /// Starts a user's command that takes its time.
+    pub fn start_command(&mut self, name: &str, words: &[&str]) {
+        let command = &mut self.network.beside(&carrack());
+        self.run(name, command.args(words));
+    }
+
+    /// One of those that were started.
+    pub fn program(&mut self, name: &str) -> &mut Program {
+        self.programs.get_mut(name).unwrap()
+    }
+
+    /// The host of a mover or a server.
+    pub fn host(&self, name: &str) -> &Host {
+        &self.hosts[name]
+    }
+
+    /// A user's command, beside the movers.
+    pub fn ask(&self, words: &[&str]) -> Output {
+        run(self.network.beside(&carrack()).args(words).env("CARRACK_NATS", self.urls()))
+    }
+
+    /// What it says when it works.
+    #[track_caller]
+    pub fn asked(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        assert!(output.status.success(), "{words:?}: {}", talk(&output));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// How a transfer is. Servers that choose a leader may not answer the first time.
+    #[track_caller]
+    pub fn record(&self, id: &str) -> TransferRecord {
+        wait_at_most(PATIENCE, "an answer", || {
+            let output = self.ask(&["status", "--json", id]);
+            let is_away = !output.status.success() && talk(&output).contains("no answer from NATS");
+            assert!(is_away || output.status.success(), "{}", talk(&output));
+            (!is_away).then(|| serde_json::from_slice(&output.stdout).unwrap())
+        })
+    }
+
+    /// Those that are registered.
+    #[track_caller]
+    pub fn movers(&self) -> Vec<MoverRecord> {
+        self.asked(&["movers", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits until so many are.
+    #[track_caller]
+    pub fn wait_for_movers(&self, count: usize) {
+        wait_for(&format!("{count} movers"), || (self.movers().len() == count).then_some(()));
+    }
+
+    /// A path beneath a site's directory, as `carrack submit` takes it.
+    pub fn location(&self, site: &str, path: &str) -> String {
+        format!("{site}:{}/{path}", self.network.directory().join(site).display())
+    }
+
+    /// A path beneath all of their directories, as this process has it.
+    pub fn seen(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.network.seen(&self.network.directory().join(path))
+    }
+}
+
+/// The program under test.
+fn carrack() -> String {
+    std::env::var("CARRACK_BIN").unwrap_or_else(|_| CARRACK.to_owned())
+}
+
+/// A server's name, and its host's.
+pub fn server(number: u8) -> String {
+    format!("nats{number}")
+}
+
+fn server_address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, 10 + number)
+}
+
+/// A nats-server that a fleet can use; built, if there is none.
+fn server_program() -> Result<PathBuf, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/nats");
+    let output = Command::new(script).arg("binary").output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}

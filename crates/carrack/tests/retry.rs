@@ -1,0 +1,263 @@
+//! `carrack cp` where the network breaks, daemons are stopped and time runs out; and `carrack resume`.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod daemon;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::process::{Running, assert_exit, assert_says, json, run, talk, wait_for};
+use daemon::{CARRACK, Daemon, Site, noise};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A file that takes seconds at [`RATE`].
+const FILE_BYTES: usize = 6_000_000;
+const RATE: &str = "2MB";
+
+/// A site with a daemon at a port that stays its own, and a client's place.
+struct World {
+    site: Site,
+    config: PathBuf,
+    port: u16,
+    near: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let site = Site::new();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let top = format!("listen = [\"127.0.0.1:{port}\"]\ndrain_seconds = 0\n");
+        let config = site.write_config(&top, &site.usual_exports());
+        site.identity("alice");
+        let near = tempfile::tempdir().unwrap();
+        fs::write(near.path().join("file"), noise(FILE_BYTES)).unwrap();
+        World { site, config, port, near }
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::start(&self.config)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(CARRACK);
+        command.args(arguments).current_dir(self.near.path());
+        command.env("HOME", self.near.path()).env_remove("XDG_STATE_HOME").env_remove("CARRACK_TOKEN");
+        command.env("CARRACK_CA", self.site.path().join("authority/ca.pem"));
+        command
+    }
+
+    /// Alice copies `file` into the export, slowly.
+    fn push(&self, options: &[&str]) -> Command {
+        self.push_from("file", options)
+    }
+
+    fn push_from(&self, source: &str, options: &[&str]) -> Command {
+        let url = format!("carrack://localhost:{}/data/", self.port);
+        let identity = self.site.path().join("alice.pem");
+        let words = ["cp", "--bwlimit", RATE, "--identity", identity.to_str().unwrap()];
+        self.command(&[&words, options, &[source, &url]].concat())
+    }
+
+    /// What stands in for ssh, and the file in which it notes its processes, which are the far carracks.
+    fn ssh(&self) -> (String, PathBuf) {
+        let (stand_in, pids) = (self.near.path().join("stand-in"), self.near.path().join("pids"));
+        let script = format!("#!/bin/sh\necho $$ >>'{}'\nshift\nexec \"$@\"\n", pids.display());
+        fs::write(&stand_in, script).unwrap();
+        fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
+        (stand_in.to_str().unwrap().to_owned(), pids)
+    }
+
+    fn arrived(&self) -> PathBuf {
+        self.site.path().join("data/file")
+    }
+
+    #[track_caller]
+    fn assert_arrived(&self) {
+        assert!(fs::read(self.arrived()).unwrap() == noise(FILE_BYTES), "other bytes");
+    }
+
+    /// Waits until the file is being written.
+    fn wait_until_moving(&self) {
+        wait_for("the file is being written", || {
+            let entries = fs::read_dir(self.site.path().join("data")).unwrap().flatten();
+            let is_growing = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
+            entries.map(|entry| entry.path()).find(|path| is_growing(path))
+        });
+    }
+
+    /// The transfers that `carrack resume` knows of.
+    #[track_caller]
+    fn listed(&self) -> Vec<serde_json::Value> {
+        let listed = run(&mut self.command(&["resume", "--json"]));
+        assert_exit(&listed, 0);
+        json(&listed)
+    }
+}
+
+fn kill_children(daemon: &Daemon) {
+    for (pid, _) in daemon.children() {
+        // It may have ended in between.
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+}
+
+#[track_caller]
+fn assert_went_on(world: &World, output: &Output) {
+    assert_exit(output, 0);
+    assert_says(output, &["trying again in", "copied 1 file"]);
+    world.assert_arrived();
+    assert!(world.listed().is_empty());
+}
+
+#[test]
+fn a_session_that_is_killed_is_followed_by_another() {
+    let world = World::new();
+    let daemon = world.daemon();
+    let copying = Running::start(&mut world.push(&[]));
+    world.wait_until_moving();
+    kill_children(&daemon);
+    assert_went_on(&world, &copying.end());
+}
+
+#[test]
+fn a_far_process_over_ssh_that_is_killed_is_followed_by_another() {
+    let world = World::new();
+    let (ssh, pids) = world.ssh();
+    let far = world.site.path().join("data/");
+    let to = format!("host:{}/", far.display());
+    let options = ["cp", "--ssh", &ssh, "--remote-carrack", CARRACK, "--bwlimit", RATE];
+    let copying = Running::start(&mut world.command(&[&options[..], &["file", &to]].concat()));
+    world.wait_until_moving();
+    let pid = fs::read_to_string(&pids).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    assert_went_on(&world, &copying.end());
+    assert_eq!(fs::read_to_string(&pids).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn a_copy_between_two_far_ends_goes_on_too() {
+    let world = World::new();
+    let daemon = world.daemon();
+    let (ssh, pids) = world.ssh();
+    let from = format!("host:{}", world.near.path().join("file").display());
+    let options = ["--ssh", &ssh, "--remote-carrack", CARRACK];
+    let copying = Running::start(&mut world.push_from(&from, &options));
+    world.wait_until_moving();
+    kill_children(&daemon);
+    assert_went_on(&world, &copying.end());
+    assert_eq!(fs::read_to_string(&pids).unwrap().lines().count(), 2, "both ends are gone to again");
+}
+
+#[test]
+fn a_daemon_that_is_stopped_or_killed_and_started_again_is_waited_for() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let world = World::new();
+        let mut daemon = world.daemon();
+        let copying = Running::start(&mut world.push(&[]));
+        world.wait_until_moving();
+        daemon.signal(signal);
+        daemon.ended();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let _again = world.daemon();
+        assert_went_on(&world, &copying.end());
+    }
+}
+
+#[test]
+fn without_retries_the_first_break_is_the_end() {
+    let world = World::new();
+    let daemon = world.daemon();
+    let copying = Running::start(&mut world.push(&["--retry", "0"]));
+    world.wait_until_moving();
+    kill_children(&daemon);
+    let output = copying.end();
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{}", talk(&output));
+    assert!(!talk(&output).contains("trying again"), "{}", talk(&output));
+    assert!(!world.arrived().exists());
+}
+
+#[test]
+fn a_daemon_that_was_never_there_is_told_at_once() {
+    let world = World::new();
+    let output = run(&mut world.push(&[]));
+    assert_exit(&output, 3);
+    assert_says(&output, &["nobody listens at localhost"]);
+    assert!(!talk(&output).contains("trying again"), "{}", talk(&output));
+}
+
+#[test]
+fn a_transfer_ends_when_its_time_is_over_also_while_it_waits() {
+    let world = World::new();
+    let mut daemon = world.daemon();
+    let output = run(&mut world.push(&["--timeout", "1", "--json", "--no-journal"]));
+    assert_exit(&output, 124);
+    assert_says(&output, &["did not end within 1 s (--timeout)", "run the same command again"]);
+    let end = json(&output).pop().unwrap();
+    assert_eq!((&end["outcome"], &end["exit_code"]), (&"timed_out".into(), &124.into()));
+    assert!(!world.arrived().exists());
+
+    let copying = Running::start(&mut world.push(&["--timeout", "2", "--retry", "64"]));
+    world.wait_until_moving();
+    daemon.signal(Signal::KILL);
+    daemon.ended();
+    let output = copying.end();
+    assert_exit(&output, 124);
+    assert_says(&output, &["trying again in"]);
+}
+
+#[test]
+fn what_did_not_end_can_be_listed_run_again_and_forgotten() {
+    let world = World::new();
+    let _daemon = world.daemon();
+    assert!(world.listed().is_empty());
+    let copying = Running::start(&mut world.push(&[]));
+    world.wait_until_moving();
+    let listed = world.listed();
+    assert_eq!((listed.len(), &listed[0]["state"]), (1, &"running".into()));
+    let id = listed[0]["id"].as_str().unwrap().to_owned();
+    let refused = run(&mut world.command(&["resume", &id]));
+    assert_exit(&refused, 3);
+    assert_says(&refused, &["this copy is running, as process "]);
+    copying.signal(Signal::KILL);
+    copying.end();
+
+    assert_eq!(world.listed()[0]["state"], "ended");
+    let shown = run(&mut world.command(&["resume"]));
+    let text = String::from_utf8(shown.stdout.clone()).unwrap();
+    assert!(
+        text.contains(&id) && text.contains("not running") && text.contains("cp --bwlimit 2MB"),
+        "{text}"
+    );
+    // From elsewhere: it runs where it was given.
+    let again = run(world.command(&["resume", &id[..6]]).current_dir("/"));
+    assert_exit(&again, 0);
+    assert_says(&again, &["copied 1 file"]);
+    world.assert_arrived();
+    assert!(world.listed().is_empty());
+
+    assert_exit(&run(&mut world.push(&["--timeout", "1"])), 124);
+    assert_eq!(world.listed()[0]["id"], id.as_str(), "the same command is the same transfer");
+    assert_exit(&run(&mut world.command(&["resume", "--forget", &id])), 0);
+    assert!(world.listed().is_empty());
+    let unknown = run(&mut world.command(&["resume", &id]));
+    assert_exit(&unknown, 3);
+    assert_says(&unknown, &["there is no copy"]);
+}
+
+#[test]
+fn dry_runs_secrets_and_what_has_no_home_are_not_remembered() {
+    let world = World::new();
+    let fails = |arguments: &[&str]| assert_exit(&run(&mut world.command(arguments)), 3);
+    fails(&["cp", "-n", "no-such-file", "x"]);
+    fails(&["cp", "--token", "secret", "no-such-file", "x"]);
+    assert!(world.listed().is_empty());
+    fails(&["cp", "no-such-file", "x"]);
+    assert_eq!(world.listed().len(), 1);
+    let homeless = |arguments: &[&str]| run(world.command(arguments).env_remove("HOME"));
+    assert_exit(&homeless(&["cp", "file", "copy"]), 0);
+    assert_says(&homeless(&["resume"]), &["no place where copies could be remembered"]);
+}

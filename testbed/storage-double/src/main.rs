@@ -1,0 +1,141 @@
+//! A test double of storage that loses power and fails: a FUSE file system in memory with a live image, a log of all that
+//! changes it, and so an image that a power cut would leave after each operation; and errors, delays, hangs and flipped bits
+//! by rule. `docs/testing-faults.md` has the model.
+
+mod change;
+mod control;
+mod double;
+mod faults;
+mod image;
+mod mount;
+mod pages;
+mod plain_directory;
+mod power_cut;
+mod station;
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::SystemTime;
+
+use clap::{Parser, Subcommand};
+use rustix::fs::Mode;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use double::Double;
+use faults::Rule;
+use image::Image;
+use station::Station;
+
+/// A test double of storage that loses power and fails (FUSE).
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Mount it and serve until told to quit, or SIGTERM, SIGINT
+    Serve(Serve),
+    /// Ask a running one, as src/control.rs has it: `ask SOCKET rule EIO:sync:nth=3`
+    Ask {
+        /// Its control socket
+        socket: PathBuf,
+        /// What to do
+        #[arg(required = true)]
+        words: Vec<String>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    /// The control socket, which is made
+    #[arg(long, value_name = "SOCKET")]
+    control: PathBuf,
+    /// What is in it at first: a copy of this directory
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Log all operations from the start; what is there at first is durable. Keeps all data that is written
+    #[arg(long)]
+    record: bool,
+    /// Read past the kernel's page cache, so that every read comes here
+    #[arg(long)]
+    direct: bool,
+    /// A rule of src/faults.rs, such as ENOSPC:write:after=1048576:count=all; can be given again
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<Rule>,
+    /// Requests served at once; each that hangs takes one
+    #[arg(long, default_value_t = 16)]
+    threads: usize,
+    /// Where to mount it
+    mount_point: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Serve(arguments) => serve(arguments),
+        Command::Ask { socket, words } => ask(&socket, &words),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("carrack-testbed-storage: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(socket: &std::path::Path, words: &[String]) -> io::Result<()> {
+    let answer = control::ask(socket, &words.join(" "))?;
+    match answer.strip_suffix("ok\n") {
+        Some(answer) => print!("{answer}"),
+        None => return Err(io::Error::other(answer.trim_end().to_owned())),
+    }
+    Ok(())
+}
+
+fn serve(arguments: Serve) -> io::Result<()> {
+    // Modes come from clients as they are to be.
+    rustix::process::umask(Mode::empty());
+    let image = match &arguments.from {
+        Some(directory) => plain_directory::read(directory)?,
+        None => Image::new(SystemTime::now()),
+    };
+    let double = Double::new(image);
+    if arguments.record {
+        double.record();
+    }
+    for rule in arguments.rule {
+        double.faults.add(rule);
+    }
+    let station = Arc::new(Station::new(double, &arguments.mount_point, arguments.direct, arguments.threads));
+    let listener = UnixListener::bind(&arguments.control)?;
+    station.mount()?;
+    quit_on_signals(station.clone(), arguments.control.clone())?;
+    control::serve(&listener, &arguments.control, &station);
+    std::fs::remove_file(&arguments.control)
+}
+
+/// Unmounts and ends, whatever became of the socket.
+fn quit_on_signals(station: Arc<Station>, socket: PathBuf) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            match station.unmount() {
+                Ok(()) => {
+                    // Where it is gone already there is nothing to remove.
+                    let _ = std::fs::remove_file(&socket);
+                    std::process::exit(0);
+                }
+                Err(error) => eprintln!("carrack-testbed-storage: error: unmounting: {error}"),
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! The double at its mount point: mounted or not, and back. One lock: mounts don't overlap.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::double::Double;
+use crate::mount::Mount;
+
+/// How long somebody may still have something open there.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A double and where it is mounted.
+pub struct Station {
+    /// The double.
+    pub double: Arc<Double>,
+    mount_point: PathBuf,
+    is_direct: bool,
+    threads: usize,
+    session: Mutex<Option<JoinHandle<io::Result<()>>>>,
+}
+
+impl Station {
+    /// Not mounted yet.
+    pub fn new(double: Double, mount_point: &Path, is_direct: bool, threads: usize) -> Station {
+        let (double, mount_point) = (Arc::new(double), mount_point.to_owned());
+        Station { double, mount_point, is_direct, threads, session: Mutex::default() }
+    }
+
+    /// Mounts, unless it is.
+    pub fn mount(&self) -> io::Result<()> {
+        let mut running = self.session();
+        if running.is_none() {
+            let mount = Mount::new(self.double.clone(), self.is_direct);
+            let session = Session::new(mount, &self.mount_point, &config(self.threads))?;
+            *running = Some(thread::spawn(move || session.run()));
+        }
+        Ok(())
+    }
+
+    /// Unmounts, if it is mounted: an error if somebody stays there. What hangs goes on first.
+    pub fn unmount(&self) -> io::Result<()> {
+        let mut running = self.session();
+        let Some(session) = running.take() else { return Ok(()) };
+        self.double.faults.release();
+        if let Err(error) = self.unmount_patiently() {
+            *running = Some(session);
+            return Err(error);
+        }
+        session.join().map_err(|_| io::Error::other("the session panicked"))?
+    }
+
+    fn unmount_patiently(&self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match rustix::mount::unmount(&self.mount_point, UnmountFlags::empty()) {
+                // Not mounted: somebody else was faster.
+                Ok(()) | Err(Errno::INVAL) => return Ok(()),
+                Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(PAUSE),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<JoinHandle<io::Result<()>>>> {
+        self.session.lock().expect("never poisoned: nothing panics")
+    }
+}
+
+fn config(threads: usize) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("storage-double".into()),
+        MountOption::Subtype("storage-double".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    config.acl = SessionACL::All;
+    config.n_threads = Some(threads);
+    config.clone_fd = true;
+    config
+}
