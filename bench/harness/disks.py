@@ -34,12 +34,17 @@ done
 
 
 class Disks:
-    """Disks below one directory, while they are up."""
+    """Disks below one directory, while they are up.
 
-    def __init__(self, directory, count, rate_bytes_per_s):
+    `model` is what `testbed/disks --by` takes, `more` are options of its `up` beside those that are made here.
+    """
+
+    def __init__(self, directory, count, rate_bytes_per_s, model="queue", more=()):
         self.directory = Path(directory)
         self.paths = [self.directory / f"d{number:02}" for number in range(count)]
         self.rate_bytes_per_s = rate_bytes_per_s
+        self.model = model
+        self.more = list(more)
 
     @staticmethod
     def missing():
@@ -61,13 +66,14 @@ class Disks:
             "--count": len(self.paths),
             "--size": size_bytes,
             "--rate": self.rate_bytes_per_s,
+            "--by": self.model,
             "--images": images,
         }
         # A session of its own: what ends this program from the terminal doesn't end the watcher.
         command = ["sh", "-c", WATCHER, DISKS, self.directory, images]
         watcher = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
         try:
-            self._call("up", *(word for option in options.items() for word in option))
+            self._call("up", *(word for option in options.items() for word in option), *self.more)
             yield self
         finally:
             watcher.communicate("done\n")
