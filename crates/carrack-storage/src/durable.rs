@@ -4,6 +4,7 @@
 //! cheaper than `fsync(2)` of each. Failures of write-back are told once to each descriptor that was open before (Linux 5.8
 //! and newer): so the descriptor that is synced is held from the transfer's start.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::RelPath;
@@ -144,24 +145,34 @@ pub fn sync_directory(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
     }
 }
 
-/// The same for the directory `path` beneath `root` and every one between them. One that is gone, or is something else by
-/// now, needs nothing; one that may not be read can't be synced.
+/// The same for the directories `paths` beneath `root` and every one above them, each once. One that is gone, or is something
+/// else by now, needs nothing; one that may not be read can't be synced.
 ///
 /// # Errors
 /// As [`sync_directory`]; what opening one of them says.
-pub fn sync_directories(root: &Root, path: &RelPath) -> Result<(), SinkError> {
-    let mut path = path.clone();
-    loop {
-        match root.open_directory(&path) {
-            Ok(held) => sync_directory(held.as_fd())?,
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(SinkError::of_directory(error)),
-        }
-        match path.split_last() {
-            Some((parent, _)) => path = parent,
-            None => return Ok(()),
+pub fn sync_directories<'a>(
+    root: &Root,
+    paths: impl IntoIterator<Item = &'a RelPath>,
+) -> Result<(), SinkError> {
+    with_parents(paths).iter().try_for_each(|path| match root.open_directory(path) {
+        Ok(held) => sync_directory(held.as_fd()),
+        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) => Err(SinkError::of_directory(error)),
+    })
+}
+
+/// The directories and all above them, up to the root.
+fn with_parents<'a>(paths: impl IntoIterator<Item = &'a RelPath>) -> HashSet<RelPath> {
+    let mut all = HashSet::new();
+    for path in paths {
+        let mut next = Some(path.clone());
+        // Where one is known, those above it are.
+        while let Some(path) = next.take_if(|path| !all.contains(path)) {
+            next = path.split_last().map(|(parent, _)| parent);
+            all.insert(path);
         }
     }
+    all
 }
 
 /// Or it may not be read, and so not be opened to be synced.
@@ -259,10 +270,20 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         let path = RelPath::new(b"a/b/c").unwrap();
         root.make_directory(&path).unwrap();
-        sync_directories(&root, &path).unwrap();
+        sync_directories(&root, [&path]).unwrap();
         fs::write(dir.path().join("a/f"), b"").unwrap();
         for gone in [&b"a/x"[..], b"a/f", b"a/f/g"] {
-            sync_directories(&root, &RelPath::new(gone).unwrap()).unwrap();
+            sync_directories(&root, [&RelPath::new(gone).unwrap()]).unwrap();
         }
+    }
+
+    #[test]
+    fn each_directory_is_synced_once_however_deep() {
+        let rel = |path: &[u8]| RelPath::new(path).unwrap();
+        let (b, d) = (rel(b"a/b"), rel(b"a/b/c/d"));
+        let mut all: Vec<_> = with_parents([&b, &d, &rel(b"x"), &b]).into_iter().collect();
+        all.sort_unstable_by_key(|path| path.as_bytes().to_vec());
+        assert_eq!(all, [RelPath::root(), rel(b"a"), b, rel(b"a/b/c"), d, rel(b"x")]);
+        assert!(with_parents([]).is_empty());
     }
 }

@@ -50,6 +50,14 @@ pub(super) struct Committer {
     is_broken: AtomicBool,
 }
 
+/// What was made durable of small files.
+enum Synced {
+    /// All, and the names too.
+    FileSystems,
+    /// What is in them; their directories are left.
+    Contents,
+}
+
 /// The group that is being filled.
 #[derive(Default)]
 struct Filling {
@@ -266,7 +274,12 @@ impl Committer {
         for written in group.files.values() {
             self.sync_large(written)?;
         }
-        self.sync_small(&group.places).map_err(broken)
+        let small = match self.sync_small(&group.places).map_err(broken)? {
+            Synced::FileSystems => None,
+            Synced::Contents => Some(&group.places.directories),
+        };
+        let directories = small.into_iter().flatten().chain(group.directories_of_large());
+        sync_directories(&self.root, directories).map_err(broken)
     }
 
     fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
@@ -276,29 +289,21 @@ impl Committer {
             Some(growing) if written.end.is_none() => sync_data(growing.descriptor()),
             _ => Ok(()),
         };
-        let has_new_name = written.end.is_some() || !file.is_begun();
-        let synced = synced.and_then(|()| match has_new_name {
-            true => sync_directories(&self.root, &file.directory),
-            false => Ok(()),
-        });
         synced.map_err(|error| broken_at(&self.root.full_path(&file.directory, &file.entry.name), error))
     }
 
-    fn sync_small(&self, places: &Places) -> Result<(), SinkError> {
+    fn sync_small(&self, places: &Places) -> Result<Synced, SinkError> {
         match (self.durable, &places.few) {
             (Durable::Together, None) => self.sync_file_systems(places),
             (Durable::Together, Some(few)) => {
                 let synced: Result<Vec<()>, SinkError> =
                     few.iter().map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
                 // What this user may not open is synced with everything else.
-                if synced.is_err() { self.sync_file_systems(places) } else { self.sync_names(places) }
+                synced.map(|_| Synced::Contents).or_else(|_| self.sync_file_systems(places))
             }
-            _ => self.sync_names(places),
+            // Each was synced before it got its name.
+            _ => Ok(Synced::Contents),
         }
-    }
-
-    fn sync_names(&self, places: &Places) -> Result<(), SinkError> {
-        places.directories.iter().try_for_each(|path| sync_directories(&self.root, path))
     }
 
     /// The file system that the root lies on.
@@ -306,10 +311,10 @@ impl Committer {
         self.held.as_ref().map_or(Ok(()), |held| sync_file_system(held.as_fd()))
     }
 
-    fn sync_file_systems(&self, places: &Places) -> Result<(), SinkError> {
+    fn sync_file_systems(&self, places: &Places) -> Result<Synced, SinkError> {
         self.sync_root()?;
         if self.is_one_file_system {
-            return Ok(());
+            return Ok(Synced::FileSystems);
         }
         let mut synced = vec![self.root.identity().dev];
         for path in &places.directories {
@@ -320,7 +325,7 @@ impl Committer {
                 synced.push(dev);
             }
         }
-        Ok(())
+        Ok(Synced::FileSystems)
     }
 
     /// Compares what the storage holds of large files with what was written; small ones were compared before they got their

@@ -90,6 +90,12 @@ impl Group {
         self.bundles.is_empty() && self.places.directories.is_empty() && self.files.is_empty()
     }
 
+    /// Where large files have a name, temporary or final, that was not recorded before.
+    pub(super) fn directories_of_large(&self) -> impl Iterator<Item = &RelPath> {
+        let named = self.files.values().filter(|written| written.end.is_some() || !written.file.is_begun());
+        named.map(|written| &written.file.directory)
+    }
+
     pub(super) fn add_bundle(&mut self, table: &[u8], places: Places) {
         if !table.is_empty() {
             self.bundles.small(table);
