@@ -19,7 +19,9 @@ wait_for() { # COMMAND...
 # Whether something is mounted there, also if what served it is gone (which mountpoint does not see).
 is_mounted() { findmnt -n -M "$1" >/dev/null 2>&1; }
 
+# Where its lifetime is over nobody is asked: who waits for its servers only ends with them.
 unmount() { # DIR
+    [ -z "${CARRACK_TESTBED_OVER-}" ] || return 0
     ! is_mounted "$1" || umount "$1" || die "$1 is busy"
 }
 
@@ -33,7 +35,7 @@ unmount_dead() { # DIR
 limit_lifetime() { # SCRIPT DIR
     [ -n "${CARRACK_TESTBED_LIFETIME_S-}" ] || return 0
     # shellcheck disable=SC2016  # for the shell that waits
-    setsid bash -c 'sleep "$1"; exec "$2" down "$3"' limit "$CARRACK_TESTBED_LIFETIME_S" "$1" "$2" \
+    setsid bash -c 'sleep "$1"; CARRACK_TESTBED_OVER=1 exec "$2" down "$3"' limit "$CARRACK_TESTBED_LIFETIME_S" "$1" "$2" \
         </dev/null >/dev/null 2>&1 &
     echo $! >"$2/limit"
 }
