@@ -34,7 +34,7 @@ pub(super) enum Reply {
 }
 
 /// The key of a site's lease, beside those of transfers, which are hexadecimal.
-pub(super) fn lease_of(site: &str) -> String {
+fn lease_of(site: &str) -> String {
     format!("sharing-{site}")
 }
 
