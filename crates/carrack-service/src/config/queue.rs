@@ -7,6 +7,7 @@ use std::time::Duration;
 use carrack_cluster::records::is_name;
 use serde::{Deserialize, Deserializer};
 
+use super::sharing::SharingConfig;
 use super::value::{absolute, optional_absolute, within, wrong};
 use crate::queue::QueueSettings;
 
@@ -86,11 +87,38 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
     Ok(sites)
 }
 
-/// A configuration with a queue and nothing else, for a daemon that answers nobody on the network.
+/// What a daemon has for the users of its machine; a configuration with nothing else is that of a daemon that answers nobody on the
+/// network.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct QueueAlone {
-    pub queue: QueueConfig,
+pub struct LocalConfig {
+    /// Transfers that are submitted.
+    #[serde(default)]
+    pub queue: Option<QueueConfig>,
+    /// How transfers share storage targets.
+    #[serde(default)]
+    pub sharing: Option<SharingConfig>,
+    /// Where the daemon's process id goes.
     #[serde(default, deserialize_with = "optional_absolute")]
     pub pid_file: Option<PathBuf>,
+}
+
+impl LocalConfig {
+    /// The Unix socket on which the queue answers, and everything else that says nothing of its own.
+    pub fn socket(&self) -> PathBuf {
+        self.queue.as_ref().map_or_else(|| DEFAULT_SOCKET.into(), QueueConfig::socket)
+    }
+
+    /// The Unix socket on which it is asked for targets; nothing if it grants none.
+    pub fn sharing_socket(&self) -> Option<PathBuf> {
+        let sharing = self.sharing.as_ref()?;
+        Some(sharing.socket.clone().unwrap_or_else(|| self.socket()))
+    }
+
+    /// What it is, for people.
+    pub fn describe(&self) -> Vec<String> {
+        let sharing = self.sharing.as_ref().zip(self.sharing_socket());
+        let sharing = sharing.map(|(sharing, socket)| format!("{}, at {}", sharing.describe(), socket.display()));
+        self.queue.as_ref().map(QueueConfig::describe).into_iter().chain(sharing).collect()
+    }
 }

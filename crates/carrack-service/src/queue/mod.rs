@@ -33,7 +33,7 @@ use tokio::sync::watch;
 
 use crate::log::Log;
 pub use launch::{Errand, become_copy};
-pub use service::{EndsWith, QueueError, serve_queue};
+pub use service::{EndsWith, QueueError, serve_local};
 use store::Store;
 pub use store::StoreError;
 pub use words::LOCAL_SITE;
