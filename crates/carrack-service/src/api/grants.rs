@@ -62,7 +62,11 @@ async fn grants(
 ) -> Result<Json<Answer>, Problem> {
     let Peer::User(uid) = peer else {
         let hint = "ask over the Unix socket of the daemon";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "targets are granted to users of this machine", hint));
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "targets are granted to users of this machine",
+            hint,
+        ));
     };
     let Json(batch) = batch.map_err(|rejection| {
         Problem::new(rejection.status(), rejection.body_text(), "GET /v1/openapi.json says what is wanted")

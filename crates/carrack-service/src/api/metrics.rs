@@ -23,13 +23,15 @@ pub(super) fn text(targets: &[TargetView], moved_bytes: &[(String, u64)]) -> Str
     let of_some = |value: fn(&TargetView) -> Option<f64>| {
         targets.iter().filter_map(|target| Some((&*target.target, value(target)?))).collect::<Vec<_>>()
     };
-    let has_it = |target: &TargetView| target.holders.iter().filter(|holder| holder.starts_in_us == 0).count() as f64;
+    let has_it =
+        |target: &TargetView| target.holders.iter().filter(|holder| holder.starts_in_us == 0).count() as f64;
     family("carrack_target_users", "gauge", "Transfers that use the target now.", of_all(has_it));
     let users_max = |target: &TargetView| target.users_max as f64;
     family("carrack_target_users_max", "gauge", "Transfers that may use it at a time.", of_all(users_max));
     let waiting = |target: &TargetView| target.waiting.len() as f64;
     family("carrack_target_waiting", "gauge", "Transfers that wait for it.", of_all(waiting));
-    let longest = |target: &TargetView| target.waiting.first().map_or(0.0, |first| first.waits_ms as f64 / 1e3);
+    let longest =
+        |target: &TargetView| target.waiting.first().map_or(0.0, |first| first.waits_ms as f64 / 1e3);
     let help = "How long the first of them has waited.";
     family("carrack_target_waiting_seconds_max", "gauge", help, of_all(longest));
     let help = "Part of the target that computation uses.";

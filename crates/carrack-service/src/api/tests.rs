@@ -28,6 +28,7 @@ fn queue(directory: &Path) -> Arc<LocalQueue> {
         max_running: 1,
         history: Duration::from_secs(60),
         sites: BTreeMap::new(),
+        sharing: None,
     };
     Arc::new(LocalQueue::open(settings, Log(Verbosity::Quiet)).unwrap())
 }
@@ -162,8 +163,14 @@ async fn what_is_served_is_what_is_described() {
             (path.replace("{id}", &id), json!({"source": "local:/a", "destination": "local:/b"})),
             (path.replace("{id}", "0000"), json!({"source": "nowhere:/a", "destination": "local:/b"})),
             (format!("{}?limit=x", path.replace("{id}", "zz")), json!({"source": "no site"})),
-            (path.replace("{id}", &id), json!({"client": "a", "number": 1, "asks": [{"target": "lfs01/OST0000"}]})),
-            (path.replace("{id}", &id), json!({"client": "b", "number": 1, "asks": [{"target": "lfs01/OST0000"}]})),
+            (
+                path.replace("{id}", &id),
+                json!({"client": "a", "number": 1, "asks": [{"target": "lfs01/OST0000"}]}),
+            ),
+            (
+                path.replace("{id}", &id),
+                json!({"client": "b", "number": 1, "asks": [{"target": "lfs01/OST0000"}]}),
+            ),
         ] {
             let method = method.to_uppercase();
             let (status, kind, answer) = ask(dir.path(), &method, &asked, Some(body)).await;

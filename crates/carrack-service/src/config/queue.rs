@@ -36,13 +36,14 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// As the queue wants to know it.
-    pub fn settings(&self) -> QueueSettings {
+    /// As the queue wants to know it, `sharing` being the Unix socket at which targets are shared out.
+    pub fn settings(&self, sharing: Option<PathBuf>) -> QueueSettings {
         QueueSettings {
             directory: self.directory.clone(),
             max_running: usize::try_from(self.max_running).unwrap_or(1),
             history: Duration::from_secs(self.history_days * 24 * 3600),
             sites: self.sites.clone(),
+            sharing,
         }
     }
 
@@ -118,7 +119,8 @@ impl LocalConfig {
     /// What it is, for people.
     pub fn describe(&self) -> Vec<String> {
         let sharing = self.sharing.as_ref().zip(self.sharing_socket());
-        let sharing = sharing.map(|(sharing, socket)| format!("{}, at {}", sharing.describe(), socket.display()));
+        let sharing =
+            sharing.map(|(sharing, socket)| format!("{}, at {}", sharing.describe(), socket.display()));
         self.queue.as_ref().map(QueueConfig::describe).into_iter().chain(sharing).collect()
     }
 }

@@ -93,7 +93,8 @@ impl SharingConfig {
 
     /// Who may use which class.
     pub fn rules(&self) -> ClassRules {
-        let members = |class: &ClassConfig| Members { users: class.users.clone(), groups: class.groups.clone() };
+        let members =
+            |class: &ClassConfig| Members { users: class.users.clone(), groups: class.groups.clone() };
         ClassRules::new(self.classes.iter().map(|(name, class)| (name.clone(), members(class))).collect())
     }
 
@@ -130,7 +131,8 @@ fn classes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
         }
         let lists = [&class.users, &class.groups];
         if name == DEFAULT_CLASS && lists.iter().any(|list| list.is_some()) {
-            let hint = format!("take users and groups out of {DEFAULT_CLASS}, or give the class another name");
+            let hint =
+                format!("take users and groups out of {DEFAULT_CLASS}, or give the class another name");
             return Err(wrong("the class of those who name none is everybody's", hint));
         }
         let is_named = lists.iter().any(|list| list.is_some());

@@ -99,7 +99,7 @@ fn a_queue_may_be_alone() {
     let queue = "[queue]\ndirectory = \"/q\"\n";
     let alone = Config::local_alone(queue).unwrap().unwrap();
     assert!(alone.sharing_socket().is_none());
-    assert_eq!(alone.queue.unwrap().settings().max_running, 2);
+    assert_eq!(alone.queue.unwrap().settings(None).max_running, 2);
     assert!(Config::local_alone("[tls]\n[queue]\n").unwrap().is_none(), "it is not alone");
     assert!(Config::local_alone("").unwrap().is_none() && Config::local_alone("[queue").unwrap().is_none());
     for wrong in [

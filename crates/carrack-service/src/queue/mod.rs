@@ -52,6 +52,8 @@ pub struct QueueSettings {
     pub history: Duration,
     /// Where the paths of other sites begin, as `carrack cp` takes them.
     pub sites: BTreeMap<String, String>,
+    /// The Unix socket at which copies ask for storage targets; without one they look for a daemon of the machine.
+    pub sharing: Option<PathBuf>,
 }
 
 /// Why there is no queue.

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{LocalQueue, OpenError};
 use crate::api::{ApiAuth, ApiListener, ListenError, NoQueue, Services, serve_api};
-use crate::config::{LocalConfig, SharingConfig};
+use crate::config::{LocalConfig, QueueConfig, SharingConfig};
 use crate::log::Log;
 use crate::sharing::SharedTargets;
 
@@ -74,7 +74,8 @@ pub enum EndsWith {
 /// # Errors
 /// Why it could not begin, or go on.
 pub fn serve_local(config: &LocalConfig, ends: EndsWith, log: Log) -> Result<(), QueueError> {
-    let queue = config.queue.as_ref().map(|queue| LocalQueue::open(queue.settings(), log)).transpose()?;
+    let open = |queue: &QueueConfig| LocalQueue::open(queue.settings(config.sharing_socket()), log);
+    let queue = config.queue.as_ref().map(open).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -10,8 +10,8 @@ use carrack_plan::grants::{Answer, Batch, TargetView};
 use tokio::task::spawn_blocking;
 
 pub use exchange::SocketExchange;
-pub use rules::{ClassRules, Members};
 use rules::Known;
+pub use rules::{ClassRules, Members};
 
 use crate::queue::name_of_user;
 
@@ -88,9 +88,14 @@ mod tests {
 
     #[test]
     fn a_file_systems_name_is_that_of_all_its_targets() {
-        for (name, is_meant) in
-            [("", true), ("lfs01", true), ("lfs01/", true), ("lfs01/OST0007", true), ("lfs0", false), ("x", false)]
-        {
+        for (name, is_meant) in [
+            ("", true),
+            ("lfs01", true),
+            ("lfs01/", true),
+            ("lfs01/OST0007", true),
+            ("lfs0", false),
+            ("x", false),
+        ] {
             assert_eq!(is_of("lfs01/OST0007", name), is_meant, "{name}");
         }
     }

@@ -37,7 +37,8 @@ impl Members {
 fn is_in(user: &User, groups: &[String]) -> bool {
     let Ok(name) = CString::new(user.name.clone()) else { return false };
     let own = getgrouplist(&name, user.gid).unwrap_or_default();
-    let is_own = |group: &String| matches!(Group::from_name(group), Ok(Some(group)) if own.contains(&group.gid));
+    let is_own =
+        |group: &String| matches!(Group::from_name(group), Ok(Some(group)) if own.contains(&group.gid));
     groups.iter().any(is_own)
 }
 
@@ -98,7 +99,10 @@ mod tests {
         let mut known = Known::default();
         known.put(7, "a", true);
         known.put(8, "a", false);
-        assert_eq!((known.get(7, "a"), known.get(8, "a"), known.get(7, "b")), (Some(true), Some(false), None));
+        assert_eq!(
+            (known.get(7, "a"), known.get(8, "a"), known.get(7, "b")),
+            (Some(true), Some(false), None)
+        );
         (0..2 * REMEMBERED_MAX as u32).for_each(|uid| known.put(uid, "a", true));
         assert!(known.0.len() <= REMEMBERED_MAX);
     }
