@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use carrack_model::limits::CLASS_BYTES_MAX;
 use carrack_plan::grants::{Answer, Ask, Batch, GrantServer, Held, Load, TargetView};
 
 use super::settings::{DEFAULT_CLASS, SharingSettings};
@@ -13,9 +14,8 @@ const TARGETS_OF_BATCH_MAX: usize = 2_048;
 /// Bytes of a target's name: `FS/PIECE`.
 const TARGET_BYTES_MAX: usize = 255;
 
-/// Bytes of a client's name, and of a class's.
+/// Bytes of a client's name.
 const CLIENT_BYTES_MAX: usize = 128;
-const CLASS_BYTES_MAX: usize = 64;
 
 /// Clients at the same time, and those that are one caller's: what they ask for is kept in memory.
 const CLIENTS_MAX: usize = 1_024;

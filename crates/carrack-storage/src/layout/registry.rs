@@ -108,6 +108,11 @@ impl Pieces {
         self.meet(name, self.scope.as_deref())
     }
 
+    /// How everybody calls the file system, if anybody else has it.
+    pub(super) fn scope(&self) -> Option<&str> {
+        self.scope.as_deref()
+    }
+
     /// One of this process's own making: the file system has no name for it.
     pub(super) fn made_up(&self, name: &str) -> TargetId {
         self.meet(name, None)

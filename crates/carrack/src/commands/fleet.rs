@@ -14,7 +14,7 @@ use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
 use carrack_cluster::sharing::SharingSettings;
 use carrack_model::Protection;
 use carrack_plan::fleet::PairLimits;
-use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, serve_api};
+use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, Services, serve_api};
 use clap::{Args, ValueHint};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -273,7 +273,7 @@ pub fn run_api(args: &ApiArgs) -> Exit {
             let bus = Bus::connect(&bus).await.map_err(|error| of_bus(&error))?;
             let control = FleetControl::new(bus).await.map_err(|error| of_bus(&error))?;
             let end = async move { drop(stop.changed().await) };
-            serve_api(listeners, Arc::new(control), Arc::new(auth), end)
+            serve_api(listeners, Services { control: Arc::new(control), sharing: None }, Arc::new(auth), end)
                 .await
                 .map_err(|error| Trouble::new(format!("serving: {error}")))
         })

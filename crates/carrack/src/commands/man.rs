@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 19] = [
+const BESIDE_CP: [&str; 20] = [
     "resume",
     "journals",
     "ls",
@@ -33,10 +33,11 @@ const BESIDE_CP: [&str; 19] = [
     "pause",
     "cancel",
     "movers",
+    "targets",
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 21] = [
+const OTHER_SYNOPSES: [(&str, &str); 22] = [
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
@@ -56,6 +57,7 @@ const OTHER_SYNOPSES: [(&str, &str); 21] = [
     ("carrack pause", " [OPTIONS] ID"),
     ("carrack cancel", " [OPTIONS] ID"),
     ("carrack movers", " [OPTIONS]"),
+    ("carrack targets", " [OPTIONS] [FS]"),
     ("carrack completions", " SHELL"),
     ("carrack", " --help | --version"),
 ];
