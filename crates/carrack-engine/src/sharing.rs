@@ -5,7 +5,7 @@
 //! `carrack-share` that speaks for it. What is said and when is `carrack-plan`'s (`grants/`), who carries it the caller's
 //! ([`GrantExchange`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_model::TargetId;
+use carrack_model::{Notice, TargetId};
 use carrack_plan::grants::{Answer, Batch, ClientSettings, Gate, GrantClient, Granted};
 use carrack_plan::{Policy, Service, TargetState};
 use carrack_storage::StorageTarget;
@@ -79,7 +79,9 @@ struct Asking {
     /// The client's number of each target, by its name.
     ids: HashMap<Arc<str>, TargetId>,
     members: Vec<(Weak<dyn Member>, Pass)>,
-    news: Vec<String>,
+    /// Targets that something was begun on since the last look.
+    touched: HashSet<TargetId>,
+    news: Vec<Notice>,
 }
 
 /// What one lane's queues go by: the targets of one end, each with the client's number of it.
@@ -104,6 +106,7 @@ impl Share {
                 threads: 0,
                 ids: HashMap::new(),
                 members: Vec::new(),
+                touched: HashSet::new(),
                 news: Vec::new(),
             }),
             is_over: AtomicBool::new(false),
@@ -130,7 +133,7 @@ impl Share {
     }
 
     /// What the user has to hear.
-    pub(crate) fn news(&self) -> Vec<String> {
+    pub(crate) fn news(&self) -> Vec<Notice> {
         std::mem::take(&mut self.inner.asking().news)
     }
 }
@@ -173,8 +176,10 @@ impl Inner {
 
     /// Who is there, and how the targets stand over all of them. Queues are locked before the client, never after.
     fn look(&self) -> (Vec<Arc<dyn Member>>, Vec<TargetState>) {
+        let touched;
         let members: Vec<(Arc<dyn Member>, Pass)> = {
             let mut asking = self.asking();
+            touched = std::mem::take(&mut asking.touched);
             asking.members.retain(|(member, _)| member.strong_count() > 0);
             let there = |(member, pass): &(Weak<dyn Member>, Pass)| Some((member.upgrade()?, pass.clone()));
             asking.members.iter().filter_map(there).collect()
@@ -195,6 +200,9 @@ impl Inner {
                 sum.in_service += state.in_service;
             }
         }
+        // What comes one by one is begun at once, as long as nothing is known of its target: it would never be seen to wait.
+        let passing = |state: &&mut TargetState| touched.contains(&state.target) && state.waiting == 0;
+        all.values_mut().filter(passing).for_each(|state| state.waiting = 1);
         (members.into_iter().map(|(member, _)| member).collect(), all.into_values().collect())
     }
 }
@@ -206,7 +214,7 @@ impl Asking {
         let is_left_alone = self.client.take_notice().is_some();
         if is_left_alone {
             let text = "the meta-server does not answer: going on without its grants";
-            self.news.push(text.to_owned());
+            self.news.push(Notice::Warning(text.to_owned()));
         }
         (batch, is_left_alone)
     }
@@ -214,7 +222,8 @@ impl Asking {
     fn hear(&mut self, now: Duration, answer: &Answer) {
         self.client.answered(now, answer);
         if self.client.take_notice().is_some() {
-            self.news.push("the meta-server answers again: keeping to its grants".to_owned());
+            let text = "the meta-server answers again: keeping to its grants";
+            self.news.push(Notice::Text(text.to_owned()));
         }
     }
 
@@ -265,7 +274,9 @@ impl Gate for Pass {
 
     fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
         if let Some(target) = self.own(target) {
-            self.inner.asking().client.started(target, bytes, now + self.began);
+            let mut asking = self.inner.asking();
+            asking.client.started(target, bytes, now + self.began);
+            asking.touched.insert(target);
         }
     }
 

@@ -133,6 +133,20 @@ fn two_take_turns_and_both_arrive() {
 }
 
 #[test]
+fn a_sink_that_gets_one_object_at_a_time_asks_too() {
+    let dir = directory();
+    let source = dir.path().join("src");
+    write(&source.join("large"), &noise(4 << 20, 1));
+    let server = Server::start(GrantSettings::default());
+    let destination = dir.path().join("dst");
+    let mut transfer = sharing(&source, &destination, &server);
+    transfer.settings.scheduling.rate = 4 << 20;
+    copy_well(Way::Pull, &transfer);
+    assert_same(&source, &destination);
+    assert!(!server.granted.lock().unwrap().is_empty(), "{:?}", server.seen.lock().unwrap());
+}
+
+#[test]
 fn without_a_server_it_goes_on_and_says_so() {
     let dir = directory();
     let source = dir.path().join("src");
@@ -147,7 +161,7 @@ fn without_a_server_it_goes_on_and_says_so() {
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
     let said = recorder.events().iter().any(|event| {
-        matches!(event, Event::Notice(Notice::Text(text)) if text.contains("going on without its grants"))
+        matches!(event, Event::Notice(Notice::Warning(text)) if text.contains("going on without its grants"))
     });
     assert!(said, "{:?}", recorder.events());
 }

@@ -150,8 +150,8 @@ impl<'a> SinkComm<'a> {
     fn tell_news(&self, link: &mut Link) {
         let sink = self.lane.sink;
         let shared = sink.share.iter().filter(|_| self.lane.leads).flat_map(|share| share.news());
-        for text in sink.camp.news().into_iter().chain(shared) {
-            let event = Event::Notice(Notice::Text(text));
+        for notice in sink.camp.news().into_iter().map(Notice::Text).chain(shared) {
+            let event = Event::Notice(notice);
             deliver(event, self.lane.sink.observer, |message| link.queue_control(message.to_body()));
         }
     }

@@ -149,8 +149,8 @@ impl<'a> SourceComm<'a> {
     fn tell_news(&self, link: &mut Link) {
         let source = self.lane.source;
         let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
-        for text in source.camp.news().into_iter().chain(shared) {
-            let event = Event::Notice(Notice::Text(text));
+        for notice in source.camp.news().into_iter().map(Notice::Text).chain(shared) {
+            let event = Event::Notice(notice);
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
     }

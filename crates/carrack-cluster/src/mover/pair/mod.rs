@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 use carrack_engine::{
     Abort, ChunkFeed, Feed, Observer, Outcome, Role, Transfer, TransferIdentity, copy_with_peer,
 };
-use carrack_model::{EntryFailure, Event, RunToken, TransferId};
+use carrack_model::{EntryFailure, Event, Notice, RunToken, TransferId};
 use carrack_plan::fleet::ChunkThreshold;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use self::books::Books;
-use super::Mover;
 use super::dial::dial;
 use super::feed::PairFeed;
 use super::held::Held;
@@ -29,6 +28,7 @@ use super::scan::pairs_of;
 use super::session_name::SessionName;
 use super::supply::Supply;
 use super::terms::terms;
+use super::{Mover, Say};
 use crate::error::BusError;
 use crate::log::Log;
 use crate::queue::Queue;
@@ -55,13 +55,17 @@ pub(super) enum PairEnd {
 }
 
 /// What a session tells.
-#[derive(Default)]
 struct PairObserver {
+    say: Say,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
 }
 
 impl PairObserver {
+    fn new(say: Say) -> PairObserver {
+        PairObserver { say, bytes_moved: AtomicU64::new(0), failures: Mutex::default() }
+    }
+
     fn take_failures(&self) -> Vec<EntryFailure> {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -74,6 +78,7 @@ impl Observer for PairObserver {
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
+            Event::Notice(Notice::Warning(text)) => (self.say)(text.clone()),
             _ => {}
         }
     }
@@ -163,6 +168,7 @@ async fn begin(
         feed: Some(Feed(Arc::clone(&feed) as Arc<dyn ChunkFeed>)),
     };
     let work = Work {
+        observer: Arc::new(PairObserver::new(Arc::clone(&mover.options.say))),
         mover,
         name: SessionName::new(&pair.transfer),
         pair,
@@ -171,7 +177,6 @@ async fn begin(
         queue,
         log,
         feed,
-        observer: Arc::default(),
         is_closing: AtomicBool::new(false),
         threshold: Mutex::default(),
     };
