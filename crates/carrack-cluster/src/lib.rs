@@ -19,6 +19,7 @@ pub mod queue;
 pub mod records;
 pub mod registry;
 pub mod reports;
+pub mod sharing;
 mod store;
 pub mod subjects;
 pub mod transfers;
