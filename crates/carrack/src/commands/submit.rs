@@ -133,6 +133,7 @@ impl SubmitArgs {
             destination: self.destination.clone(),
             priority: self.priority,
             label: self.label.clone(),
+            not_before_ms: None,
             options: Options {
                 protection: self.protection.clone(),
                 cipher: self.cipher.clone(),
