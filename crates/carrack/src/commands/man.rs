@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 19] = [
+const BESIDE_CP: [&str; 20] = [
     "resume",
     "journals",
     "ls",
@@ -24,6 +24,7 @@ const BESIDE_CP: [&str; 19] = [
     "layout",
     "doctor",
     "topo",
+    "forecast",
     "keys",
     "serve",
     "submit",
@@ -36,7 +37,7 @@ const BESIDE_CP: [&str; 19] = [
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 21] = [
+const OTHER_SYNOPSES: [(&str, &str); 22] = [
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
@@ -47,6 +48,7 @@ const OTHER_SYNOPSES: [(&str, &str); 21] = [
     ("carrack layout", " [OPTIONS] PATH..."),
     ("carrack doctor", " [OPTIONS] [PATH]..."),
     ("carrack topo", " [OPTIONS]"),
+    ("carrack forecast", " [OPTIONS] NAME"),
     ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
     ("carrack serve", " [OPTIONS]"),
     ("carrack submit", " [OPTIONS] SRC DST"),
