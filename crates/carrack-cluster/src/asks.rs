@@ -86,10 +86,10 @@ pub enum AskError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Versioned<T> {
-    version: u32,
+pub(crate) struct Versioned<T> {
+    pub(crate) version: u32,
     #[serde(flatten)]
-    body: T,
+    pub(crate) body: T,
 }
 
 /// Asks a mover, and waits for its answer.

@@ -161,6 +161,9 @@ pub struct Options {
     /// `--nice`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub nice: bool,
+    /// `--class`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// `--bwlimit-per-target` of each mover of a pair, in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes_per_s_per_target: Option<u64>,

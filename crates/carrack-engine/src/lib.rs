@@ -22,6 +22,7 @@ mod report;
 mod run;
 mod session;
 mod settings;
+mod sharing;
 mod sink;
 mod source;
 mod stall;
@@ -39,6 +40,7 @@ pub use session::{
     browse, browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve, shared_journals,
 };
 pub use settings::{FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity};
+pub use sharing::{GrantExchange, Sharing};
 pub use verify::{
     Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, Verified, Verifying,
 };

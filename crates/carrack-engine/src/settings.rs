@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use carrack_machine::{Scheme, ZoneKind};
 use carrack_model::limits::{
-    GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN, STALL_MS_DEFAULT,
-    STALL_MS_MIN,
+    CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
+    STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
     Durability, PolicyChoice, RunToken, Scheduling, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
@@ -21,6 +21,7 @@ use carrack_wire::message::{self, MessageError};
 
 use crate::chunks::Feed;
 use crate::error::SessionError;
+use crate::sharing::Sharing;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,10 @@ pub struct Settings {
     pub special_modes: bool,
     /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
     pub idle: Option<Duration>,
+    /// The class that the transfer is of where targets are shared out (L13); empty for none.
+    pub class: String,
+    /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
+    pub sharing: Option<Sharing>,
 }
 
 impl Default for Settings {
@@ -82,6 +87,8 @@ impl Default for Settings {
             stall: Duration::from_millis(STALL_MS_DEFAULT.into()),
             special_modes: true,
             idle: None,
+            class: String::new(),
+            sharing: None,
         }
     }
 }
@@ -230,6 +237,11 @@ impl Peer {
 }
 
 impl Settings {
+    /// Whether objects are taken one by one, even from a single target: somebody asked to hold back, or others may be to have it next.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.scheduling.holds_back() || self.sharing.is_some()
+    }
+
     /// Threads for the scan: the scan shares the cores with the I/O threads, and two already find more than a
     /// million entries a second on a warm cache.
     pub(crate) fn scan_thread_count(&self) -> usize {
@@ -344,6 +356,7 @@ impl Settings {
             group_bytes: self.journal.group_bytes,
             group_ms: self.journal.group_time.as_millis() as u32,
             stall_ms: u32::try_from(self.stall.as_millis()).unwrap_or(u32::MAX),
+            class: self.class.clone(),
         }
     }
 
@@ -414,6 +427,11 @@ impl Settings {
             },
             special_modes: true,
             idle: None,
+            class: match message.class.len() {
+                0..=CLASS_BYTES_MAX => message.class.clone(),
+                _ => return Err(MessageError::OutOfRange("the class")),
+            },
+            sharing: None,
         })
     }
 }

@@ -102,3 +102,6 @@ pub const GROUP_BYTES: u64 = 64 << 20;
 
 /// How long what was written waits at most to be made durable, in milliseconds.
 pub const GROUP_MS: u64 = 500;
+
+/// Longest name of a class of transfers.
+pub const CLASS_BYTES_MAX: usize = 64;

@@ -137,6 +137,7 @@ impl<T> TargetQueues<T> {
         self.all.charge(now, bytes, self.rates.all);
         queue.pace.charge(now, bytes, self.rates.each);
         self.states[index].paused_until = queue.pace.free_at();
+        self.policy.charged(now, target, bytes);
     }
 
     /// Ends the service of one item taken from `target`; the policy learns how long the storage took, if that is known.

@@ -6,8 +6,8 @@
 //! (`errand`); data connections are handed on over another. The parent never reads what a stranger says beyond the
 //! first 52 bytes; the child never has more rights than its client once it knows who that is.
 //!
-//! Beside it the machine's queue ([`queue`]) may run, in a process of its own. It answers over HTTP ([`api`]), as the server of a
-//! fleet does.
+//! Beside it the machine's queue ([`queue`]) and its meta-server ([`sharing`]) may run, in a process of their own. They answer over
+//! HTTP ([`api`]), as the server of a fleet does.
 
 pub mod api;
 mod audit;
@@ -21,11 +21,13 @@ mod material;
 mod parent;
 mod path;
 pub mod queue;
+pub mod sharing;
 
 pub use child::serve_session;
 pub use config::{
     Config, ConfigError, DEFAULT_PORT, DEFAULT_SOCKET, Export, Limits, MAX_CONFIG_BYTES, QueueConfig, Rule,
+    SharingConfig,
 };
 pub use log::{Log, Verbosity};
 pub use material::{Material, MaterialError};
-pub use parent::{Plan, ServeError, check, serve, serve_queue_of};
+pub use parent::{Plan, ServeError, check, serve, serve_local_of};

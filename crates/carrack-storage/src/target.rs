@@ -59,6 +59,9 @@ pub struct StorageTarget {
     pub id: TargetId,
     /// How people call it: "OST0007", "osd.3", "host:/brick", "sda", "md0 (sdb sdc)", "/mnt/d3", "tmpfs".
     pub label: Arc<str>,
+    /// The same name for everybody who works on it, from whatever host: "lfs01/OST0007", "host/sda". Nothing where nobody else does
+    /// (memory), or where no one piece of storage is meant.
+    pub shared_name: Option<Arc<str>>,
     /// What it is made of.
     pub medium: Medium,
     /// Size of the objects to cut from its files, in bytes; a power of two.
@@ -67,14 +70,29 @@ pub struct StorageTarget {
     pub depth: u32,
 }
 
+/// How a target is called.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    label: Arc<str>,
+    shared: Option<Arc<str>>,
+}
+
+impl Names {
+    /// `scope` is what the label is unique in, and has itself a name that all hosts know.
+    pub(crate) fn new(label: &str, scope: Option<&str>) -> Names {
+        let shared = scope.map(|scope| format!("{scope}/{label}").into());
+        Names { label: label.into(), shared }
+    }
+}
+
 impl StorageTarget {
     /// A target of `disk_count` disks (or servers, or anything else that serves requests at the same time).
-    pub(crate) fn new(id: TargetId, label: Arc<str>, medium: Medium, disk_count: usize) -> StorageTarget {
+    pub(crate) fn new(id: TargetId, names: Names, medium: Medium, disk_count: usize) -> StorageTarget {
         let (object_bytes, depth) = match medium {
             Medium::Memory => (OBJECT_BYTES_MEMORY, core_count()),
             Medium::Device | Medium::Network => (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX)),
         };
-        StorageTarget { id, label, medium, object_bytes, depth }
+        StorageTarget { id, label: names.label, shared_name: names.shared, medium, object_bytes, depth }
     }
 }
 

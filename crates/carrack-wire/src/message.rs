@@ -323,6 +323,9 @@ pub struct Settings {
     /// Milliseconds after which it is at the latest; 0 for the default.
     #[prost(uint32, tag = "25")]
     pub group_ms: u32,
+    /// The class of the transfer where targets are shared out; empty for none.
+    #[prost(string, tag = "26")]
+    pub class: String,
 }
 
 /// The values that both ends agree on; see `carrack_model::TransferSpec`.

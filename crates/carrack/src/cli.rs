@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     completions, cp, doctor, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders, resume,
-    rm, serve, session, stat, status, submit, topo, transfers, verify, wait,
+    rm, serve, session, stat, status, submit, targets, topo, transfers, verify, wait,
 };
 use crate::exit::Exit;
 
@@ -27,6 +27,7 @@ enum Command {
     Pause(orders::PauseArgs),
     Cancel(orders::CancelArgs),
     Movers(movers::MoversArgs),
+    Targets(targets::TargetsArgs),
     Ls(Box<ls::LsArgs>),
     Stat(Box<stat::StatArgs>),
     Mkdir(Box<mkdir::MkdirArgs>),
@@ -71,6 +72,7 @@ impl Cli {
             Command::Pause(args) => orders::pause(&args),
             Command::Cancel(args) => orders::cancel(&args),
             Command::Movers(args) => movers::run(&args),
+            Command::Targets(args) => targets::run(&args),
             Command::Ls(args) => ls::run(&args),
             Command::Stat(args) => stat::run(&args),
             Command::Mkdir(args) => mkdir::run(&args),

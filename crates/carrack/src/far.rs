@@ -10,7 +10,7 @@ use crate::commands::FarArgs;
 use crate::daemon;
 use crate::location::{Daemon, FarEnd};
 use crate::reins::Reins;
-use crate::ssh::{self, Remote};
+use crate::ssh::{self, Remote, Terms};
 use crate::trouble::Trouble;
 
 /// How long ssh may take to end after the session has: the far side may still be removing temporary names.
@@ -42,6 +42,8 @@ pub struct Approach<'a> {
     pub args: &'a FarArgs,
     /// Data may travel so.
     pub protection: Protection,
+    /// Whether the far end asks for storage targets that are shared out there; a daemon decides that by itself.
+    pub shares: bool,
     /// Silence after which the far end counts as dead.
     pub stall: Duration,
 }
@@ -50,7 +52,7 @@ impl<'a> Approach<'a> {
     /// Where nothing is copied.
     pub fn plain(args: &'a FarArgs) -> Approach<'a> {
         let stall = Duration::from_millis(STALL_MS_DEFAULT.into());
-        Approach { args, protection: Protection::default(), stall }
+        Approach { args, protection: Protection::default(), shares: true, stall }
     }
 }
 
@@ -83,11 +85,12 @@ pub fn reach<'a>(
     approach: Approach<'a>,
     reins: &Reins,
 ) -> Result<Option<(Reached<'a>, Peer)>, Unreached> {
-    let Approach { args, protection, stall } = approach;
+    let Approach { args, protection, shares, stall } = approach;
     match far {
         FarEnd::Ssh(host) => {
+            let terms = Terms { protection, shares };
             let (remote, peer) =
-                Remote::start(&args.ssh, host, &args.remote_carrack, protection, stall, reins.leash())?;
+                Remote::start(&args.ssh, host, &args.remote_carrack, terms, stall, reins.leash())?;
             Ok(Some((Reached::Ssh(remote), peer)))
         }
         FarEnd::Daemon(daemon) => {

@@ -36,6 +36,21 @@ const STATUS_NOT_EXECUTABLE: i32 = 126;
 /// The shell's status for a command that was not found.
 const STATUS_NOT_FOUND: i32 = 127;
 
+/// The user's word about a session, which the far side gets in its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Data may travel so.
+    pub protection: Protection,
+    /// Whether storage targets are asked for where they are shared out.
+    pub shares: bool,
+}
+
+impl From<Protection> for Terms {
+    fn from(protection: Protection) -> Terms {
+        Terms { protection, shares: true }
+    }
+}
+
 /// The program that goes to the far host, with its first arguments; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshCommand {
@@ -82,15 +97,19 @@ impl SshCommand {
         &self,
         host: &Host,
         remote_carrack: &str,
-        protection: Protection,
+        terms: impl Into<Terms>,
         stall: Duration,
     ) -> Vec<String> {
+        let Terms { protection, shares } = terms.into();
         let alive = SshCommand::alive_options(stall);
         let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
         let mut arguments = self.arguments_to(host, &options);
         arguments.extend([quote(remote_carrack), "session".into()]);
         if protection < Protection::default() {
             arguments.push(format!("--protection={protection}"));
+        }
+        if !shares {
+            arguments.push("--sharing=off".to_owned());
         }
         arguments
     }
@@ -192,17 +211,17 @@ impl Drop for Remote<'_> {
 }
 
 impl<'a> Remote<'a> {
-    /// Starts `carrack session` at `host`, where data may travel with this protection; a connection that is silent for
-    /// `stall` ends. `leash` holds the process from then on.
+    /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends. `leash` holds the process
+    /// from then on.
     pub fn start(
         command: &'a SshCommand,
         host: &'a Host,
         carrack: &'a str,
-        protection: Protection,
+        terms: impl Into<Terms>,
         stall: Duration,
         leash: Leash,
     ) -> Result<(Remote<'a>, Peer), Trouble> {
-        let arguments = command.session_arguments(host, carrack, protection, stall);
+        let arguments = command.session_arguments(host, carrack, terms, stall);
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
         leash.tie(child);
@@ -305,6 +324,9 @@ mod tests {
         let command: SshCommand = "./shim -a".parse().unwrap();
         let words = |protection| command.session_arguments(&host(), "carrack", protection, STALL);
         assert_eq!(words(Protection::Private), ["-a", "me@::1", "carrack", "session"]);
+        let alone = Terms { protection: Protection::Private, shares: false };
+        let arguments = command.session_arguments(&host(), "carrack", alone, STALL);
+        assert_eq!(arguments.last().unwrap(), "--sharing=off");
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
         assert_eq!(words(Protection::Clear), clear);
     }

@@ -30,6 +30,7 @@ use crate::mover::Say;
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
 use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::registry::Movers;
+use crate::sharing::{SharingSettings, site};
 use crate::transfers::{TransferChange, Transfers};
 use sweeping::Sweeper;
 
@@ -56,6 +57,10 @@ pub struct ManagerOptions {
     pub limits: PairLimits,
     /// How long what is over is remembered.
     pub keep_history: Duration,
+    /// Sites whose storage targets it shares out if no other manager does (L10).
+    pub shares: Vec<String>,
+    /// How.
+    pub sharing: SharingSettings,
     /// Who hears what happens.
     pub say: Say,
 }
@@ -141,6 +146,11 @@ async fn manage(
     let sweeper = Sweeper::new(bus, &manager.transfers, &manager.pairs, options.keep_history);
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
     let (put_down, told) = watch::channel(false);
+    let mut sharing = JoinSet::new();
+    for site in &options.shares {
+        let (bus, site, id, say) = (bus.clone(), site.clone(), manager.id.clone(), Arc::clone(&options.say));
+        sharing.spawn(site::run(bus, site, id, options.sharing.clone(), say, told.clone()));
+    }
     let mut owning = JoinSet::new();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -170,7 +180,10 @@ async fn manage(
         manager.deal_pairs().await;
     };
     let _ = put_down.send(true);
-    let put_down = async { while owning.join_next().await.is_some() {} };
+    let put_down = async {
+        while owning.join_next().await.is_some() {}
+        while sharing.join_next().await.is_some() {}
+    };
     let _ = tokio::time::timeout(PUT_DOWN_WITHIN, put_down).await;
     Ok(end)
 }

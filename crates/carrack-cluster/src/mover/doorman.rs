@@ -87,6 +87,7 @@ fn served(mover: &Mover, runtime: &Handle, connection: TcpStream, peer: SocketAd
         ports: options.ports.clone(),
         here,
         caller: peer.ip(),
+        sharing: runtime.block_on(mover.sharing()),
         name: OnceLock::new(),
     };
     let serving = mover.serving();

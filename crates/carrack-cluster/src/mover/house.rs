@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use carrack_engine::{Admission, Deed, House, Request, SessionError, check_protection};
+use carrack_engine::{Admission, Deed, House, Request, SessionError, Settings, Sharing, check_protection};
 use carrack_model::Protection;
 use carrack_transport::Door;
 
@@ -24,6 +24,8 @@ pub(super) struct MoverHouse<'a> {
     /// Where the caller came in.
     pub here: IpAddr,
     pub caller: IpAddr,
+    /// Where it asks for targets that others use too.
+    pub sharing: Option<Sharing>,
     /// Which session it is, once the caller has said so.
     pub name: OnceLock<SessionName>,
 }
@@ -48,7 +50,7 @@ impl House for MoverHouse<'_> {
             base,
             paths: vec![path],
             door: Door::Ports(self.ports.clone()),
-            settings: request.settings,
+            settings: Settings { sharing: self.sharing.clone(), ..request.settings },
             addresses: vec![self.here],
             caller: Some(self.caller),
         })

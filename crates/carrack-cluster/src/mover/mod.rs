@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use carrack_engine::Sharing;
 use carrack_model::Protection;
 use carrack_trust::PassingAuthority;
 use carrack_wire::PROTOCOL_VERSION;
@@ -39,6 +40,7 @@ use crate::ids;
 use crate::pairs::PairKey;
 use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
 use crate::registry::{Movers, Registration};
+use crate::sharing::OverNats;
 use crate::transfers::Transfers;
 use reach::Reach;
 
@@ -198,6 +200,12 @@ impl Mover {
 
     fn say(&self, text: String) {
         (self.options.say)(text);
+    }
+
+    /// Where its sessions ask for targets, if a manager shares out those of the site.
+    async fn sharing(&self) -> Option<Sharing> {
+        let found = OverNats::find(&self.bus, &self.options.site).await?;
+        Some(Sharing(Arc::new(found)))
     }
 
     /// A session begins in which it writes.

@@ -9,7 +9,7 @@ use carrack_model::{
     Checksum, Durability, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo, TransferSpec, Verify,
 };
 
-use crate::records::Options;
+use crate::records::{Options, is_name};
 
 /// A session whose other end is silent for so long ends: within the time after which its chunks would be delivered again, and longer
 /// than a connection may starve among many on a slow link (retransmissions back off to 13 s, RFC 6298).
@@ -71,6 +71,7 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
         journal: JournalSettings { durability: durability(options)?, ..JournalSettings::default() },
         verify: verify(options)?,
         stall: STALL,
+        class: class(options)?,
         ..defaults
     };
     Ok((spec, settings))
@@ -95,6 +96,14 @@ fn scheduling(options: &Options) -> Result<Scheduling, String> {
         target_rate: options.limit_bytes_per_s_per_target.unwrap_or(0),
         in_flight_max: options.max_inflight_per_target.unwrap_or(0),
     })
+}
+
+fn class(options: &Options) -> Result<String, String> {
+    match options.class.as_deref() {
+        None => Ok(String::new()),
+        Some(name) if is_name(name) => Ok(name.to_owned()),
+        Some(other) => Err(format!("class: {other:?} can't name one; letters, digits, '-' and '_' can")),
+    }
 }
 
 fn source_io(options: &Options) -> Result<SourceIo, String> {
@@ -156,14 +165,15 @@ mod tests {
             source_io: Some("direct".into()),
             sink_io: Some("writeback".into()),
             io_threads: Some(5),
+            class: Some("urgent".into()),
             ..Options::default()
         };
         let (_, settings) = terms(&options).unwrap();
         let policy = PolicyChoice::Adaptive { nice: true };
         assert_eq!(settings.scheduling, Scheduling { policy, rate: 9, target_rate: 7, in_flight_max: 3 });
         assert_eq!(
-            (settings.source_io, settings.sink_io, settings.io_threads),
-            (SourceIo::Direct, SinkIo::Writeback, 5)
+            (settings.source_io, settings.sink_io, settings.io_threads, &*settings.class),
+            (SourceIo::Direct, SinkIo::Writeback, 5, "urgent")
         );
     }
 
@@ -175,6 +185,7 @@ mod tests {
             Options { source_io: Some("writeback".into()), ..Options::default() },
             Options { sink_io: Some("mmap".into()), ..Options::default() },
             Options { io_threads: Some(1000), ..Options::default() },
+            Options { class: Some("two words".into()), ..Options::default() },
             Options { pairs_max: Some(0), ..Options::default() },
             Options { chunk_bytes: Some(0), ..Options::default() },
             Options { limit_bytes_per_s: Some(0), ..Options::default() },

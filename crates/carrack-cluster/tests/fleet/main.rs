@@ -10,6 +10,7 @@ mod history;
 mod logins;
 mod members;
 mod samples;
+mod sharing;
 mod support;
 mod telling;
 mod waiting;

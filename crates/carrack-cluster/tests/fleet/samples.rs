@@ -140,7 +140,8 @@ async fn forgets(options: BusOptions, user: &Bus) {
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let limits = Default::default();
     let (keep_history, say) = (manager::HISTORY_KEPT, Arc::new(|text| eprintln!("{text}")));
-    let options = ManagerOptions { bus: options, replicas: None, limits, keep_history, say };
+    let (shares, sharing) = Default::default();
+    let options = ManagerOptions { bus: options, replicas: None, limits, keep_history, shares, sharing, say };
     let running = tokio::spawn(manager::run(options, stopped));
     let began = Instant::now();
     while transfers.get(old).await.is_ok() {

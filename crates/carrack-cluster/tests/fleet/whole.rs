@@ -94,6 +94,8 @@ impl Fleet {
             replicas: None,
             limits: Default::default(),
             keep_history: manager::HISTORY_KEPT,
+            shares: Vec::new(),
+            sharing: Default::default(),
             say: say("manager"),
         };
         change(&mut options);

@@ -26,6 +26,7 @@ use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Ground;
 use crate::settings::{Role, Settings, TransferIdentity};
+use crate::sharing::Share;
 
 pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<Ended, SessionError> {
     let slot_bytes = TransferSpec::default().slot_bytes;
@@ -58,6 +59,7 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
                 observer: None,
                 abort,
                 feed: None,
+                share: Share::begin(&answerer.settings)?,
             };
             stand.run(link, &terms)
         }

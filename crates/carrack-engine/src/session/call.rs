@@ -25,6 +25,7 @@ use crate::error::SessionError;
 use crate::ground::Ground;
 use crate::report::Observer;
 use crate::settings::{Peer, Role, Transfer, TransferIdentity};
+use crate::sharing::Share;
 use crate::source::RootStorage;
 
 pub(super) fn run(
@@ -57,6 +58,7 @@ pub(super) fn run(
                 observer: Some(observer),
                 abort,
                 feed: transfer.feed.clone(),
+                share: Share::begin(settings)?,
             };
             stand.run(link, &terms)
         }

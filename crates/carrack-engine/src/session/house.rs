@@ -11,6 +11,7 @@ use carrack_transport::Door;
 
 use crate::error::SessionError;
 use crate::settings::Settings;
+use crate::sharing::Sharing;
 
 /// What a caller wants to do with paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,7 @@ pub struct OwnHouse {
     /// The addresses of the ssh connection: the ones that are known to work between the two hosts.
     caller: Option<IpAddr>,
     here: Option<IpAddr>,
+    sharing: Option<Sharing>,
 }
 
 impl OwnHouse {
@@ -99,7 +101,12 @@ impl OwnHouse {
         let mut words = value.split(' ');
         let mut address = |skipped| words.nth(skipped).and_then(|word| word.parse().ok());
         let (caller, here) = (address(0), address(1));
-        OwnHouse { protection_min, caller, here }
+        OwnHouse { protection_min, caller, here, sharing: None }
+    }
+
+    /// The same that asks for targets which others use too.
+    pub fn with_sharing(self, sharing: Option<Sharing>) -> OwnHouse {
+        OwnHouse { sharing, ..self }
     }
 }
 
@@ -110,7 +117,7 @@ impl House for OwnHouse {
             base: Base::Anywhere,
             paths: request.paths.iter().map(|path| own_path(path)).collect(),
             door: Door::Ports(request.settings.ports.clone()),
-            settings: request.settings,
+            settings: Settings { sharing: self.sharing.clone(), ..request.settings },
             addresses: self.here.into_iter().collect(),
             caller: self.caller,
         })

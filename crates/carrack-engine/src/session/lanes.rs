@@ -33,7 +33,7 @@ pub(super) fn wish(settings: &Settings, places: usize, depth: u32, slot_bytes: u
     let by_threads = settings.io_thread_count(depth) / LANE_IO_THREADS_MIN;
     let by_slots = settings.slot_count(slot_bytes) as usize / SLOT_COUNT_MIN;
     // Whoever asks to hold back has no load for several.
-    let most = if settings.scheduling.holds_back() { 1 } else { by_threads.min(by_slots) };
+    let most = if settings.holds_back() { 1 } else { by_threads.min(by_slots) };
     Lanes { wanted: places as u32, most: most as u32 }
 }
 

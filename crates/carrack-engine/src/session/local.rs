@@ -20,6 +20,7 @@ use crate::ground::{Ground, Load};
 use crate::lanes::cause;
 use crate::report::Observer;
 use crate::settings::Transfer;
+use crate::sharing::Share;
 
 pub(super) fn run(
     transfer: &Transfer,
@@ -64,8 +65,12 @@ pub(super) fn run(
         cipher: None,
     });
     report_notices(&source.sources, Some(observer));
-    let terms =
-        |observer| Terms { spec: spec.clone(), settings, observer, abort, feed: transfer.feed.clone() };
+    // Both ends take their turns as one.
+    let share = Share::begin(settings)?;
+    let terms = |observer| {
+        let (feed, share) = (transfer.feed.clone(), share.clone());
+        Terms { spec: spec.clone(), settings, observer, abort, feed, share }
+    };
     let both_ends = || {
         thread::scope(|scope| {
             let sinking = scope.spawn(|| sink.run(sink_lanes, &camp, &terms(None)));

@@ -42,6 +42,7 @@ use crate::ground::{Camp, Ground, Load};
 use crate::lanes::{LaneStart, deal};
 use crate::report::{Observer, to_message};
 use crate::settings::{FarEnds, Peer, Role, Settings, Transfer};
+use crate::sharing::Share;
 use crate::sink::{self, Records, SinkStart, SinkStorage};
 use crate::source::{self, RootStorage, SourceStart};
 pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
@@ -252,6 +253,8 @@ struct Terms<'a> {
     abort: &'a Abort,
     /// Where the source's work comes from, if it does not scan.
     feed: Option<Feed>,
+    /// Its part in sharing targets, if it has one.
+    share: Option<Arc<Share>>,
 }
 
 impl Standing {
@@ -315,6 +318,7 @@ impl SourcePart {
             sink_has_targets: self.sink.has_targets,
             sink_resumes: self.sink.resumes,
             feed: terms.feed.clone().map(|feed| feed.0),
+            share: terms.share.clone(),
             observer: terms.observer,
         };
         source::run(start, terms.abort)
@@ -347,6 +351,7 @@ impl SinkPart {
             records: self.records,
             storage: self.storage,
             confinement: self.confinement,
+            share: terms.share.clone(),
             observer: terms.observer,
         };
         sink::run(start, terms.abort)

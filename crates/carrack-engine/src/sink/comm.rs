@@ -148,7 +148,9 @@ impl<'a> SinkComm<'a> {
 
     /// Where the lanes are, and why.
     fn tell_news(&self, link: &mut Link) {
-        for text in self.lane.sink.camp.news() {
+        let sink = self.lane.sink;
+        let shared = sink.share.iter().filter(|_| self.lane.leads).flat_map(|share| share.news());
+        for text in sink.camp.news().into_iter().chain(shared) {
             let event = Event::Notice(Notice::Text(text));
             deliver(event, self.lane.sink.observer, |message| link.queue_control(message.to_body()));
         }

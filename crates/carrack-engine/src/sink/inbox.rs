@@ -4,15 +4,16 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_machine::Attempt;
+use carrack_machine::{Attempt, Monitor};
 use carrack_model::{Scheduling, TargetId};
-use carrack_plan::{Feed, Rates, Service, TargetQueues, policy};
+use carrack_plan::{Feed, Rates, Service, TargetQueues, TargetState, policy};
 use carrack_storage::StorageTarget;
 use carrack_transport::{Incoming, ReceiveEndpoint};
 use carrack_wire::message::Offer;
 
 use super::sink_file::SinkFile;
 use crate::settings::depth_of_queue;
+use crate::sharing::{Member, Pass};
 
 /// Something an I/O thread can do.
 pub(super) enum Task {
@@ -48,15 +49,34 @@ pub(super) struct Inbox {
     known: HashSet<TargetId>,
     streams_first: bool,
     in_flight_max: u32,
+    /// What it keeps to where targets are shared out.
+    pass: Option<Pass>,
     began: Instant,
+}
+
+impl Member for Monitor<Inbox> {
+    fn states(&self) -> Vec<TargetState> {
+        self.with(|inbox| inbox.objects.states().to_vec())
+    }
+
+    fn wake(&self) {
+        self.release_many(usize::MAX, |_| ());
+    }
 }
 
 impl Inbox {
     /// `is_sorting`: objects wait for their targets.
-    pub(super) fn new(scheduling: Scheduling, io_threads: usize, is_sorting: bool) -> Inbox {
-        let mut objects = match is_sorting {
-            true => TargetQueues::new(policy(&scheduling.policy, io_threads, Feed::Arriving)),
-            false => TargetQueues::default(),
+    pub(super) fn new(
+        scheduling: Scheduling,
+        io_threads: usize,
+        is_sorting: bool,
+        pass: Option<Pass>,
+    ) -> Inbox {
+        let chosen = || policy(&scheduling.policy, io_threads, Feed::Arriving);
+        let mut objects = match (is_sorting, &pass) {
+            (true, Some(pass)) => TargetQueues::new(pass.guard(chosen())),
+            (true, None) => TargetQueues::new(chosen()),
+            (false, _) => TargetQueues::default(),
         };
         // A source keeps to the rate of all together by itself, unless it is a client that a daemon has to hold to it.
         objects.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
@@ -67,6 +87,7 @@ impl Inbox {
             known: HashSet::new(),
             streams_first: is_sorting,
             in_flight_max: scheduling.in_flight_max,
+            pass,
             began: Instant::now(),
         }
     }
@@ -77,6 +98,9 @@ impl Inbox {
 
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
         self.known.insert(target.id);
+        if let Some(pass) = &self.pass {
+            pass.learn(target);
+        }
         self.objects.set_depth(target.id, depth_of_queue(target, self.in_flight_max));
     }
 

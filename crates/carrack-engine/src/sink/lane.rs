@@ -62,7 +62,7 @@ pub(super) struct Lane<'a> {
     io_threads: usize,
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
-    pub(super) inbox: Monitor<Inbox>,
+    pub(super) inbox: Arc<Monitor<Inbox>>,
     files: Mutex<Files>,
     answers: Mutex<Answers>,
     /// Objects answered in all.
@@ -86,13 +86,18 @@ impl<'a> Lane<'a> {
         // objects wait for their targets, whoever drives a stream does nothing else.
         let wanted = sink.io_threads.div_ceil(sink.lane_count);
         let io_threads = if sink.is_sorting { wanted + stream_count } else { wanted.max(stream_count + 1) };
-        let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting);
+        let pass = sink.share.as_ref().map(|share| share.pass(wanted));
+        let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting, pass.clone());
         inbox.add_target(sink.storage.own().own_target());
+        let inbox = Arc::new(Monitor::new(inbox));
+        if let (Some(share), Some(pass)) = (&sink.share, &pass) {
+            share.join(pass, &inbox);
+        }
         Ok(Lane {
             sink,
             leads,
             io_threads,
-            inbox: Monitor::new(inbox),
+            inbox,
             files: Mutex::new(Files {
                 ledger: Ledger::new(OPEN_FILES_MAX / sink.lane_count),
                 early: HashMap::new(),

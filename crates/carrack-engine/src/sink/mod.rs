@@ -45,6 +45,7 @@ use crate::lanes::{LaneComm, LaneStart, cause, run_comms};
 use crate::report::Observer;
 use crate::session::Confinement;
 use crate::settings::Settings;
+use crate::sharing::Share;
 use comm::SinkComm;
 use committer::Committer;
 use lane::Lane;
@@ -71,6 +72,8 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
     pub(crate) confinement: Confinement,
+    /// Its part in sharing targets, if it has one.
+    pub(crate) share: Option<Arc<Share>>,
     /// The one who watches, if the user started this end.
     pub(crate) observer: Option<&'a dyn Observer>,
 }
@@ -125,6 +128,7 @@ struct Sink<'a> {
     source_is_busy: AtomicBool,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
+    share: Option<Arc<Share>>,
     observer: Option<&'a dyn Observer>,
 }
 
@@ -168,6 +172,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         spec: start.spec,
         root: start.root,
         confinement: start.confinement,
+        share: start.share,
         observer: start.observer,
         storage,
     };

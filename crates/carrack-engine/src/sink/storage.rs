@@ -39,7 +39,7 @@ impl SinkStorage {
         let looking = SessionError::local("looking at the destination's storage");
         let own = file_systems.of(directory).map_err(looking)?;
         let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
-        let has_targets = own.has_layouts() || mounts > 0 || settings.scheduling.holds_back();
+        let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back();
         let (io_told, refusal_told) = Default::default();
         Ok(SinkStorage {
             file_systems,

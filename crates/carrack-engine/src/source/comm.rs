@@ -147,7 +147,9 @@ impl<'a> SourceComm<'a> {
 
     /// Where the lanes are, and why.
     fn tell_news(&self, link: &mut Link) {
-        for text in self.lane.source.camp.news() {
+        let source = self.lane.source;
+        let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
+        for text in source.camp.news().into_iter().chain(shared) {
             let event = Event::Notice(Notice::Text(text));
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
@@ -158,7 +160,7 @@ impl<'a> SourceComm<'a> {
         let label = |id| source.file_systems.target(id).map(|target| target.label);
         let of_lane = |lane: &Lane<'_>| lane.queue.with(|queue| target_reports(queue.targets(), label));
         let targets = together(self.lanes.iter().map(of_lane));
-        if targets.len() > 1 || source.settings.scheduling.holds_back() && !targets.is_empty() {
+        if targets.len() > 1 || source.settings.holds_back() && !targets.is_empty() {
             let event = Event::Targets { side: Side::Source, targets };
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }

@@ -36,7 +36,7 @@ pub(super) struct Lane<'a> {
     pub(super) io_threads: usize,
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
-    pub(super) queue: Monitor<Queue>,
+    pub(super) queue: Arc<Monitor<Queue>>,
     /// Room in the queues for what the scan finds; waited for apart from the queues, so that readers never stand
     /// behind the scan.
     pub(super) room: Monitor<Room>,
@@ -80,12 +80,19 @@ impl<'a> Lane<'a> {
             None => Vec::new(),
         };
         let flow = Flow::new(source.counts_flow, source.credits);
+        let pass = source.share.as_ref().map(|share| share.pass(io_threads));
+        let queue =
+            Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count, pass.clone());
+        let queue = Arc::new(Monitor::new(queue));
+        if let (Some(share), Some(pass)) = (&source.share, &pass) {
+            share.join(pass, &queue);
+        }
         Ok(Lane {
             source,
             io_threads,
             pool,
             crew,
-            queue: Monitor::new(Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count)),
+            queue,
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
             outbox: Outbox::new(endpoints, source.credits, ready_max),
             unsent,

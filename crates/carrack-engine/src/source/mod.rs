@@ -46,6 +46,7 @@ use crate::ground::Camp;
 use crate::lanes::{LaneComm, LaneStart, run_comms};
 use crate::report::Observer;
 use crate::settings::Settings;
+use crate::sharing::Share;
 use chunks::Chunks;
 use comm::SourceComm;
 use lane::Lane;
@@ -76,6 +77,8 @@ pub(crate) struct SourceStart<'a> {
     pub(crate) sink_has_targets: bool,
     /// The sink has a journal: it is asked what it wants.
     pub(crate) sink_resumes: bool,
+    /// Its part in sharing targets, if it has one.
+    pub(crate) share: Option<Arc<Share>>,
     /// The one who watches, if the user started this end.
     pub(crate) observer: Option<&'a dyn Observer>,
 }
@@ -102,6 +105,7 @@ struct Source<'a> {
     chunks: Option<Chunks>,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
+    share: Option<Arc<Share>>,
     observer: Option<&'a dyn Observer>,
 }
 
@@ -122,6 +126,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         spec: start.spec,
         settings: start.settings,
         roots: start.roots,
+        share: start.share,
         observer: start.observer,
     };
     source.run(starts, failures, destination, abort)

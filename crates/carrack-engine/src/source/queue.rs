@@ -4,9 +4,11 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_machine::Attempt;
+use carrack_machine::{Attempt, Monitor};
 use carrack_model::{Directory, Entry, FileId, RangeSet, Scheduling, TargetId};
-use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, policy};
+use carrack_plan::{
+    Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, TargetState, policy,
+};
 use carrack_storage::StorageTarget;
 
 use super::chunks::{FilePart, InChunk};
@@ -15,6 +17,7 @@ use super::lane::Lane;
 use super::large_file::{LargeFile, Step};
 use crate::chunks::FILE_COSTS_BYTES;
 use crate::settings::depth_of_queue;
+use crate::sharing::{Member, Pass};
 
 /// Something an I/O thread can do.
 pub(super) enum Job {
@@ -110,6 +113,8 @@ pub(super) struct Queue {
     /// How many more large files may be opened.
     permits: usize,
     scheduling: Scheduling,
+    /// What it keeps to where targets are shared out.
+    pass: Option<Pass>,
     /// The session's start, from which the policy counts.
     began: Instant,
 }
@@ -156,6 +161,16 @@ impl Lane<'_> {
     }
 }
 
+impl Member for Monitor<Queue> {
+    fn states(&self) -> Vec<TargetState> {
+        self.with(|queue| queue.items.states().to_vec())
+    }
+
+    fn wake(&self) {
+        self.release_many(usize::MAX, |_| ());
+    }
+}
+
 impl Opening {
     /// Bytes that are to be sent of it, but for those that the sink holds.
     fn bytes(&self) -> u64 {
@@ -195,8 +210,18 @@ impl Job {
 
 impl Queue {
     /// Without targets. `flow` counts what is on its way to a sink that has several; so many large files may be open.
-    pub(super) fn new(scheduling: Scheduling, io_threads: usize, flow: Flow, open_files_max: usize) -> Queue {
-        let mut items = TargetQueues::new(policy(&scheduling.policy, io_threads, Feed::Queued));
+    pub(super) fn new(
+        scheduling: Scheduling,
+        io_threads: usize,
+        flow: Flow,
+        open_files_max: usize,
+        pass: Option<Pass>,
+    ) -> Queue {
+        let chosen = policy(&scheduling.policy, io_threads, Feed::Queued);
+        let mut items = TargetQueues::new(match &pass {
+            Some(pass) => pass.guard(chosen),
+            None => chosen,
+        });
         items.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
         Queue {
             errands: VecDeque::new(),
@@ -205,6 +230,7 @@ impl Queue {
             known: HashSet::new(),
             permits: open_files_max,
             scheduling,
+            pass,
             began: Instant::now(),
         }
     }
@@ -215,6 +241,9 @@ impl Queue {
 
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
         self.known.insert(target.id);
+        if let Some(pass) = &self.pass {
+            pass.learn(target);
+        }
         self.items.set_depth(target.id, depth_of_queue(target, self.scheduling.in_flight_max));
     }
 
@@ -238,7 +267,11 @@ impl Queue {
     /// for a while: neighbours in a file then follow each other on one stream, and no two threads of the sink write to
     /// one file. Only when nothing else waits do several threads share a file.
     fn takes_one_by_one(&self) -> bool {
-        self.known.len() > 1 || self.flow.is_on() || self.scheduling.holds_back() || self.items.is_empty()
+        self.known.len() > 1
+            || self.flow.is_on()
+            || self.scheduling.holds_back()
+            || self.pass.is_some()
+            || self.items.is_empty()
     }
 
     /// The next thing to do.

@@ -116,6 +116,11 @@ impl GrantClient {
         self.targets.entry(target).or_insert_with(|| OwnTarget::new(name));
     }
 
+    /// Threads that it can put to work from now on.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.settings.threads = threads;
+    }
+
     /// So many bytes are left, and shall be moved by then.
     pub fn set_deadline(&mut self, deadline: Option<(u64, Duration)>) {
         self.deadline = deadline;

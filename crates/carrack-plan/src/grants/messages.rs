@@ -19,6 +19,7 @@ pub(super) fn millis(span: Duration) -> u64 {
 
 /// All that a client has to say about all of its targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Batch {
     /// Who it is: unique among all that were ever started, one for each end of a session.
@@ -52,6 +53,7 @@ pub struct Batch {
 
 /// When a client wants to be done: this makes a rate that is guaranteed to it as far as its class allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Deadline {
     /// What is to be moved until then.
     pub bytes_left: u64,
@@ -61,6 +63,7 @@ pub struct Deadline {
 
 /// A wish to work on a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Ask {
     /// The target's name, the same for all clients of the file system.
@@ -75,6 +78,7 @@ pub struct Ask {
 
 /// A grant that a client holds or gives back, and what it was used for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Held {
     /// The grant.
@@ -98,6 +102,7 @@ pub struct Held {
 
 /// What the server has to say to a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Answer {
     /// The server's start; another one after each.
@@ -117,6 +122,7 @@ pub struct Answer {
 
 /// A lease of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Grant {
     /// Of all grants of an epoch, which it is.

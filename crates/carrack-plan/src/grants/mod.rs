@@ -9,6 +9,7 @@
 mod classes;
 mod client;
 mod clients;
+mod granted;
 mod health;
 mod holding;
 mod messages;
@@ -20,6 +21,7 @@ mod turns;
 mod view;
 
 pub use client::{ClientSettings, GrantClient, Notice};
+pub use granted::{Gate, Granted};
 pub use health::{LOAD_IGNORED, Load, SHARE_MIN};
 pub use messages::{Answer, Ask, Batch, Deadline, Grant, Held};
 pub use server::GrantServer;

@@ -35,6 +35,7 @@ pub struct GrantServer {
     classes: BTreeMap<String, ClassState>,
     pub(super) targets: BTreeMap<String, Target>,
     pub(super) loads: BTreeMap<String, Told>,
+    moved_bytes: BTreeMap<String, u64>,
 }
 
 impl GrantServer {
@@ -62,6 +63,7 @@ impl GrantServer {
             classes,
             targets: BTreeMap::new(),
             loads: BTreeMap::new(),
+            moved_bytes: BTreeMap::new(),
         }
     }
 
@@ -70,6 +72,21 @@ impl GrantServer {
         if self.loads.len() < TARGETS_MAX || self.loads.contains_key(target) {
             self.loads.insert(target.to_owned(), Told { load, at: now });
         }
+    }
+
+    /// Bytes that clients told they moved from or to each target since the server began, by name: what its load is not to contain.
+    pub fn moved_bytes(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.moved_bytes.iter().map(|(name, bytes)| (&**name, *bytes))
+    }
+
+    /// The names of the clients that it knows: those that were heard of within a lease, and a second at most.
+    pub fn clients(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(String::as_str)
+    }
+
+    /// Whether it knows a client of this name.
+    pub fn knows(&self, client: &str) -> bool {
+        self.keys.contains_key(client)
     }
 
     /// Takes a client's batch in, and says what it has now.
@@ -137,6 +154,7 @@ impl GrantServer {
         is_settling: bool,
     ) {
         let is_own_epoch = epoch == self.epoch;
+        let mut moved_bytes = 0;
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
             target.expire(context);
             for held in words.returns.iter().filter(|_| is_own_epoch) {
@@ -151,7 +169,12 @@ impl GrantServer {
                 }
             }
             target.keep(context, wanted);
+            moved_bytes = target.take_moved();
         });
+        if moved_bytes > 0 && (self.moved_bytes.len() < TARGETS_MAX || self.moved_bytes.contains_key(name)) {
+            let moved = self.moved_bytes.entry(name.to_owned()).or_default();
+            *moved = moved.saturating_add(moved_bytes);
+        }
     }
 
     /// Gives a client what it can have of a target.

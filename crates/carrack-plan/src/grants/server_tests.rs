@@ -222,3 +222,17 @@ fn threads_bound_what_one_has_of_what_others_want() {
     let now = |answer: &Answer| answer.grants.iter().filter(|grant| grant.starts_in_us == 0).count();
     assert!(latest.iter().all(|answer| (3..=5).contains(&now(answer))), "{latest:?}");
 }
+
+#[test]
+fn what_was_moved_is_counted_once_however_often_it_is_told() {
+    let mut server = server();
+    let given = server.answer(ms(1_000), &batch("a", 1, &["x"]));
+    let told = |bytes| held(&given).into_iter().map(|held| Held { bytes, ..held }).collect::<Vec<_>>();
+    for (number, bytes) in [(2, 10), (3, 10), (4, 30)] {
+        server.answer(ms(1_000 + 10 * number), &Batch { held: told(bytes), ..batch("a", number, &["x"]) });
+    }
+    server.answer(ms(1_100), &Batch { returns: told(70), ..batch("a", 5, &[]) });
+    server.answer(ms(1_200), &Batch { leaves: true, ..batch("a", 6, &[]) });
+    assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 70)]);
+    assert!(server.clients().next().is_none() && !server.knows("a"));
+}

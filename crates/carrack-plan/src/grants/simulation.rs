@@ -5,12 +5,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use carrack_model::{PolicyChoice, TargetId};
 
-use super::{Answer, Batch, Class, ClientSettings, GrantClient, GrantServer, GrantSettings, Load, Notice};
-use crate::policy::{Feed, Service, policy};
+use super::{
+    Answer, Batch, Class, ClientSettings, Gate, GrantClient, GrantServer, GrantSettings, Granted, Load,
+    Notice,
+};
+use crate::policy::{Feed, Policy, Service, policy};
 use crate::queue::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -121,10 +125,42 @@ enum Event {
 
 struct Client {
     queues: TargetQueues<()>,
-    grants: Option<GrantClient>,
+    grants: Option<Shared>,
     free_threads: usize,
     in_service: Vec<u32>,
     is_alive: bool,
+}
+
+/// A client's grants, which its policy looks at too.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<GrantClient>>);
+
+impl Shared {
+    fn client(&self) -> MutexGuard<'_, GrantClient> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Gate for Shared {
+    fn may_start(&self, target: TargetId, now: Duration) -> bool {
+        self.client().may_start(target, now)
+    }
+
+    fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {
+        self.client().opens_at(target, now)
+    }
+
+    fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        self.client().started(target, bytes, now);
+    }
+
+    fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
+        self.client().finished(target, service, now);
+    }
+}
+
+fn chosen(experiment: &Experiment) -> Box<dyn Policy> {
+    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, Feed::Queued)
 }
 
 struct World {
@@ -221,8 +257,8 @@ impl World {
                 }
             }
             Event::ToClient(index, answer) if self.clients[index].is_alive => {
-                if let Some(grants) = &mut self.clients[index].grants {
-                    grants.answered(now, &answer);
+                if let Some(grants) = &self.clients[index].grants {
+                    grants.client().answered(now, &answer);
                 }
                 self.work(index);
             }
@@ -235,13 +271,14 @@ impl World {
 
     fn speak(&mut self, index: usize) {
         let now = self.now;
-        let client = &mut self.clients[index];
-        let Some(grants) = &mut client.grants else { return };
+        let client = &self.clients[index];
+        let Some(mut grants) = client.grants.as_ref().map(Shared::client) else { return };
         if let Some((bytes, at)) = self.experiment.deadline.filter(|_| index == 0) {
             grants.set_deadline(Some((bytes.saturating_sub(self.outcome.moved[0]), at)));
         }
         let batch = grants.batch(now, client.queues.states());
         self.outcome.notices[index].extend(grants.take_notice());
+        drop(grants);
         if let Some(batch) = batch {
             self.outcome.batches += 1;
             self.at(now + LATENCY, Event::ToServer(index, batch));
@@ -252,7 +289,7 @@ impl World {
     fn work(&mut self, index: usize) {
         let now = self.now;
         loop {
-            let Some(target) = self.clients[index].take(now, &self.experiment) else { return };
+            let Some(target) = self.clients[index].take(now) else { return };
             let has_requests = |client: &&Client| client.in_service[target] > 0;
             let streams = self.clients.iter().filter(has_requests).count();
             let slower = 1.0 + self.experiment.dilation * (streams - 1) as f64;
@@ -274,9 +311,6 @@ impl World {
         let service = Service { time: now - began, bytes: MIB };
         let id = TargetId(target as u64);
         client.queues.finished(id, Some(service), now);
-        if let Some(grants) = &mut client.grants {
-            grants.finished(id, service, now);
-        }
         if self.experiment.objects_each.is_none() {
             client.queues.push(id, MIB, ());
         }
@@ -298,36 +332,37 @@ impl Client {
         };
         let class = experiment.class_of.get(index).copied().unwrap_or("");
         let mut grants = GrantClient::new(&format!("client-{index}"), class, settings);
-        let chosen = PolicyChoice::Adaptive { nice: false };
-        let mut queues = TargetQueues::new(policy(&chosen, experiment.threads, Feed::Queued));
         for target in 0..experiment.targets {
             // Each has met the targets in another order.
             let id = TargetId(((target + index) % experiment.targets) as u64);
             grants.add_target(id, &name_of(id.0 as usize));
+        }
+        let grants = experiment.is_managed.then(|| Shared(Arc::new(Mutex::new(grants))));
+        let mut queues = TargetQueues::new(match &grants {
+            Some(grants) => Box::new(Granted::new(chosen(experiment), grants.clone())),
+            None => chosen(experiment),
+        });
+        for target in 0..experiment.targets {
+            let id = TargetId(((target + index) % experiment.targets) as u64);
+            queues.set_depth(id, 8);
             let count = experiment.objects_each.unwrap_or(32);
             (0..count).for_each(|_| queues.push(id, MIB, ()));
         }
         Client {
             queues,
-            grants: experiment.is_managed.then_some(grants),
+            grants,
             free_threads: experiment.threads,
             in_service: vec![0; experiment.targets],
             is_alive: true,
         }
     }
 
-    fn take(&mut self, now: Duration, experiment: &Experiment) -> Option<usize> {
+    fn take(&mut self, now: Duration) -> Option<usize> {
         if self.free_threads == 0 || !self.is_alive {
             return None;
         }
-        for target in (0..experiment.targets).map(|target| TargetId(target as u64)) {
-            let may_start = self.grants.as_ref().is_none_or(|grants| grants.may_start(target, now));
-            self.queues.set_depth(target, if may_start { 8 } else { 0 });
-        }
         let (target, ()) = self.queues.take(now)?;
-        if let Some(grants) = &mut self.grants {
-            grants.started(target, MIB, now);
-        }
+        self.queues.charge(target, MIB, now);
         self.free_threads -= 1;
         self.in_service[target.0 as usize] += 1;
         Some(target.0 as usize)

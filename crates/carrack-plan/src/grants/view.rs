@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::health::{Allowance, Load};
 use super::messages::{micros, millis};
@@ -10,15 +10,16 @@ use super::server::GrantServer;
 use super::turns::ClientKey;
 
 /// One target.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TargetView {
     /// Its name.
     pub target: String,
     /// What computation uses of it, if that is known, from 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<f64>,
     /// What it is expected to use, if that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_expected: Option<f64>,
     /// Clients that may use it at a time.
     pub users_max: usize,
@@ -31,7 +32,8 @@ pub struct TargetView {
 }
 
 /// Who has a target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ViewOfHolder {
     /// The client.
     pub client: String,
@@ -46,7 +48,8 @@ pub struct ViewOfHolder {
 }
 
 /// Who waits for a target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ViewOfWaiting {
     /// The client.
     pub client: String,

@@ -72,6 +72,9 @@ pub trait Policy: Send {
     /// A target keeps its index for good; new ones are added at the end.
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize>;
 
+    /// Bytes of an item that was taken are moved from now on.
+    fn charged(&mut self, _now: Duration, _target: TargetId, _bytes: u64) {}
+
     /// A service of `targets[index]` has ended; it is still counted in `in_service`.
     fn served(&mut self, _now: Duration, _index: usize, _targets: &[TargetState], _service: Service) {}
 

@@ -10,6 +10,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use carrack_cluster::control::{Control, ControlError, Order};
 use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use carrack_plan::grants::TargetView;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -117,6 +118,18 @@ impl ApiClient {
     /// Where it asks.
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// The storage targets that transfers share, of a file system or all of them.
+    ///
+    /// # Errors
+    /// Who can't be reached, or shares none.
+    pub async fn targets(&self, file_system: &str) -> Result<Vec<TargetView>, ControlError> {
+        let path = match file_system {
+            "" => "/v1/targets".to_owned(),
+            name => format!("/v1/targets?fs={}", quoted(name)),
+        };
+        self.ask(Method::GET, path, None, "").await
     }
 
     pub(super) fn away(&self, error: impl fmt::Display) -> ControlError {
@@ -255,6 +268,13 @@ impl ApiClient {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Text as a value in a query (RFC 3986, 2.1).
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
+    let quote = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(quote).collect()
+}
 
 /// An id as a part of a path.
 fn segment(id: &str) -> Result<&str, ControlError> {

@@ -7,7 +7,10 @@
 
 mod auth;
 mod client;
+mod grants;
 mod listeners;
+mod metrics;
+mod no_queue;
 mod plan;
 mod problem;
 mod routes;
@@ -20,6 +23,7 @@ mod watching;
 pub use auth::ApiAuth;
 pub use client::{ApiClient, NotAServer, Server};
 pub use listeners::{ApiListener, ListenError};
+pub use no_queue::NoQueue;
 pub use plan::{ApiIssuer, ApiPlan, ApiPlanError};
 pub use problem::Problem;
-pub use server::{openapi, serve_api};
+pub use server::{Services, openapi, serve_api};

@@ -18,20 +18,21 @@ use utoipa_axum::routes;
 
 use super::auth::Caller;
 use super::problem::Problem;
+use super::server::Services;
 use super::sse;
 
 /// Transfers that are listed if nobody says how many, and at most.
 const LISTED: usize = 100;
 const LISTED_MAX: usize = 10_000;
 
-/// What all routes share.
+/// The transfers, as the routes have them.
 pub(super) type Shared = Arc<dyn Control>;
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "carrack",
-        description = "Transfers: submitting, watching and ending them. Every error is a problem (RFC 9457) with a hint.",
+        description = "Transfers: submitting, watching and ending them; the storage targets that they share. Every error is a problem (RFC 9457) with a hint.",
         license(name = "Apache-2.0 OR MIT")
     ),
     modifiers(&Tokens)
@@ -52,7 +53,7 @@ impl utoipa::Modify for Tokens {
 }
 
 /// The routes that know who asks, with their description.
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<Services> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(submit, transfers))
         .routes(routes!(transfer))
@@ -65,7 +66,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 }
 
 /// Those for everybody.
-pub(super) fn open_routes() -> OpenApiRouter<Shared> {
+pub(super) fn open_routes() -> OpenApiRouter<Services> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(description))
 }
 

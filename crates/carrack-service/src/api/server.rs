@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRef, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -14,9 +14,11 @@ use carrack_cluster::control::Control;
 use tokio::sync::watch;
 
 use super::auth::{ApiAuth, Peer};
+use super::grants::{self, Sharing};
 use super::listeners::{ApiListener, Kind};
 use super::problem::Problem;
 use super::routes::{self, Shared};
+use crate::sharing::SharedTargets;
 
 /// The longest body of a request: a submission with long paths.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -24,25 +26,54 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests may take to end once the server is told to; watchers are cut off then.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// What is served.
+#[derive(Clone)]
+pub struct Services {
+    /// The transfers.
+    pub control: Arc<dyn Control>,
+    /// The storage targets that transfers share, if they do.
+    pub sharing: Option<Arc<SharedTargets>>,
+}
+
+impl From<Arc<dyn Control>> for Services {
+    fn from(control: Arc<dyn Control>) -> Services {
+        Services { control, sharing: None }
+    }
+}
+
+impl FromRef<Services> for Shared {
+    fn from_ref(services: &Services) -> Shared {
+        services.control.clone()
+    }
+}
+
+impl FromRef<Services> for Sharing {
+    fn from_ref(services: &Services) -> Sharing {
+        Sharing(services.sharing.clone())
+    }
+}
+
 /// The description that is served, as JSON.
 pub fn openapi() -> String {
-    let mut description = routes::routes();
-    description = description.merge(routes::open_routes());
+    let mut description = routes::routes().merge(grants::routes());
+    description = description.merge(grants::grant_routes()).merge(routes::open_routes());
     // Made of what is compiled in: there is nothing in it that JSON can't say.
     description.into_openapi().to_json().unwrap_or_default()
 }
 
-pub(super) fn router(control: Arc<dyn Control>, auth: Arc<ApiAuth>) -> Router {
-    let (known, _) = routes::routes().split_for_parts();
+pub(super) fn router(services: Services, auth: Arc<ApiAuth>) -> Router {
+    let (known, _) = routes::routes().merge(grants::routes()).split_for_parts();
+    let (granting, _) = grants::grant_routes().split_for_parts();
     let (open, _) = routes::open_routes().split_for_parts();
     known
         .route_layer(middleware::from_fn_with_state(auth, identify))
         .merge(open)
+        .merge(granting)
         .fallback(nowhere)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(Extension(Arc::<str>::from(openapi())))
-        .with_state(control as Shared)
+        .with_state(services)
 }
 
 async fn identify(
@@ -70,17 +101,17 @@ async fn no_method(uri: Uri) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} can't be asked so", uri.path()), hint)
 }
 
-/// Serves the verbs of `control` at all of `listeners` until `end`.
+/// Serves `services` at all of `listeners` until `end`.
 ///
 /// # Errors
 /// The first that a listener fails with.
 pub async fn serve_api(
     listeners: Vec<ApiListener>,
-    control: Arc<dyn Control>,
+    services: Services,
     auth: Arc<ApiAuth>,
     end: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let router = router(control, auth);
+    let router = router(services, auth);
     let ending = watch::Sender::new(false);
     let mut serving = tokio::task::JoinSet::new();
     for listener in listeners {

@@ -9,6 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use carrack_cluster::control::{Control, ControlError, Order};
 use carrack_cluster::records::{Submission, TransferState};
+use carrack_cluster::sharing::SharingSettings;
 use carrack_trust::{Authority, ClientTrust, Grant, KeyKind, SERVER_LIFETIME, Scope, Use, client_config};
 use futures_util::StreamExt;
 use hyper::client::conn::http1;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::log::{Log, Verbosity};
 use crate::queue::{LocalQueue, QueueSettings, name_of_user};
+use crate::sharing::{ClassRules, SharedTargets};
 
 /// A queue that gives no turns: everything stays as it is.
 fn queue(directory: &Path) -> Arc<LocalQueue> {
@@ -26,6 +28,7 @@ fn queue(directory: &Path) -> Arc<LocalQueue> {
         max_running: 1,
         history: Duration::from_secs(60),
         sites: BTreeMap::new(),
+        sharing: None,
     };
     Arc::new(LocalQueue::open(settings, Log(Verbosity::Quiet)).unwrap())
 }
@@ -39,8 +42,10 @@ fn submission(label: &str) -> Submission {
 fn served(directory: &Path) -> ApiClient {
     let socket = directory.join("socket");
     let listener = ApiListener::unix(&socket, 0o600).unwrap();
-    let control = queue(directory);
-    tokio::spawn(serve_api(vec![listener], control, Arc::new(ApiAuth::default()), std::future::pending()));
+    let control: Arc<dyn Control> = queue(directory);
+    let sharing = Some(Arc::new(SharedTargets::start(SharingSettings::default(), ClassRules::default())));
+    let services = Services { control, sharing };
+    tokio::spawn(serve_api(vec![listener], services, Arc::new(ApiAuth::default()), std::future::pending()));
     ApiClient::new(Server::Unix(socket), String::new(), None)
 }
 
@@ -136,11 +141,14 @@ async fn what_is_served_is_what_is_described() {
         [
             "get /v1/events",
             "get /v1/health",
+            "get /v1/metrics",
             "get /v1/movers",
             "get /v1/openapi.json",
+            "get /v1/targets",
             "get /v1/transfers",
             "get /v1/transfers/{id}",
             "get /v1/transfers/{id}/events",
+            "post /v1/grants",
             "post /v1/transfers",
             "post /v1/transfers/{id}/cancel",
             "post /v1/transfers/{id}/pause",
@@ -155,6 +163,14 @@ async fn what_is_served_is_what_is_described() {
             (path.replace("{id}", &id), json!({"source": "local:/a", "destination": "local:/b"})),
             (path.replace("{id}", "0000"), json!({"source": "nowhere:/a", "destination": "local:/b"})),
             (format!("{}?limit=x", path.replace("{id}", "zz")), json!({"source": "no site"})),
+            (
+                path.replace("{id}", &id),
+                json!({"client": "a", "number": 1, "asks": [{"target": "lfs01/OST0000"}]}),
+            ),
+            (
+                path.replace("{id}", &id),
+                json!({"client": "b", "number": 1, "asks": [{"target": "lfs01/OST0000"}]}),
+            ),
         ] {
             let method = method.to_uppercase();
             let (status, kind, answer) = ask(dir.path(), &method, &asked, Some(body)).await;
@@ -315,7 +331,8 @@ impl Site {
         let port = listeners[0].address().unwrap().port();
         let control = queue(&self.directory.path().join(port.to_string()));
         let auth = Arc::new(plan.auth().unwrap());
-        tokio::spawn(serve_api(listeners, control, auth, std::future::pending()));
+        let services = Services::from(control as Arc<dyn Control>);
+        tokio::spawn(serve_api(listeners, services, auth, std::future::pending()));
         port
     }
 

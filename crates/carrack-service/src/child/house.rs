@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_engine::{
-    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, check_protection,
+    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, check_protection,
 };
 use carrack_machine::ZoneKind;
 use carrack_model::escape;
@@ -27,6 +27,7 @@ use crate::errand::{
 };
 use crate::log::Log;
 use crate::path::{ExportPath, split};
+use crate::sharing::SocketExchange;
 
 /// The house of a daemon.
 pub struct ExportHouse {
@@ -137,6 +138,13 @@ impl ExportHouse {
         SessionError::refused("paths on a daemon are /EXPORT/sub/path", hint)
     }
 
+    /// The daemon's own meta-server, asked by the user that the process has become. It is connected to with the first batch, and again
+    /// whenever that is needed: Landlock lets a process connect to Unix sockets wherever they lie.
+    fn sharing(&self) -> Option<Sharing> {
+        let socket = self.config.local()?.sharing_socket()?;
+        Some(Sharing(Arc::new(SocketExchange::new(&socket))))
+    }
+
     fn tell(&self, message: &ToParent) -> Result<(), SessionError> {
         send(&mut self.parent.borrow_mut(), message)
             .map_err(|error| SessionError::Local { what: "asking the daemon", error })
@@ -218,6 +226,7 @@ impl House for ExportHouse {
         let slot_bytes = request.spec.map_or(SLOT_BYTES_DEFAULT as u32, |spec| spec.slot_bytes);
         let mut settings = tempered(request.settings, &self.config.limits, slot_bytes);
         settings.recall &= export.recall;
+        settings.sharing = self.sharing();
         settings.scheduling.rate = least_rate(settings.scheduling.rate, rate);
         Ok(Admission {
             base,

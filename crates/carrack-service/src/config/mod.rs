@@ -7,6 +7,7 @@ mod error;
 mod export;
 mod limits;
 mod queue;
+mod sharing;
 mod value;
 
 #[cfg(test)]
@@ -21,8 +22,8 @@ use serde::{Deserialize, Deserializer};
 pub use error::ConfigError;
 pub use export::{Export, Rule};
 pub use limits::Limits;
-pub(crate) use queue::QueueAlone;
-pub use queue::{DEFAULT_SOCKET, QueueConfig};
+pub use queue::{DEFAULT_SOCKET, LocalConfig, QueueConfig};
+pub use sharing::SharingConfig;
 use value::absolute;
 
 /// The port that carrack's daemons listen on unless told otherwise.
@@ -58,6 +59,9 @@ pub struct Config {
     /// The queue that it keeps beside.
     #[serde(default)]
     pub queue: Option<QueueConfig>,
+    /// How transfers share storage targets.
+    #[serde(default)]
+    pub sharing: Option<SharingConfig>,
     /// What it gives.
     #[serde(rename = "export", deserialize_with = "distinct_exports")]
     pub exports: Vec<Export>,
@@ -126,18 +130,26 @@ impl Config {
         toml::from_str(text).map_err(|error| ConfigError::new(text, &error))
     }
 
-    /// The queue of a configuration that has one and neither exports nor TLS; nothing of any other, whatever it is.
+    /// What a configuration has for this machine's users, if it has neither exports nor TLS; nothing of any other, whatever it is.
     ///
     /// # Errors
     /// What is wrong, in which line.
-    pub(crate) fn queue_alone(text: &str) -> Result<Option<QueueAlone>, ConfigError> {
+    pub(crate) fn local_alone(text: &str) -> Result<Option<LocalConfig>, ConfigError> {
         let has = |table: &toml::Table, key| table.contains_key(key);
+        let is_local = |table: &toml::Table| has(table, "queue") || has(table, "sharing");
         match text.parse::<toml::Table>() {
-            Ok(table) if has(&table, "queue") && !has(&table, "export") && !has(&table, "tls") => {
+            Ok(table) if is_local(&table) && !has(&table, "export") && !has(&table, "tls") => {
                 toml::from_str(text).map(Some).map_err(|error| ConfigError::new(text, &error))
             }
             _ => Ok(None),
         }
+    }
+
+    /// What runs beside the exports, for this machine's users.
+    pub fn local(&self) -> Option<LocalConfig> {
+        let Config { queue, sharing, .. } = self;
+        let local = LocalConfig { queue: queue.clone(), sharing: sharing.clone(), pid_file: None };
+        (queue.is_some() || sharing.is_some()).then_some(local)
     }
 
     /// How long running sessions may go on after SIGTERM.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use carrack_cluster::records::is_name;
 use serde::{Deserialize, Deserializer};
 
+use super::sharing::SharingConfig;
 use super::value::{absolute, optional_absolute, within, wrong};
 use crate::queue::QueueSettings;
 
@@ -35,13 +36,14 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// As the queue wants to know it.
-    pub fn settings(&self) -> QueueSettings {
+    /// As the queue wants to know it, `sharing` being the Unix socket at which targets are shared out.
+    pub fn settings(&self, sharing: Option<PathBuf>) -> QueueSettings {
         QueueSettings {
             directory: self.directory.clone(),
             max_running: usize::try_from(self.max_running).unwrap_or(1),
             history: Duration::from_secs(self.history_days * 24 * 3600),
             sites: self.sites.clone(),
+            sharing,
         }
     }
 
@@ -86,11 +88,39 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
     Ok(sites)
 }
 
-/// A configuration with a queue and nothing else, for a daemon that answers nobody on the network.
+/// What a daemon has for the users of its machine; a configuration with nothing else is that of a daemon that answers nobody on the
+/// network.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct QueueAlone {
-    pub queue: QueueConfig,
+pub struct LocalConfig {
+    /// Transfers that are submitted.
+    #[serde(default)]
+    pub queue: Option<QueueConfig>,
+    /// How transfers share storage targets.
+    #[serde(default)]
+    pub sharing: Option<SharingConfig>,
+    /// Where the daemon's process id goes.
     #[serde(default, deserialize_with = "optional_absolute")]
     pub pid_file: Option<PathBuf>,
+}
+
+impl LocalConfig {
+    /// The Unix socket on which the queue answers, and everything else that says nothing of its own.
+    pub fn socket(&self) -> PathBuf {
+        self.queue.as_ref().map_or_else(|| DEFAULT_SOCKET.into(), QueueConfig::socket)
+    }
+
+    /// The Unix socket on which it is asked for targets; nothing if it grants none.
+    pub fn sharing_socket(&self) -> Option<PathBuf> {
+        let sharing = self.sharing.as_ref()?;
+        Some(sharing.socket.clone().unwrap_or_else(|| self.socket()))
+    }
+
+    /// What it is, for people.
+    pub fn describe(&self) -> Vec<String> {
+        let sharing = self.sharing.as_ref().zip(self.sharing_socket());
+        let sharing =
+            sharing.map(|(sharing, socket)| format!("{}, at {}", sharing.describe(), socket.display()));
+        self.queue.as_ref().map(QueueConfig::describe).into_iter().chain(sharing).collect()
+    }
 }

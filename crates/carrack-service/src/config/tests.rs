@@ -97,10 +97,11 @@ fn a_file_without_end_is_not_read_as_one() {
 #[test]
 fn a_queue_may_be_alone() {
     let queue = "[queue]\ndirectory = \"/q\"\n";
-    let alone = Config::queue_alone(queue).unwrap().unwrap();
-    assert_eq!(alone.queue.settings().max_running, 2);
-    assert!(Config::queue_alone("[tls]\n[queue]\n").unwrap().is_none(), "it is not alone");
-    assert!(Config::queue_alone("").unwrap().is_none() && Config::queue_alone("[queue").unwrap().is_none());
+    let alone = Config::local_alone(queue).unwrap().unwrap();
+    assert!(alone.sharing_socket().is_none());
+    assert_eq!(alone.queue.unwrap().settings(None).max_running, 2);
+    assert!(Config::local_alone("[tls]\n[queue]\n").unwrap().is_none(), "it is not alone");
+    assert!(Config::local_alone("").unwrap().is_none() && Config::local_alone("[queue").unwrap().is_none());
     for wrong in [
         "directory = \"q\"",
         "directory = \"/q\"\nmax_running = 0",
@@ -109,7 +110,52 @@ fn a_queue_may_be_alone() {
         "directory = \"/q\"\nsites = { a = \"--json\" }",
         "directory = \"/q\"\nsites = { a = \"carrack://h/e/\" }",
     ] {
-        let error = Config::queue_alone(&format!("[queue]\n{wrong}\n")).unwrap_err();
+        let error = Config::local_alone(&format!("[queue]\n{wrong}\n")).unwrap_err();
+        assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn sharing_is_what_it_says() {
+    let text = "[sharing]\nusers = 2\nburst_ms = 250\nburst_bytes = \"64MiB\"\n\
+                [sharing.classes.urgent]\nweight = 4\nmin_rate = \"200 MB/s\"\nmin_rate_all = \"1 GB/s\"\n\
+                deadline_rate = \"2 GB/s\"\nusers = [\"alice\"]\ngroups = [\"hpc\"]\n\
+                [sharing.classes.default]\nweight = 2\n";
+    let local = Config::local_alone(text).unwrap().unwrap();
+    assert_eq!(local.sharing_socket().unwrap(), std::path::Path::new(DEFAULT_SOCKET));
+    let settings = local.sharing.clone().unwrap().settings();
+    assert_eq!((settings.grants.users, settings.grants.burst_bytes), (2, 64 << 20));
+    assert_eq!(settings.grants.burst, Duration::from_millis(250));
+    let urgent = &settings.classes["urgent"];
+    let rates = (urgent.client_bytes_per_s, urgent.class_bytes_per_s, urgent.deadline_bytes_per_s);
+    assert_eq!((urgent.weight, rates), (4, (200_000_000, 1_000_000_000, 2_000_000_000)));
+    assert_eq!(settings.classes["default"].weight, 2);
+    let both = Config::local_alone(&format!("{text}[queue]\ndirectory = \"/q\"\nsocket = \"/q/s\"\n"));
+    assert_eq!(both.unwrap().unwrap().sharing_socket().unwrap(), std::path::Path::new("/q/s"));
+    let defaults = Config::local_alone("[sharing]\n").unwrap().unwrap().sharing.unwrap().settings();
+    assert_eq!(defaults, carrack_cluster::sharing::SharingSettings::default());
+    let beside = Config::parse(&format!("{SAMPLE}{text}")).unwrap().local().unwrap();
+    assert!(beside.queue.is_none() && beside.sharing == local.sharing);
+    assert!(beside.describe()[0].contains("urgent"), "{:?}", beside.describe());
+}
+
+#[test]
+fn sharing_that_could_not_be_meant_is_refused() {
+    for (wrong, said) in [
+        ("users = 0", "out of range"),
+        ("burst_ms = 100", "out of range"),
+        ("burst = 500", "unknown field `burst`"),
+        ("burst_bytes = \"0\"", "no amount of bytes"),
+        ("socket = \"s\"", "not absolute"),
+        ("classes = { \"a b\" = {} }", "can't name a class"),
+        ("classes = { a = { weight = 0 } }", "out of range"),
+        ("classes = { a = { min_rate = \"1 GB\" } }", "no rate"),
+        ("classes = { a = { rate = \"1 GB/s\" } }", "unknown field `rate`"),
+        ("classes = { a = { users = [] } }", "nobody may use"),
+        ("classes = { default = { users = [\"alice\"] } }", "everybody's"),
+    ] {
+        let error = Config::local_alone(&format!("[sharing]\n{wrong}\n")).unwrap_err();
+        assert!(error.to_string().contains(said), "{wrong}: {error}");
         assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
     }
 }

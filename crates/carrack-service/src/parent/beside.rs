@@ -1,4 +1,4 @@
-//! The queue's process, beside the daemon: started, started again if it dies, ended with the daemon.
+//! The process of the queue and the meta-server, beside the daemon: started, started again if it dies, ended with the daemon.
 //!
 //! On a thread of its own, which waits for that process; the daemon's loop does not.
 

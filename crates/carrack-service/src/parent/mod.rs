@@ -28,7 +28,7 @@ use sd_notify::NotifyState;
 
 use crate::audit::Audit;
 use crate::log::{Log, Verbosity};
-use crate::queue::{EndsWith, serve_queue};
+use crate::queue::{EndsWith, serve_local};
 use beside::Beside;
 use events::{Events, Source};
 pub(crate) use first_bytes::{Kind as ConnectionKind, kind_of};
@@ -47,8 +47,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Why it could not begin.
 pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
-    if let Some(alone) = plan::queue_alone(&path)? {
-        return Ok(serve_queue(&alone.queue, alone.pid_file.as_deref(), EndsWith::Nothing, Log(verbosity))?);
+    if let Some(alone) = plan::local_alone(&path)? {
+        return Ok(serve_local(&alone, EndsWith::Nothing, Log(verbosity))?);
     }
     let plan = Plan::load(&path)?;
     let mut daemon = Daemon::new(path, plan, Log(verbosity))?;
@@ -60,13 +60,14 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Serves the queue of a configuration beside the daemon that has started this process, until standard input ends.
+/// Serves what a configuration has for this machine's users beside the daemon that has started this process, until standard input
+/// ends.
 ///
 /// # Errors
 /// Why it could not begin.
-pub fn serve_queue_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
-    match Plan::load(path)?.config.queue {
-        Some(queue) => Ok(serve_queue(&queue, None, EndsWith::Stdin, Log(verbosity))?),
+pub fn serve_local_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
+    match Plan::load(path)?.config.local() {
+        Some(local) => Ok(serve_local(&local, EndsWith::Stdin, Log(verbosity))?),
         None => Ok(()),
     }
 }
@@ -76,8 +77,8 @@ pub fn serve_queue_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeErro
 /// # Errors
 /// Why it would not begin.
 pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
-    if let Some(alone) = plan::queue_alone(path)? {
-        return Ok((vec![alone.queue.describe()], Vec::new()));
+    if let Some(alone) = plan::local_alone(path)? {
+        return Ok((alone.describe(), Vec::new()));
     }
     let plan = Plan::load(path)?;
     Ok((plan.describe(), plan.notices))
@@ -113,7 +114,7 @@ struct Daemon {
     descriptors: u64,
     /// What systemd was told last.
     status: String,
-    /// The queue's process, if there is a queue.
+    /// The process of the queue and the meta-server, if there is either.
     queue: Option<Beside>,
 }
 
@@ -180,10 +181,10 @@ impl Daemon {
         {
             self.log.warn(format!("{}: {error}", path.display()));
         }
-        if self.plan.config.queue.is_some() {
+        if self.plan.config.local().is_some() {
             match Beside::start(&self.path, self.log) {
                 Ok(queue) => self.queue = Some(queue),
-                Err(error) => self.log.warn(format!("there is no queue: {error}")),
+                Err(error) => self.log.warn(format!("there is no queue and nothing is shared: {error}")),
             }
         }
         notify(&[NotifyState::Ready]);

@@ -10,7 +10,7 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, Export, MAX_CONFIG_BYTES, QueueAlone, QueueConfig, Rule};
+use crate::config::{Config, ConfigError, Export, LocalConfig, MAX_CONFIG_BYTES, Rule};
 use crate::errand::{Charge, frame};
 use crate::log::Verbosity;
 use crate::material::{Material, MaterialError};
@@ -138,15 +138,15 @@ impl Plan {
             ));
             lines.extend(export.allow.iter().map(describe_rule));
         }
-        lines.extend(config.queue.as_ref().map(QueueConfig::describe));
+        lines.extend(config.local().iter().flat_map(LocalConfig::describe));
         lines
     }
 }
 
-/// The queue of a configuration that has nothing else.
-pub(super) fn queue_alone(path: &Path) -> Result<Option<QueueAlone>, ServeError> {
+/// What a configuration has for this machine's users, if it has nothing else.
+pub(super) fn local_alone(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
     let text = read(path).map_err(|error| ServeError::File { path: path.to_path_buf(), error })?;
-    Config::queue_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
+    Config::local_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
 }
 
 fn describe_rule(rule: &Rule) -> String {

@@ -33,7 +33,7 @@ use tokio::sync::watch;
 
 use crate::log::Log;
 pub use launch::{Errand, become_copy};
-pub use service::{EndsWith, QueueError, serve_queue};
+pub use service::{EndsWith, QueueError, serve_local};
 use store::Store;
 pub use store::StoreError;
 pub use words::LOCAL_SITE;
@@ -52,6 +52,8 @@ pub struct QueueSettings {
     pub history: Duration,
     /// Where the paths of other sites begin, as `carrack cp` takes them.
     pub sites: BTreeMap<String, String>,
+    /// The Unix socket at which copies ask for storage targets; without one they look for a daemon of the machine.
+    pub sharing: Option<PathBuf>,
 }
 
 /// Why there is no queue.

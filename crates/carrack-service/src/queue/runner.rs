@@ -138,7 +138,10 @@ impl Inner {
 
     /// One run of a transfer, from its process's start to its end.
     fn carry_out(&self, record: &TransferRecord) -> Result<End, Box<dyn std::error::Error + Send + Sync>> {
-        let words = arguments(&record.submission, &self.settings.sites)?;
+        let mut words = arguments(&record.submission, &self.settings.sites)?;
+        if let Some(socket) = &self.settings.sharing {
+            words.insert(1, format!("--sharing={}", socket.display()));
+        }
         let user = (record.user != self.owner).then_some(&*record.user);
         let copy = Copy::start(&words, user, &self.settings.directory.join(format!("{}.said", record.id)))?;
         let mut listener = Listener::new(&mut record.clone());

@@ -1,9 +1,9 @@
-//! The queue's process: its configuration, its socket, its end. It runs beside the daemon that starts it, or by itself where the
-//! configuration has a queue and nothing else.
+//! The process of the queue and of the meta-server: its configuration, its sockets, its end. It runs beside the daemon that starts it, or
+//! by itself where the configuration has nothing else. All of its sockets answer alike.
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_cluster::control::Control;
@@ -13,9 +13,10 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{LocalQueue, OpenError};
-use crate::api::{ApiAuth, ApiListener, ListenError, serve_api};
-use crate::config::QueueConfig;
+use crate::api::{ApiAuth, ApiListener, ListenError, NoQueue, Services, serve_api};
+use crate::config::{LocalConfig, QueueConfig, SharingConfig};
 use crate::log::Log;
+use crate::sharing::SharedTargets;
 
 /// Why a queue does not run.
 #[derive(Debug, Error)]
@@ -68,49 +69,58 @@ pub enum EndsWith {
     Nothing,
 }
 
-/// Keeps and carries out transfers until it is told to end.
+/// Keeps and carries out transfers, and grants storage targets, until it is told to end.
 ///
 /// # Errors
 /// Why it could not begin, or go on.
-pub fn serve_queue(
-    config: &QueueConfig,
-    pid_file: Option<&Path>,
-    ends: EndsWith,
-    log: Log,
-) -> Result<(), QueueError> {
-    let queue = LocalQueue::open(config.settings(), log)?;
+pub fn serve_local(config: &LocalConfig, ends: EndsWith, log: Log) -> Result<(), QueueError> {
+    let open = |queue: &QueueConfig| LocalQueue::open(queue.settings(config.sharing_socket()), log);
+    let queue = config.queue.as_ref().map(open).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(system("starting threads"))?;
-    let socket = config.socket();
-    let served = runtime.block_on(serve(&queue, &socket, pid_file, ends, log));
-    queue.end();
+    let served = runtime.block_on(serve(queue.as_ref(), config, ends, log));
+    if let Some(queue) = &queue {
+        queue.end();
+    }
     // Who connects from now on is told that nobody is there; what can't be removed tells it too.
-    let _ = fs::remove_file(&socket);
-    if let Some(path) = pid_file {
+    for path in sockets(config).iter().chain(&config.pid_file) {
         let _ = fs::remove_file(path);
     }
     // Watchers of the API may still be there.
     runtime.shutdown_background();
-    log.note("the queue has ended");
+    if queue.is_some() {
+        log.note("the queue has ended");
+    }
     served
 }
 
+/// Where to listen, each place once.
+fn sockets(config: &LocalConfig) -> Vec<PathBuf> {
+    let queue = config.queue.is_some().then(|| config.socket());
+    let sharing = config.sharing_socket().filter(|socket| queue.as_ref() != Some(socket));
+    queue.into_iter().chain(sharing).collect()
+}
+
 async fn serve(
-    queue: &LocalQueue,
-    socket: &Path,
-    pid_file: Option<&Path>,
+    queue: Option<&LocalQueue>,
+    config: &LocalConfig,
     ends: EndsWith,
     log: Log,
 ) -> Result<(), QueueError> {
     // As root it serves all users of the machine: who they are the kernel says.
     let mode = if geteuid().is_root() { 0o666 } else { 0o600 };
     let end = told_to_end(ends, log)?;
-    let listener = ApiListener::unix(socket, mode)?;
-    queue.start().map_err(system("starting a thread"))?;
-    if let Some(path) = pid_file
+    let listen = |socket: &PathBuf| ApiListener::unix(socket, mode);
+    let listeners = sockets(config).iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+    if let Some(queue) = queue {
+        queue.start().map_err(system("starting a thread"))?;
+    }
+    let start = |sharing: &SharingConfig| Arc::new(SharedTargets::start(sharing.settings(), sharing.rules()));
+    let sharing = config.sharing.as_ref().map(start);
+    if let Some(path) = &config.pid_file
         && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
     {
         log.warn(format!("{}: {error}", path.display()));
@@ -119,11 +129,19 @@ async fn serve(
         // systemd is no part of it: it lives without knowing.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
-    log.note(format!("the queue answers at unix:{}", socket.display()));
-    let control: Arc<dyn Control> = Arc::new(queue.clone());
-    serve_api(vec![listener], control, Arc::new(ApiAuth::default()), end)
+    if queue.is_some() {
+        log.note(format!("the queue answers at unix:{}", config.socket().display()));
+    }
+    if let Some(socket) = config.sharing_socket() {
+        log.note(format!("targets are granted at unix:{}", socket.display()));
+    }
+    let control: Arc<dyn Control> = match queue {
+        Some(queue) => Arc::new(queue.clone()),
+        None => Arc::new(NoQueue),
+    };
+    serve_api(listeners, Services { control, sharing }, Arc::new(ApiAuth::default()), end)
         .await
-        .map_err(system("serving the queue"))
+        .map_err(system("serving the users of this machine"))
 }
 
 fn told_to_end(ends: EndsWith, log: Log) -> Result<impl Future<Output = ()>, QueueError> {
@@ -152,7 +170,7 @@ fn told_to_end(ends: EndsWith, log: Log) -> Result<impl Future<Output = ()>, Que
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
                 _ = &mut hearing => return,
-                _ = hangup.recv() => log.warn("the [queue] of a configuration is read at the start only"),
+                _ = hangup.recv() => log.warn("[queue] and [sharing] of a configuration are read at the start only"),
             }
         }
     })

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use carrack_cluster::control::ControlError;
-use carrack_cluster::records::{Location, Options, Submission};
+use carrack_cluster::records::{Location, Options, Submission, is_name};
 use carrack_model::limits::{
     IO_THREADS_MAX, SLOT_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_COUNT_MIN, STREAMS_MAX,
 };
@@ -95,6 +95,7 @@ fn options(options: &Options) -> Result<Vec<(&'static str, String)>, ControlErro
         ("durability", &options.durability, |name| ["each", "group", "end"].contains(&name)),
         ("verify", &options.verify, |name| ["object", "readback"].contains(&name)),
         ("policy", &options.policy, checked::<PolicyChoice>),
+        ("class", &options.class, is_name),
         ("source-io", &options.source_io, |name| ["auto", "buffered", "direct"].contains(&name)),
         ("sink-io", &options.sink_io, |name| ["auto", "buffered", "direct", "writeback"].contains(&name)),
     ];
@@ -163,12 +164,14 @@ mod tests {
         let storage = Options {
             policy: Some("adaptive".into()),
             nice: true,
+            class: Some("urgent".into()),
             sink_io: Some("direct".into()),
             limit_bytes_per_s_per_target: Some(8),
             ..Options::default()
         };
-        let expected = ["--nice", "--policy=adaptive", "--sink-io=direct", "--bwlimit-per-target=8"];
-        assert_eq!(with(storage).unwrap()[3..7], expected);
+        let expected =
+            ["--nice", "--policy=adaptive", "--class=urgent", "--sink-io=direct", "--bwlimit-per-target=8"];
+        assert_eq!(with(storage).unwrap()[3..8], expected);
         let words = with(options).unwrap();
         assert_eq!(words[3..6], ["--checksum=blake3", "--streams=4", "--bwlimit=7"]);
     }
@@ -180,6 +183,7 @@ mod tests {
             Options { pairs_max: Some(2), ..Options::default() },
             Options { static_striping: true, ..Options::default() },
             Options { cipher: name("rot13"), ..Options::default() },
+            Options { class: name("two words"), ..Options::default() },
             Options { protection: name("--relay"), ..Options::default() },
             Options { durability: name("none"), ..Options::default() },
             Options { streams: Some(65), ..Options::default() },

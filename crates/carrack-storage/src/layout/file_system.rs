@@ -100,6 +100,11 @@ impl FileSystem {
         &self.own
     }
 
+    /// What the shared names of all its targets begin with, up to a slash; its own target's where it is one piece of storage.
+    pub fn shared_name(&self) -> Option<&str> {
+        self.pieces.scope().or(self.own.shared_name.as_deref())
+    }
+
     /// Whether files may lie on targets of their own, so that it is worth asking for layouts.
     pub fn has_layouts(&self) -> bool {
         self.provider.is_some()

@@ -15,7 +15,7 @@ use rustix::fs::{fstat, fstatfs};
 use thiserror::Error;
 
 use super::beegfs::BeeGfs;
-use super::ceph::CephFs;
+use super::ceph::{self, CephFs};
 use super::disk::Disks;
 use super::file_ref::{FileRef, descriptor_path};
 use super::gluster::Gluster;
@@ -25,6 +25,7 @@ use super::mount_table::{Mount, mount_of, mounts_beneath};
 use super::provider::Provider;
 use super::registry::{Pieces, Registry, TargetKey};
 use super::{FileSystem, FileSystemKind};
+use crate::target::Names;
 use crate::{Base, Identity, Medium, Purpose, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
@@ -152,13 +153,18 @@ impl FileSystems {
             true => (FileSystemKind::Set, None),
             false => choose_provider(fd, magic, mount.as_ref()),
         };
-        let own = self.own_target(device, magic, mount.as_ref());
-        let pieces = Pieces::new(self.registry.clone(), device, &own);
+        let scope = match provider {
+            Some(_) => shared_scope(kind, fd, mount.as_ref()),
+            None => None,
+        };
+        let own = self.own_target(device, magic, mount.as_ref(), provider.is_some());
+        let pieces = Pieces::new(self.registry.clone(), device, &own, scope);
         FileSystem::new(kind, mount.map(|mount| mount.point), own, provider, pieces)
     }
 
     /// What files without a layout of their own lie on: the disks, the memory, or the mount.
-    fn own_target(&self, device: u64, magic: u32, mount: Option<&Mount>) -> StorageTarget {
+    /// Where files have layouts it is no one piece of storage (`has_pieces`), and shared with nobody.
+    fn own_target(&self, device: u64, magic: u32, mount: Option<&Mount>, has_pieces: bool) -> StorageTarget {
         let medium = Medium::of_magic(magic);
         let disks = Disks::of(&self.sysfs, device);
         let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
@@ -167,10 +173,11 @@ impl FileSystems {
             (None, Some(disks)) => (TargetKey::Host(disks.key().into()), disks.label),
             (None, None) => whole_mount(device, medium, mount),
         };
-        let label: Arc<str> = label.into();
-        let met = self.registry.meet(key, || label.clone(), medium, disk_count);
+        let scope = (!has_pieces).then(|| own_scope(medium, mount)).flatten();
+        let names = Names::new(&label, scope.as_deref());
+        let met = self.registry.meet(key, || names.clone(), medium, disk_count);
         // With as many targets as that, files of this one are queued with those of target 0: nobody's.
-        met.unwrap_or_else(|| StorageTarget::new(TargetId(0), label, medium, disk_count))
+        met.unwrap_or_else(|| StorageTarget::new(TargetId(0), names, medium, disk_count))
     }
 }
 
@@ -185,6 +192,38 @@ fn whole_mount(device: u64, medium: Medium, mount: Option<&Mount>) -> (TargetKey
         Some(mount) => (own, label_of(&mount.point)),
         None => (own, format!("device {device}")),
     }
+}
+
+/// What the label of a file system without pieces is unique in: the servers' name for it, or this host.
+fn own_scope(medium: Medium, mount: Option<&Mount>) -> Option<String> {
+    match medium {
+        Medium::Memory => None,
+        Medium::Device => Some(host_name()),
+        Medium::Network => Some(label_of(&mount?.source)),
+    }
+}
+
+/// How everybody who mounts it calls a file system with pieces.
+fn shared_scope(kind: FileSystemKind, fd: BorrowedFd<'_>, mount: Option<&Mount>) -> Option<Arc<str>> {
+    let source = label_of(&mount?.source);
+    let name = match kind {
+        // "10.0.0.1@tcp:10.0.0.2@tcp:/lfs01/home": whichever servers were named.
+        FileSystemKind::Lustre => {
+            let path = source.rsplit_once(":/").map_or(&*source, |(_, path)| path);
+            path.split('/').find(|name| !name.is_empty())?.to_owned()
+        }
+        FileSystemKind::CephFs => ceph::cluster(fd).unwrap_or_else(|| "cephfs".into()),
+        // A brick is named with its host.
+        FileSystemKind::Gluster => "glusterfs".into(),
+        FileSystemKind::BeeGfs => "beegfs".into(),
+        FileSystemKind::Gpfs => source,
+        FileSystemKind::Set | FileSystemKind::Plain => return None,
+    };
+    Some(name.into())
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn label_of(path: &Path) -> String {
@@ -237,7 +276,7 @@ mod tests {
         assert_eq!((found.kind(), found.has_layouts()), (FileSystemKind::Plain, false));
         let own = found.own_target();
         assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", Medium::Memory, 256 << 10));
-        assert_eq!(systems.target(own.id).as_ref(), Some(own));
+        assert_eq!((systems.target(own.id).as_ref(), &own.shared_name), (Some(own), &None));
         assert_eq!(systems.targets().len(), 1);
     }
 
@@ -270,6 +309,7 @@ mod tests {
         let systems = none();
         let own = systems.of(root.as_fd()).unwrap().own_target().clone();
         assert!(!own.label.contains('/') && own.medium == Medium::Device, "{own:?}");
+        assert_eq!(own.shared_name.as_deref(), Some(&*format!("{}/{}", host_name(), own.label)));
     }
 
     #[test]

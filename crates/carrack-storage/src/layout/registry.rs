@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::TargetId;
 
+use crate::target::Names;
 use crate::{Medium, StorageTarget};
 
 /// Targets of one process. Real sites have thousands; a file system that invents a new one for every file must not
@@ -43,7 +44,7 @@ impl Registry {
     pub(super) fn meet(
         &self,
         key: TargetKey,
-        label: impl FnOnce() -> Arc<str>,
+        names: impl FnOnce() -> Names,
         medium: Medium,
         disk_count: usize,
     ) -> Option<StorageTarget> {
@@ -55,7 +56,7 @@ impl Registry {
             return None;
         }
         let id = TargetId(inner.targets.len() as u64 + 1);
-        let target = StorageTarget::new(id, label(), medium, disk_count);
+        let target = StorageTarget::new(id, names(), medium, disk_count);
         inner.ids.insert(key, id);
         inner.targets.push(target.clone());
         Some(target)
@@ -87,19 +88,40 @@ pub(super) struct Pieces {
     device: u64,
     medium: Medium,
     own: TargetId,
+    /// How everybody calls the file system.
+    scope: Option<Arc<str>>,
 }
 
 impl Pieces {
-    /// Of the file system with this device number; `own` stands in for pieces that are too many.
-    pub(super) fn new(registry: Arc<Registry>, device: u64, own: &StorageTarget) -> Pieces {
-        Pieces { registry, device, medium: own.medium, own: own.id }
+    /// Of the file system with this device number; `own` stands in for pieces that are too many; everybody calls it `scope`.
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        device: u64,
+        own: &StorageTarget,
+        scope: Option<Arc<str>>,
+    ) -> Pieces {
+        Pieces { registry, device, medium: own.medium, own: own.id, scope }
     }
 
     /// The target that this file system calls `name`, which is also its label.
     pub(super) fn named(&self, name: &str) -> TargetId {
-        let name: Arc<str> = name.into();
-        let key = TargetKey::Piece(self.device, name.clone());
-        self.registry.meet(key, || name, self.medium, 1).map_or(self.own, |target| target.id)
+        self.meet(name, self.scope.as_deref())
+    }
+
+    /// How everybody calls the file system, if anybody else has it.
+    pub(super) fn scope(&self) -> Option<&str> {
+        self.scope.as_deref()
+    }
+
+    /// One of this process's own making: the file system has no name for it.
+    pub(super) fn made_up(&self, name: &str) -> TargetId {
+        self.meet(name, None)
+    }
+
+    fn meet(&self, name: &str, scope: Option<&str>) -> TargetId {
+        let key = TargetKey::Piece(self.device, name.into());
+        let names = || Names::new(name, scope);
+        self.registry.meet(key, names, self.medium, 1).map_or(self.own, |target| target.id)
     }
 
     /// Where files lie whose place nobody knows.
@@ -115,7 +137,7 @@ mod tests {
     #[test]
     fn the_same_key_is_the_same_target() {
         let registry = Registry::default();
-        let meet = |key| registry.meet(key, || "x".into(), Medium::Network, 2).unwrap();
+        let meet = |key| registry.meet(key, || Names::new("x", None), Medium::Network, 2).unwrap();
         let own = meet(TargetKey::FileSystem(7));
         let piece = meet(TargetKey::Piece(7, "OST0000".into()));
         let other = meet(TargetKey::Piece(8, "OST0000".into()));
@@ -129,10 +151,12 @@ mod tests {
     #[test]
     fn a_file_system_that_invents_targets_fills_no_memory() {
         let registry = Arc::new(Registry::default());
-        let own = registry.meet(TargetKey::FileSystem(1), || "/mnt".into(), Medium::Network, 1).unwrap();
-        let pieces = Pieces::new(registry.clone(), 1, &own);
+        let own =
+            registry.meet(TargetKey::FileSystem(1), || Names::new("/mnt", None), Medium::Network, 1).unwrap();
+        let pieces = Pieces::new(registry.clone(), 1, &own, Some("fs".into()));
         (1..TARGETS_MAX).for_each(|index| assert_ne!(pieces.named(&index.to_string()), own.id));
         assert_eq!((registry.all().len(), pieces.named("one more")), (TARGETS_MAX, own.id));
         assert_ne!(pieces.named("1"), own.id);
+        assert_eq!(registry.get(pieces.named("1")).unwrap().shared_name.as_deref(), Some("fs/1"));
     }
 }

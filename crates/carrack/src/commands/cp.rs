@@ -65,7 +65,11 @@ impl<'a> Job<'a> {
         let identity =
             Some(identify(&route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
-        let (spec, settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        // Where both ends are far, there is nothing here to ask for.
+        if !matches!(route.far, Far::Both(..)) && !args.dry_run {
+            settings.sharing = args.sharing.sharing();
+        }
         let noted = note(args, &route);
         let transfer = Transfer {
             spec,
@@ -143,7 +147,8 @@ impl<'a> Job<'a> {
 
     fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), SessionError> {
         let (protection, stall) = (self.args.protection(), self.args.stall_timeout);
-        let approach = Approach { args: &self.args.far, protection, stall };
+        let shares = !self.args.sharing.is_off();
+        let approach = Approach { args: &self.args.far, protection, stall, shares };
         reach(far, approach, &self.reins)?.ok_or(SessionError::Interrupted)
     }
 

@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::far_options::{CONNECTION, FarArgs};
 use super::journal_options::JournalArgs;
 use super::machine_options::MachineArgs;
+use super::sharing_options::SharingArgs;
 use super::storage_options::StorageArgs;
 use crate::exit;
 use crate::lifetime;
@@ -148,6 +149,9 @@ pub struct CpArgs {
 
     #[command(flatten)]
     storage: StorageArgs,
+
+    #[command(flatten)]
+    pub sharing: SharingArgs,
 
     #[command(flatten)]
     machine: MachineArgs,
@@ -284,6 +288,7 @@ impl CpArgs {
             journal: self.journal.journal(),
             verify: self.journal.verify(),
             stall: self.stall_timeout,
+            class: self.sharing.class().to_owned(),
             ..Settings::default()
         }))
     }

@@ -11,9 +11,10 @@ use carrack_cluster::client::FleetControl;
 use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
+use carrack_cluster::sharing::SharingSettings;
 use carrack_model::Protection;
 use carrack_plan::fleet::PairLimits;
-use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, serve_api};
+use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, Services, serve_api};
 use clap::{Args, ValueHint};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -90,6 +91,11 @@ pub struct ManagerArgs {
     /// How long transfers that are over are remembered, such as 12h or 90d; what is left of their work goes with them
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = lifetime::parse)]
     keep_history: Duration,
+
+    /// Share out the storage targets of a site, such as its OSTs, between the transfers of its movers: where several use one
+    /// target they take turns. Several sites may be named; of several managers one does it for each
+    #[arg(long, value_name = "SITE")]
+    share: Vec<String>,
 
     #[command(flatten)]
     nats: NatsArgs,
@@ -226,6 +232,8 @@ pub fn run_manager(args: &ManagerArgs) -> Exit {
                 sites: args.pairs_at.iter().cloned().collect(),
             },
             keep_history: args.keep_history,
+            shares: args.share.clone(),
+            sharing: SharingSettings::default(),
             say: say(),
         };
         runtime()?
@@ -265,7 +273,7 @@ pub fn run_api(args: &ApiArgs) -> Exit {
             let bus = Bus::connect(&bus).await.map_err(|error| of_bus(&error))?;
             let control = FleetControl::new(bus).await.map_err(|error| of_bus(&error))?;
             let end = async move { drop(stop.changed().await) };
-            serve_api(listeners, Arc::new(control), Arc::new(auth), end)
+            serve_api(listeners, Services { control: Arc::new(control), sharing: None }, Arc::new(auth), end)
                 .await
                 .map_err(|error| Trouble::new(format!("serving: {error}")))
         })

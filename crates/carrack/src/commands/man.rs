@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 20] = [
+const BESIDE_CP: [&str; 21] = [
     "resume",
     "journals",
     "ls",
@@ -34,10 +34,11 @@ const BESIDE_CP: [&str; 20] = [
     "pause",
     "cancel",
     "movers",
+    "targets",
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 22] = [
+const OTHER_SYNOPSES: [(&str, &str); 23] = [
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
@@ -58,6 +59,7 @@ const OTHER_SYNOPSES: [(&str, &str); 22] = [
     ("carrack pause", " [OPTIONS] ID"),
     ("carrack cancel", " [OPTIONS] ID"),
     ("carrack movers", " [OPTIONS]"),
+    ("carrack targets", " [OPTIONS] [FS]"),
     ("carrack completions", " SHELL"),
     ("carrack", " --help | --version"),
 ];

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use carrack_service::queue::{Errand, become_copy};
-use carrack_service::{ServeError, Verbosity, serve, serve_queue_of, serve_session};
+use carrack_service::{ServeError, Verbosity, serve, serve_local_of, serve_session};
 use clap::Args;
 
 use crate::exit::Exit;
@@ -15,7 +15,7 @@ use crate::trouble::Trouble;
 ///
 /// Who comes is known by a certificate, a public key or a token, and may do in an export what its rules say. SIGHUP reads
 /// the configuration anew, SIGTERM lets running sessions come to their end. With a `[queue]` it carries out what `carrack submit`
-/// asks for, too. packaging/carrack.toml is a configuration to begin with.
+/// asks for, too; with `[sharing]` transfers take turns at storage targets. packaging/carrack.toml is a configuration to begin with.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The configuration
@@ -98,7 +98,7 @@ pub struct ServeQueueArgs {
 
 /// Keeps the queue of a daemon that has more than one.
 pub fn run_queue(args: &ServeQueueArgs) -> Exit {
-    conclude(serve_queue_of(&args.serve.config, args.serve.verbosity()))
+    conclude(serve_local_of(&args.serve.config, args.serve.verbosity()))
 }
 
 // No documentation comment, as above.

@@ -12,6 +12,7 @@ use carrack_model::Protection;
 use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
+use super::sharing_options::Sharer;
 use crate::exit::{End, Exit};
 use crate::signals;
 use crate::trouble::Trouble;
@@ -25,6 +26,10 @@ pub struct SessionArgs {
     /// The least protection of data that is let through
     #[arg(long, value_name = "LEVEL", default_value_t = Protection::Private)]
     protection: Protection,
+
+    /// Who shares storage targets out here
+    #[arg(long, value_name = "WHO", default_value = "auto")]
+    sharing: Sharer,
 }
 
 /// Serves one transfer.
@@ -36,7 +41,7 @@ pub fn run(args: &SessionArgs) -> Exit {
     }
     match prepare() {
         Ok((input, output, abort)) => {
-            let house = OwnHouse::over_ssh(args.protection);
+            let house = OwnHouse::over_ssh(args.protection).with_sharing(args.sharing.sharing());
             end(&serve(Channel::Pipes { input, output }, &house, &abort))
         }
         Err(error) => {

@@ -84,6 +84,10 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "POLICY", help_heading = HOW)]
     policy: Option<String>,
 
+    /// As for `carrack cp`: the class where storage targets are shared out
+    #[arg(long, value_name = "NAME", help_heading = HOW)]
+    class: Option<String>,
+
     /// Back off as soon as others use a storage target
     #[arg(long, help_heading = HOW)]
     nice: bool,
@@ -150,6 +154,7 @@ impl SubmitArgs {
                 limit_bytes_per_s: self.bwlimit,
                 policy: self.policy.clone(),
                 nice: self.nice,
+                class: self.class.clone(),
                 limit_bytes_per_s_per_target: self.bwlimit_per_target,
                 max_inflight_per_target: self.max_inflight_per_target,
                 source_io: self.source_io.clone(),

@@ -139,7 +139,8 @@ async fn begin(
         Ok(Err(error)) => return Err(PairEnd::Passing(error.to_string())),
         Err(error) => return Err(PairEnd::Passing(error.to_string())),
     }
-    let (spec, settings) = terms(&record.submission.options).map_err(PairEnd::Broken)?;
+    let (spec, mut settings) = terms(&record.submission.options).map_err(PairEnd::Broken)?;
+    settings.sharing = mover.sharing().await;
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();

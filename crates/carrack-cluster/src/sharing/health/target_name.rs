@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The longest name of a target, in bytes.
-pub(super) const NAME_BYTES_MAX: usize = 256;
+pub(super) const NAME_BYTES_MAX: usize = 255;
 
 /// Text in which `{label}` stands for a label's value, `{label:host}` for what of it comes before a port, and `{label:path}` for it
 /// with its last dash as a slash (Lustre calls `lfs01/OST0007` `lfs01-OST0007`).

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use carrack_model::TargetId;
 use carrack_plan::Mapped;
-use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat};
+use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat, getxattr};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 
@@ -60,6 +60,13 @@ pub(super) struct CephFs {
     cluster: OnceLock<Result<Cluster, String>>,
 }
 
+/// The cluster's id, by which all of its clients know it; nothing where the client is older than Ceph 15.
+pub(super) fn cluster(directory: BorrowedFd<'_>) -> Option<String> {
+    let mut id = [0; 64];
+    let len = getxattr(descriptor_path(directory), "ceph.cluster_fsid", &mut id[..]).ok()?;
+    String::from_utf8(id[..len].to_vec()).ok().filter(|id| !id.is_empty())
+}
+
 impl CephFs {
     pub(super) fn new(is_kernel: bool, mount: Option<&Mount>) -> CephFs {
         CephFs { is_kernel, mount: mount.cloned(), cluster: OnceLock::new() }
@@ -84,7 +91,7 @@ impl CephFs {
             Ok(places) => (places, None),
             Err(problem) => {
                 let bucket = |object| format!("bucket.{}", object % BUCKETS);
-                let places = by_object(layout, size, |object| Some(pieces.named(&bucket(object))));
+                let places = by_object(layout, size, |object| Some(pieces.made_up(&bucket(object))));
                 let problem = format!("CephFS does not tell which OSD has an object: {problem}");
                 (places.unwrap_or_default(), Some(problem))
             }
@@ -230,12 +237,15 @@ mod tests {
     use super::*;
     use crate::Medium;
     use crate::layout::registry::{Registry, TargetKey};
+    use crate::target::Names;
     use std::sync::Arc;
 
     fn pieces() -> (Arc<Registry>, Pieces) {
         let registry = Arc::new(Registry::default());
-        let own = registry.meet(TargetKey::FileSystem(5), || "/ceph".into(), Medium::Network, 1).unwrap();
-        (registry.clone(), Pieces::new(registry, 5, &own))
+        let own = registry
+            .meet(TargetKey::FileSystem(5), || Names::new("/ceph", None), Medium::Network, 1)
+            .unwrap();
+        (registry.clone(), Pieces::new(registry, 5, &own, None))
     }
 
     fn layout(text: &str) -> CephLayout {

@@ -113,6 +113,7 @@ mod tests {
     use super::*;
     use crate::Medium;
     use crate::layout::registry::{Registry, TargetKey};
+    use crate::target::Names;
     use std::sync::Arc;
 
     /// As a file system with three disks would answer, two blocks at a time.
@@ -124,8 +125,10 @@ mod tests {
     #[test]
     fn blocks_are_asked_for_until_the_files_end() {
         let registry = Arc::new(Registry::default());
-        let own = registry.meet(TargetKey::FileSystem(5), || "/gpfs".into(), Medium::Network, 1).unwrap();
-        let pieces = Pieces::new(registry.clone(), 5, &own);
+        let own = registry
+            .meet(TargetKey::FileSystem(5), || Names::new("/gpfs", None), Medium::Network, 1)
+            .unwrap();
+        let pieces = Pieces::new(registry.clone(), 5, &own, None);
         let blocks = all_blocks(45, two_blocks).unwrap();
         assert_eq!(blocks.blocks.len(), 6);
         let places = places(&blocks, 45, &pieces);

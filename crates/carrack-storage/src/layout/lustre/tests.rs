@@ -11,6 +11,7 @@ use crate::Medium;
 use crate::layout::Pattern;
 use crate::layout::provider::Found;
 use crate::layout::registry::{Pieces, Registry, TargetKey};
+use crate::target::Names;
 
 const V1: u32 = 0x0BD1_0BD0;
 const V3: u32 = 0x0BD3_0BD0;
@@ -105,8 +106,10 @@ struct Site {
 impl Site {
     fn new() -> Site {
         let registry = Arc::new(Registry::default());
-        let own = registry.meet(TargetKey::FileSystem(5), || "/lustre".into(), Medium::Network, 1).unwrap();
-        Site { pieces: Pieces::new(registry.clone(), 5, &own), registry }
+        let own = registry
+            .meet(TargetKey::FileSystem(5), || Names::new("/lustre", None), Medium::Network, 1)
+            .unwrap();
+        Site { pieces: Pieces::new(registry.clone(), 5, &own, None), registry }
     }
 
     fn place(&self, blob: &[u8], size: u64) -> Found {

@@ -1,0 +1,119 @@
+//! The meta-server of a fleet's site: one manager has it, by a lease, and answers the site's movers (L10).
+//!
+//! Nothing of it is kept on NATS: the next manager that gets the lease listens to what the movers hold, and goes on from there.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use carrack_plan::grants::{Answer, Batch};
+
+use super::{MetaServer, SharingSettings};
+use crate::asks::Versioned;
+use crate::bus::Bus;
+use crate::error::BusError;
+use crate::lease::{Lease, RENEW_EVERY, RenewError};
+use crate::mover::Say;
+use crate::records::RECORD_VERSION;
+use crate::store::{read_record, write_record};
+
+/// How often a manager looks whether a site's lease is free.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a site's meta-server says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Reply {
+    /// To a batch.
+    Granted(Answer),
+    /// It does not answer that: the words are for people.
+    Refused(String),
+}
+
+/// The key of a site's lease, beside those of transfers, which are hexadecimal.
+fn lease_of(site: &str) -> String {
+    format!("sharing-{site}")
+}
+
+/// Has this manager share the targets of `site` out whenever no other one does, until `stop` turns true.
+pub(crate) async fn run(
+    bus: Bus,
+    site: String,
+    manager: String,
+    settings: SharingSettings,
+    say: Say,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trouble = None;
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            _ = stop.changed() => return,
+        }
+        let served = match Lease::acquire(&bus, &lease_of(&site), &manager).await {
+            Ok(Some(lease)) => {
+                say(format!("shares out the storage targets of {site}"));
+                serve(&bus, &site, lease, &settings, &mut stop).await
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // Once for as long as it is the same.
+        let told = served.err().map(|error| error.to_string());
+        if told != trouble {
+            told.iter().for_each(|text| say(format!("sharing {site}: {text}")));
+            trouble = told;
+        }
+    }
+}
+
+/// Answers for as long as the lease is sure, or until told to end.
+async fn serve(
+    bus: &Bus,
+    site: &str,
+    mut lease: Lease,
+    settings: &SharingSettings,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<(), BusError> {
+    let subscribed = bus.client().subscribe(bus.names().grants(site)).await;
+    let mut batches = subscribed.map_err(|error| BusError::away("requests for targets", &error))?;
+    let server = MetaServer::start(settings.clone());
+    let mut renewals = tokio::time::interval(RENEW_EVERY);
+    renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(batch) = batches.next() => {
+                let Some(reply_to) = batch.reply else { continue };
+                let reply = Versioned { version: RECORD_VERSION, body: reply(&server, &batch.payload) };
+                if let Ok(body) = write_record("an answer", &reply) {
+                    // Whoever asked asks again.
+                    let _ = bus.client().publish(reply_to, body.into()).await;
+                }
+            }
+            _ = renewals.tick() => match lease.renew().await {
+                Err(RenewError::Lost(_)) => return Ok(()),
+                Err(RenewError::Bus(error)) if !lease.is_sure() => return Err(error),
+                Err(RenewError::Bus(_)) | Ok(()) => {}
+            },
+            _ = stop.changed() => return lease.release().await,
+        }
+    }
+}
+
+fn reply(server: &MetaServer, payload: &[u8]) -> Reply {
+    let batch = match read_record::<Versioned<Batch>>("a request for targets", payload) {
+        Ok(batch) => batch.body,
+        Err(error) => return Reply::Refused(error.to_string()),
+    };
+    // A client's name begins with its host: no host can take all the places.
+    let host = batch.client.split(':').next().unwrap_or_default().to_owned();
+    match server.answer(&host, batch) {
+        Ok(answer) => Reply::Granted(answer),
+        Err(refusal) => Reply::Refused(refusal.to_string()),
+    }
+}

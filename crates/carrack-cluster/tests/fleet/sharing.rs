@@ -1,0 +1,105 @@
+//! A site's storage targets are shared out by the manager that has the site's lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_cluster::records::Options;
+use futures_util::StreamExt;
+use serde_json::Value;
+
+use super::whole::{Fleet, MIB, assert_same, noise};
+
+/// What movers ask, by the subject that they ask at.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<(String, Value)>>>);
+
+impl Asked {
+    fn follow(fleet: &Fleet) -> Asked {
+        let asked = Asked::default();
+        let heard = asked.clone();
+        let mut requests = fleet.runtime.block_on(async {
+            let client = async_nats::connect(&fleet.nats.urls[0]).await.unwrap();
+            client.subscribe("carrack.grants.*").await.unwrap()
+        });
+        fleet.runtime.spawn(async move {
+            while let Some(message) = requests.next().await {
+                let batch = serde_json::from_slice(&message.payload).unwrap();
+                heard.0.lock().unwrap().push((message.subject.to_string(), batch));
+            }
+        });
+        asked
+    }
+
+    fn all(&self) -> Vec<(String, Value)> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// The epochs that clients have been told, by subject.
+    fn epochs(&self) -> BTreeMap<String, BTreeSet<u64>> {
+        let mut epochs: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        for (subject, batch) in self.all() {
+            epochs.entry(subject).or_default().extend(batch["epoch"].as_u64().filter(|epoch| *epoch > 0));
+        }
+        epochs
+    }
+
+    fn wait_for(&self, what: &str, is_there: impl Fn(&BTreeMap<String, BTreeSet<u64>>) -> bool) {
+        let began = Instant::now();
+        while !is_there(&self.epochs()) {
+            assert!(began.elapsed() < Duration::from_secs(40), "{what}: {:?}", self.epochs());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::create_dir(fleet.at("a/set")).unwrap();
+    for i in 0..6 {
+        fs::write(fleet.at(&format!("a/set/{i}")), noise(12 * MIB, i)).unwrap();
+    }
+    let shares = || fleet.manager_with(|options| options.shares = vec!["a".into(), "b".into()]);
+    let asked = Asked::follow(&fleet);
+    let first = shares();
+    // Whoever has the leases has both by the time that the transfer is dealt out: movers ask when a session begins.
+    thread::sleep(Duration::from_millis(500));
+    let second = shares();
+    let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
+    let slow =
+        Options { limit_bytes_per_s: Some(6_000_000), chunk_bytes: Some(8 << 20), ..Options::default() };
+    let id = fleet.submit("a/set", "b/set", slow).id;
+    asked.wait_for("both ends have answers", |epochs| {
+        epochs.len() == 2 && epochs.values().all(|epochs| !epochs.is_empty())
+    });
+    first.drain();
+    asked.wait_for("another manager answers", |epochs| epochs.values().all(|epochs| epochs.len() >= 2));
+    fleet.done(&id);
+    assert_same(&fleet.at("a/set"), &fleet.at("b/set"));
+    let all = asked.all();
+    let targets = all.iter().filter_map(|(_, batch)| batch["asks"][0]["target"].as_str());
+    assert!(targets.clone().count() > 0 && targets.clone().all(|name| name.contains('/')));
+    let leaves = all.iter().filter(|(_, batch)| batch["leaves"] == true);
+    let leaves: BTreeSet<&String> = leaves.map(|(subject, _)| subject).collect();
+    assert_eq!(leaves.len(), 2, "both ends said farewell");
+    drop(second);
+}
+
+#[test]
+fn where_nobody_shares_nobody_asks() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::create_dir(fleet.at("a/set")).unwrap();
+    fs::write(fleet.at("a/set/one"), noise(12 * MIB, 1)).unwrap();
+    let asked = Asked::follow(&fleet);
+    let _members = (fleet.manager(), fleet.mover("a", 4), fleet.mover("b", 4));
+    fleet.done(&fleet.submit("a/set", "b/set", Options::default()).id);
+    // But once, whether there is anybody.
+    assert!(
+        asked.all().iter().all(|(_, batch)| batch["client"] == "" && batch["number"] == 0),
+        "{:?}",
+        asked.all()
+    );
+}

@@ -1,0 +1,286 @@
+//! One end's part in sharing a file system (L10): it asks for the targets that it has work for, works on those that it is granted,
+//! and goes on unmanaged when nobody answers.
+//!
+//! Owns the client of a session's end, whatever number of lanes it has (and both ends, where they are in one process), and the thread
+//! `carrack-share` that speaks for it. What is said and when is `carrack-plan`'s (`grants/`), who carries it the caller's
+//! ([`GrantExchange`]).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use carrack_model::TargetId;
+use carrack_plan::grants::{Answer, Batch, ClientSettings, Gate, GrantClient, Granted};
+use carrack_plan::{Policy, Service, TargetState};
+use carrack_storage::StorageTarget;
+
+use crate::error::SessionError;
+use crate::settings::Settings;
+
+/// How often the thread looks whether something is urgent: a wish is told so much later at most.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Carries a client's batches to the meta-server of its file systems.
+pub trait GrantExchange: Send + Sync {
+    /// What the server answers. Blocks for a second at most: meanwhile the client has nothing new to say to anybody.
+    ///
+    /// # Errors
+    /// If there is no answer. The transfer goes on unmanaged once they have been missing for a second.
+    fn exchange(&self, batch: &Batch) -> io::Result<Answer>;
+}
+
+/// Where an end asks for targets.
+#[derive(Clone)]
+pub struct Sharing(pub Arc<dyn GrantExchange>);
+
+impl fmt::Debug for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sharing")
+    }
+}
+
+impl PartialEq for Sharing {
+    fn eq(&self, other: &Sharing) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Sharing {}
+
+/// Queues of targets that the share looks at and wakes.
+pub(crate) trait Member: Send + Sync {
+    /// How its targets stand.
+    fn states(&self) -> Vec<TargetState>;
+
+    /// Something that was not granted may be now.
+    fn wake(&self);
+}
+
+/// The share of one session; dropped, everything is given back.
+pub(crate) struct Share {
+    inner: Arc<Inner>,
+    speaker: Option<JoinHandle<()>>,
+}
+
+struct Inner {
+    exchange: Arc<dyn GrantExchange>,
+    began: Instant,
+    asking: Mutex<Asking>,
+    is_over: AtomicBool,
+}
+
+struct Asking {
+    client: GrantClient,
+    threads: usize,
+    /// The client's number of each target, by its name.
+    ids: HashMap<Arc<str>, TargetId>,
+    members: Vec<(Weak<dyn Member>, Pass)>,
+    news: Vec<String>,
+}
+
+/// What one lane's queues go by: the targets of one end, each with the client's number of it.
+#[derive(Clone)]
+pub(crate) struct Pass {
+    inner: Arc<Inner>,
+    ids: Arc<Mutex<HashMap<TargetId, TargetId>>>,
+    /// When the queues' time began, counted from the client's.
+    began: Duration,
+}
+
+impl Share {
+    /// Of an end with these settings; nothing if it asks nobody.
+    pub(crate) fn begin(settings: &Settings) -> Result<Option<Arc<Share>>, SessionError> {
+        let Some(sharing) = &settings.sharing else { return Ok(None) };
+        let client = GrantClient::new(&unique_name(), &settings.class, ClientSettings::default());
+        let inner = Arc::new(Inner {
+            exchange: Arc::clone(&sharing.0),
+            began: Instant::now(),
+            asking: Mutex::new(Asking {
+                client,
+                threads: 0,
+                ids: HashMap::new(),
+                members: Vec::new(),
+                news: Vec::new(),
+            }),
+            is_over: AtomicBool::new(false),
+        });
+        let speaking = Arc::clone(&inner);
+        let speaker = thread::Builder::new().name("carrack-share".into()).spawn(move || speaking.speak());
+        let speaker = speaker.map_err(SessionError::local("starting a thread"))?;
+        Ok(Some(Arc::new(Share { inner, speaker: Some(speaker) })))
+    }
+
+    /// For a lane with so many I/O threads, whose queues count their time from now on.
+    pub(crate) fn pass(&self, threads: usize) -> Pass {
+        let mut asking = self.inner.asking();
+        asking.threads += threads;
+        let threads = asking.threads;
+        asking.client.set_threads(threads);
+        Pass { inner: Arc::clone(&self.inner), ids: Arc::default(), began: self.inner.began.elapsed() }
+    }
+
+    /// From now on these queues are asked for and woken.
+    pub(crate) fn join<M: Member + 'static>(&self, pass: &Pass, member: &Arc<M>) {
+        let member: Weak<M> = Arc::downgrade(member);
+        self.inner.asking().members.push((member, pass.clone()));
+    }
+
+    /// What the user has to hear.
+    pub(crate) fn news(&self) -> Vec<String> {
+        std::mem::take(&mut self.inner.asking().news)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.inner.is_over.store(true, Ordering::Release);
+        if let Some(speaker) = self.speaker.take() {
+            speaker.thread().unpark();
+            // It can't panic but by a defect, which ends nothing else.
+            let _ = speaker.join();
+        }
+    }
+}
+
+impl Inner {
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn speak(&self) {
+        while !self.is_over.load(Ordering::Acquire) {
+            let (members, states) = self.look();
+            let (batch, mut may_more) = self.asking().say(self.began.elapsed(), &states);
+            if let Some(batch) = batch
+                && let Ok(answer) = self.exchange.exchange(&batch)
+            {
+                self.asking().hear(self.began.elapsed(), &answer);
+                may_more = true;
+            }
+            if may_more {
+                members.iter().for_each(|member| member.wake());
+            }
+            thread::park_timeout(LOOK);
+        }
+        // A server that does not hear it takes everything back when the leases end.
+        let farewell = self.asking().client.leave();
+        let _ = self.exchange.exchange(&farewell);
+    }
+
+    /// Who is there, and how the targets stand over all of them. Queues are locked before the client, never after.
+    fn look(&self) -> (Vec<Arc<dyn Member>>, Vec<TargetState>) {
+        let members: Vec<(Arc<dyn Member>, Pass)> = {
+            let mut asking = self.asking();
+            asking.members.retain(|(member, _)| member.strong_count() > 0);
+            let there = |(member, pass): &(Weak<dyn Member>, Pass)| Some((member.upgrade()?, pass.clone()));
+            asking.members.iter().filter_map(there).collect()
+        };
+        let mut all: HashMap<TargetId, TargetState> = HashMap::new();
+        for (member, pass) in &members {
+            for state in member.states() {
+                let Some(target) = pass.own(state.target) else { continue };
+                let sum = all.entry(target).or_insert(TargetState {
+                    target,
+                    waiting: 0,
+                    waiting_bytes: 0,
+                    in_service: 0,
+                    ..state
+                });
+                sum.waiting += state.waiting;
+                sum.waiting_bytes = sum.waiting_bytes.saturating_add(state.waiting_bytes);
+                sum.in_service += state.in_service;
+            }
+        }
+        (members.into_iter().map(|(member, _)| member).collect(), all.into_values().collect())
+    }
+}
+
+impl Asking {
+    /// The next batch, and whether every target may be started on from now on.
+    fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<Batch>, bool) {
+        let batch = self.client.batch(now, states);
+        let is_left_alone = self.client.take_notice().is_some();
+        if is_left_alone {
+            let text = "the meta-server does not answer: going on without its grants";
+            self.news.push(text.to_owned());
+        }
+        (batch, is_left_alone)
+    }
+
+    fn hear(&mut self, now: Duration, answer: &Answer) {
+        self.client.answered(now, answer);
+        if self.client.take_notice().is_some() {
+            self.news.push("the meta-server answers again: keeping to its grants".to_owned());
+        }
+    }
+
+    fn id(&mut self, name: &Arc<str>) -> TargetId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = TargetId(self.ids.len() as u64 + 1);
+        self.ids.insert(Arc::clone(name), id);
+        self.client.add_target(id, name);
+        id
+    }
+}
+
+impl Pass {
+    /// The policy, kept to what is granted.
+    pub(crate) fn guard(&self, policy: Box<dyn Policy>) -> Box<dyn Policy> {
+        Box::new(Granted::new(policy, self.clone()))
+    }
+
+    /// A target is met: if others may work on it too, it is asked for.
+    pub(crate) fn learn(&self, target: &StorageTarget) {
+        if let Some(name) = &target.shared_name {
+            let id = self.inner.asking().id(name);
+            self.ids().insert(target.id, id);
+        }
+    }
+
+    fn ids(&self) -> MutexGuard<'_, HashMap<TargetId, TargetId>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own(&self, target: TargetId) -> Option<TargetId> {
+        self.ids().get(&target).copied()
+    }
+}
+
+impl Gate for Pass {
+    fn may_start(&self, target: TargetId, now: Duration) -> bool {
+        let Some(target) = self.own(target) else { return true };
+        self.inner.asking().client.may_start(target, now + self.began)
+    }
+
+    fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {
+        let at = self.inner.asking().client.opens_at(self.own(target)?, now + self.began)?;
+        Some(at.saturating_sub(self.began))
+    }
+
+    fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        if let Some(target) = self.own(target) {
+            self.inner.asking().client.started(target, bytes, now + self.began);
+        }
+    }
+
+    fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
+        if let Some(target) = self.own(target) {
+            self.inner.asking().client.finished(target, service, now + self.began);
+        }
+    }
+}
+
+/// Of all clients that ever were: host, process, when, and which of the process.
+fn unique_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    format!("{host}:{}:{since:x}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}

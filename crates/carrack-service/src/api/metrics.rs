@@ -1,0 +1,88 @@
+//! Storage targets in the text format of Prometheus (exposition format 0.0.4).
+
+use std::fmt::Write;
+
+use carrack_plan::grants::TargetView;
+
+/// What the format is called.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
+
+/// All targets, and the bytes that were moved from or to each.
+pub(super) fn text(targets: &[TargetView], moved_bytes: &[(String, u64)]) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(&str, f64)>| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (target, value) in samples {
+            let _ = writeln!(text, "{name}{{target=\"{}\"}} {value}", label(target));
+        }
+    };
+    let of_all = |value: fn(&TargetView) -> f64| {
+        targets.iter().map(|target| (&*target.target, value(target))).collect::<Vec<_>>()
+    };
+    let of_some = |value: fn(&TargetView) -> Option<f64>| {
+        targets.iter().filter_map(|target| Some((&*target.target, value(target)?))).collect::<Vec<_>>()
+    };
+    let has_it =
+        |target: &TargetView| target.holders.iter().filter(|holder| holder.starts_in_us == 0).count() as f64;
+    family("carrack_target_users", "gauge", "Transfers that use the target now.", of_all(has_it));
+    let users_max = |target: &TargetView| target.users_max as f64;
+    family("carrack_target_users_max", "gauge", "Transfers that may use it at a time.", of_all(users_max));
+    let waiting = |target: &TargetView| target.waiting.len() as f64;
+    family("carrack_target_waiting", "gauge", "Transfers that wait for it.", of_all(waiting));
+    let longest =
+        |target: &TargetView| target.waiting.first().map_or(0.0, |first| first.waits_ms as f64 / 1e3);
+    let help = "How long the first of them has waited.";
+    family("carrack_target_waiting_seconds_max", "gauge", help, of_all(longest));
+    let help = "Part of the target that computation uses.";
+    family("carrack_target_load_ratio", "gauge", help, of_some(|target| target.load));
+    let help = "Part of the target that computation is expected to use.";
+    family("carrack_target_load_expected_ratio", "gauge", help, of_some(|target| target.load_expected));
+    let moved = moved_bytes.iter().map(|(target, bytes)| (&**target, *bytes as f64)).collect();
+    let help = "Bytes that transfers told they moved from or to the target.";
+    family("carrack_target_moved_bytes_total", "counter", help, moved);
+    text
+}
+
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_plan::grants::{ViewOfHolder, ViewOfWaiting};
+
+    use super::*;
+
+    #[test]
+    fn each_family_has_its_type_and_a_line_a_target() {
+        let holder = |starts_in_us| ViewOfHolder {
+            client: "a".to_owned(),
+            class: String::new(),
+            starts_in_us,
+            ends_in_us: 9,
+            bytes: 0,
+        };
+        let waiting = ViewOfWaiting { client: "b".to_owned(), class: String::new(), waits_ms: 1_500 };
+        let target = TargetView {
+            target: "fs/\"x\\".to_owned(),
+            load: Some(0.25),
+            load_expected: None,
+            users_max: 2,
+            burst_ms: 500,
+            holders: vec![holder(0), holder(5)],
+            waiting: vec![waiting],
+        };
+        let text = text(&[target], &[("fs/y".to_owned(), 7)]);
+        for line in [
+            "# TYPE carrack_target_users gauge",
+            r#"carrack_target_users{target="fs/\"x\\"} 1"#,
+            r#"carrack_target_waiting_seconds_max{target="fs/\"x\\"} 1.5"#,
+            r#"carrack_target_load_ratio{target="fs/\"x\\"} 0.25"#,
+            r#"carrack_target_moved_bytes_total{target="fs/y"} 7"#,
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("load_expected_ratio{"), "{text}");
+    }
+}

@@ -1,0 +1,47 @@
+//! The verbs where there is no queue: a daemon may be there for other things.
+
+use carrack_cluster::control::{Control, ControlError, Order};
+use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use futures_util::stream::{BoxStream, StreamExt, once};
+
+/// Nobody who carries transfers out.
+#[derive(Clone, Copy, Debug)]
+pub struct NoQueue;
+
+fn refused() -> ControlError {
+    ControlError::Refused {
+        message: "this daemon keeps no queue".to_owned(),
+        hint: "its configuration has no [queue]; `carrack cp` needs none".to_owned(),
+    }
+}
+
+impl Control for NoQueue {
+    fn submit(&self, _: &str, _: Submission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        ready(Err(refused())).boxed()
+    }
+
+    fn transfer(&self, _: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        ready(Err(refused())).boxed()
+    }
+
+    fn transfers(&self, _: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        ready(Ok(Vec::new())).boxed()
+    }
+
+    fn order(&self, _: &str, _: &str, _: Order) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+        ready(Err(refused())).boxed()
+    }
+
+    fn watch(&self, _: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        once(ready(Err(refused()))).boxed()
+    }
+
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+        once(ready(Err(refused()))).boxed()
+    }
+
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+        ready(Ok(Vec::new())).boxed()
+    }
+}

@@ -1,0 +1,145 @@
+//! The meta-server of this machine or site: who may use storage targets that transfers share, and when.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use carrack_cluster::records::is_name;
+use carrack_cluster::sharing::{DEFAULT_CLASS, SharingSettings};
+use carrack_plan::grants::{Class, GrantSettings};
+use serde::{Deserialize, Deserializer};
+
+use super::value::{optional_absolute, optional_rate, size, within, wrong};
+use crate::sharing::{ClassRules, Members};
+
+/// Classes at most.
+const CLASSES_MAX: usize = 64;
+
+/// `[sharing]`: transfers of this machine take turns at storage targets.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SharingConfig {
+    /// Transfers that use a target at a time.
+    #[serde(deserialize_with = "within::<1, 64, _>")]
+    users: u64,
+    /// How long one goes on while others wait, in milliseconds: two periods of its messages at least, a lease at most.
+    #[serde(deserialize_with = "within::<200, 2_000, _>")]
+    burst_ms: u64,
+    /// The bytes after which it stops, should these come first.
+    #[serde(deserialize_with = "size")]
+    burst_bytes: u64,
+    /// The Unix socket on which it answers; the queue's if nothing is said.
+    #[serde(deserialize_with = "optional_absolute")]
+    pub socket: Option<PathBuf>,
+    /// Who gets more than others, by name.
+    #[serde(deserialize_with = "classes")]
+    classes: BTreeMap<String, ClassConfig>,
+}
+
+/// Transfers that are treated alike.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ClassConfig {
+    /// Each transfer's part of a target's time, in proportion to others'.
+    #[serde(deserialize_with = "within::<1, 1_000, _>")]
+    weight: u64,
+    /// Guaranteed to each transfer, over all targets.
+    #[serde(deserialize_with = "optional_rate")]
+    min_rate: Option<u64>,
+    /// Guaranteed to all of its transfers together.
+    #[serde(deserialize_with = "optional_rate")]
+    min_rate_all: Option<u64>,
+    /// What a deadline may claim at most.
+    #[serde(deserialize_with = "optional_rate")]
+    deadline_rate: Option<u64>,
+    /// Who may use it; everybody if neither is said.
+    users: Option<Vec<String>>,
+    groups: Option<Vec<String>>,
+}
+
+impl Default for SharingConfig {
+    fn default() -> SharingConfig {
+        let GrantSettings { users, burst, burst_bytes, .. } = GrantSettings::default();
+        let burst_ms = u64::try_from(burst.as_millis()).unwrap_or(u64::MAX);
+        SharingConfig { users: users.into(), burst_ms, burst_bytes, socket: None, classes: BTreeMap::new() }
+    }
+}
+
+impl Default for ClassConfig {
+    fn default() -> ClassConfig {
+        ClassConfig {
+            weight: 1,
+            min_rate: None,
+            min_rate_all: None,
+            deadline_rate: None,
+            users: None,
+            groups: None,
+        }
+    }
+}
+
+impl SharingConfig {
+    /// As the meta-server wants to know it.
+    pub fn settings(&self) -> SharingSettings {
+        let grants = GrantSettings {
+            users: u32::try_from(self.users).unwrap_or(1),
+            burst: Duration::from_millis(self.burst_ms),
+            burst_bytes: self.burst_bytes,
+            ..GrantSettings::default()
+        };
+        let classes = self.classes.iter().map(|(name, class)| (name.clone(), class.class())).collect();
+        SharingSettings { grants, classes }
+    }
+
+    /// Who may use which class.
+    pub fn rules(&self) -> ClassRules {
+        let members =
+            |class: &ClassConfig| Members { users: class.users.clone(), groups: class.groups.clone() };
+        ClassRules::new(self.classes.iter().map(|(name, class)| (name.clone(), members(class))).collect())
+    }
+
+    /// What it is, for people.
+    pub fn describe(&self) -> String {
+        let classes: Vec<&str> = self.classes.keys().map(String::as_str).collect();
+        let classes = if classes.is_empty() { "no classes".to_owned() } else { classes.join(", ") };
+        format!(
+            "sharing: {} at a target at a time, bursts of {} ms, classes: {classes}",
+            self.users, self.burst_ms
+        )
+    }
+}
+
+impl ClassConfig {
+    fn class(&self) -> Class {
+        Class {
+            weight: u32::try_from(self.weight).unwrap_or(1),
+            client_bytes_per_s: self.min_rate.unwrap_or(0),
+            class_bytes_per_s: self.min_rate_all.unwrap_or(0),
+            deadline_bytes_per_s: self.deadline_rate.unwrap_or(0),
+        }
+    }
+}
+
+fn classes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, ClassConfig>, D::Error> {
+    let classes = BTreeMap::<String, ClassConfig>::deserialize(deserializer)?;
+    if classes.len() > CLASSES_MAX {
+        return Err(wrong(format!("there are {} classes", classes.len()), format!("{CLASSES_MAX} can be")));
+    }
+    for (name, class) in &classes {
+        if !is_name(name) {
+            return Err(wrong(format!("{name:?} can't name a class"), "letters, digits, '-' and '_' can"));
+        }
+        let lists = [&class.users, &class.groups];
+        if name == DEFAULT_CLASS && lists.iter().any(|list| list.is_some()) {
+            let hint =
+                format!("take users and groups out of {DEFAULT_CLASS}, or give the class another name");
+            return Err(wrong("the class of those who name none is everybody's", hint));
+        }
+        let is_named = lists.iter().any(|list| list.is_some());
+        if is_named && lists.iter().all(|list| list.as_ref().is_none_or(Vec::is_empty)) {
+            let hint = "name somebody, or take users and groups out: then everybody may use it";
+            return Err(wrong(format!("nobody may use the class {name}"), hint));
+        }
+    }
+    Ok(classes)
+}

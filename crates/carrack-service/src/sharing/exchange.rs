@@ -1,0 +1,287 @@
+//! The client of a meta-server: one connection over a Unix socket, and one batch on it at a time, on a plain thread.
+//!
+//! HTTP/1.1 without a runtime: who asks does so a few times a second, from a thread that has nothing else to wait for.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::GrantExchange;
+use carrack_plan::grants::{Answer, Batch};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::api::Problem;
+
+/// From a batch to its answer, the connection included. A client goes on unmanaged after so long.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The longest head of an answer, and the longest answer: thousands of grants.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// Fields in a head.
+const FIELDS_MAX: usize = 32;
+
+/// Asks the meta-server behind a Unix socket.
+#[derive(Debug)]
+pub struct SocketExchange {
+    path: PathBuf,
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl SocketExchange {
+    /// Nobody is asked yet.
+    pub fn new(path: &Path) -> SocketExchange {
+        SocketExchange { path: path.to_owned(), connection: Mutex::new(None) }
+    }
+
+    /// Where it asks.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether somebody who grants targets answers there. Leaves nothing behind.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn probe(&self) -> io::Result<()> {
+        let client = format!("probe-{}", std::process::id());
+        self.exchange(&Batch { client, number: 1, leaves: true, ..Batch::default() }).map(drop)
+    }
+}
+
+impl GrantExchange for SocketExchange {
+    /// Sends a batch and waits for its answer, for a second at most. What was lost is connected to again with the next batch, at once if
+    /// it was lost while nothing was said: a server that was started anew is no error.
+    ///
+    /// # Errors
+    /// The system's; `TimedOut`; `InvalidData` if this is no meta-server; `Unsupported` with its words if it refuses.
+    fn exchange(&self, batch: &Batch) -> io::Result<Answer> {
+        let deadline = Instant::now() + PATIENCE;
+        let request = request(batch)?;
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = connection.take() {
+            match ask(&stream, &request, deadline) {
+                Err(error) if is_lost(&error) => {}
+                answered => return keep(&mut connection, stream, answered),
+            }
+        }
+        let stream = connect(&self.path)?;
+        let answered = ask(&stream, &request, deadline);
+        keep(&mut connection, stream, answered)
+    }
+}
+
+/// Only a connection on which all that was said was heard is one for the next batch.
+fn keep(
+    connection: &mut Option<UnixStream>,
+    stream: UnixStream,
+    answered: io::Result<Said>,
+) -> io::Result<Answer> {
+    let Said { status, body, is_last } = answered?;
+    if !is_last {
+        *connection = Some(stream);
+    }
+    if status == 200 {
+        return serde_json::from_slice(&body).map_err(nonsense);
+    }
+    let words = match serde_json::from_slice::<Problem>(&body) {
+        Ok(problem) => carrack_model::escape(problem.detail.as_bytes()),
+        Err(_) => format!("this is no meta-server: it answered {status}"),
+    };
+    Err(io::Error::new(ErrorKind::Unsupported, words))
+}
+
+fn is_lost(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+/// A server that does not take connections is not waited for without end: a Unix socket's timeout for sending is that for
+/// connecting, too (unix(7), socket(7)).
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(std::os::fd::OwnedFd::from(socket).into())
+}
+
+fn request(batch: &Batch) -> io::Result<Vec<u8>> {
+    let body = serde_json::to_vec(batch)?;
+    let length = body.len();
+    let mut request = format!(
+        "POST /v1/grants HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .into_bytes();
+    request.extend_from_slice(&body);
+    Ok(request)
+}
+
+/// An answer.
+struct Said {
+    status: u16,
+    body: Vec<u8>,
+    /// The connection ends with it.
+    is_last: bool,
+}
+
+fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result<Said> {
+    stream.set_write_timeout(Some(left(deadline)?))?;
+    stream.write_all(request).map_err(in_time)?;
+    let mut heard = Vec::new();
+    loop {
+        if let Some((head, length)) = head(&heard)? {
+            while heard.len() < length + head.bytes {
+                hear(stream, &mut heard, deadline)?;
+            }
+            let body = heard.split_off(head.bytes);
+            // Somebody who says more than an answer is not understood.
+            let is_last = head.is_last || body.len() > length;
+            return Ok(Said { status: head.status, body: body[..length].to_vec(), is_last });
+        }
+        if heard.len() > HEAD_BYTES_MAX {
+            return Err(nonsense("a head without an end"));
+        }
+        hear(stream, &mut heard, deadline)?;
+    }
+}
+
+/// Bytes of a head, what it says, and how long the body is.
+struct Head {
+    bytes: usize,
+    status: u16,
+    is_last: bool,
+}
+
+/// Nothing while it is not whole.
+fn head(heard: &[u8]) -> io::Result<Option<(Head, usize)>> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
+    let bytes = match response.parse(heard).map_err(nonsense)? {
+        httparse::Status::Complete(bytes) => bytes,
+        httparse::Status::Partial => return Ok(None),
+    };
+    let field = |name: &str| {
+        let mut fields = response.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        fields.next().and_then(|field| std::str::from_utf8(field.value).ok())
+    };
+    let length = field("content-length").and_then(|length| length.trim().parse().ok());
+    let length: usize = length.ok_or_else(|| nonsense("an answer without its length"))?;
+    if length > ANSWER_BYTES_MAX {
+        return Err(nonsense("an answer that is too long"));
+    }
+    let is_last = field("connection").is_some_and(|words| words.eq_ignore_ascii_case("close"));
+    let status = response.code.unwrap_or_default();
+    Ok(Some((Head { bytes, status, is_last }, length)))
+}
+
+fn hear(mut stream: &UnixStream, heard: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
+    let mut buffer = [0; 8 << 10];
+    stream.set_read_timeout(Some(left(deadline)?))?;
+    match stream.read(&mut buffer) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            heard.extend_from_slice(&buffer[..count]);
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+        Err(error) => Err(in_time(error)),
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// What a socket's timeout is called (socket(7)).
+fn in_time(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
+}
+
+fn nonsense(words: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Somebody who takes connections one after the other, and says this to each request of one.
+    fn answering(path: &Path, connections: Vec<Vec<String>>) {
+        let listener = UnixListener::bind(path).unwrap();
+        thread::spawn(move || {
+            for answers in connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in answers {
+                    let mut buffer = [0; 4_096];
+                    if stream.read(&mut buffer).unwrap() == 0 {
+                        break;
+                    }
+                    // In pieces, as it may come.
+                    for piece in answer.as_bytes().chunks(7) {
+                        stream.write_all(piece).unwrap();
+                    }
+                }
+            }
+            // Whoever connects from now on hears nothing.
+            thread::park();
+            drop(listener);
+        });
+    }
+
+    fn said(status: u16, fields: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n{fields}\r\n{body}", body.len())
+    }
+
+    #[test]
+    fn a_connection_is_used_again_and_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let exchange = SocketExchange::new(&path);
+        assert_eq!(exchange.exchange(&Batch::default()).unwrap_err().kind(), ErrorKind::NotFound);
+        let good = || said(200, "", r#"{"epoch":7,"number":3}"#);
+        let problem = r#"{"status":404,"title":"x","detail":"nothing here"}"#;
+        let refusal = said(404, "connection: close\r\n", problem);
+        answering(&path, vec![vec![good(), good()], vec![good(), refusal], vec![good()]]);
+        for _ in 0..3 {
+            let answer = exchange.exchange(&Batch::default()).unwrap();
+            assert_eq!((answer.epoch, answer.number), (7, 3));
+        }
+        let refused = exchange.exchange(&Batch::default()).unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.to_string()),
+            (ErrorKind::Unsupported, "nothing here".to_owned())
+        );
+        exchange.exchange(&Batch::default()).unwrap();
+    }
+
+    #[test]
+    fn nonsense_and_silence_end_within_a_second() {
+        for (said, kind) in [
+            ("SSH-2.0\r\n\r\n", ErrorKind::InvalidData),
+            ("HTTP/1.1 200 OK\r\n\r\n", ErrorKind::InvalidData),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", ErrorKind::InvalidData),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[[", ErrorKind::InvalidData),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", ErrorKind::UnexpectedEof),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("socket");
+            answering(&path, vec![vec![said.to_owned()]]);
+            let error = SocketExchange::new(&path).exchange(&Batch::default()).unwrap_err();
+            assert_eq!(error.kind(), kind, "{said}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        answering(&path, Vec::new());
+        let begun = Instant::now();
+        let error = SocketExchange::new(&path).exchange(&Batch::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+}

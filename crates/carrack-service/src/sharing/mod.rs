@@ -1,0 +1,129 @@
+//! Sharing of storage targets in the daemon: its meta-server, who may use which class there, and the client that transfers ask it by.
+
+mod exchange;
+mod rules;
+
+use std::sync::{Mutex, PoisonError};
+
+use carrack_cluster::sharing::{MetaServer, Refusal, SharingSettings};
+use carrack_plan::grants::{Answer, Batch, TargetView};
+use tokio::task::spawn_blocking;
+
+pub use exchange::SocketExchange;
+use rules::Known;
+pub use rules::{ClassRules, Members};
+
+use crate::queue::name_of_user;
+
+/// A meta-server whose clients are users of this machine.
+#[derive(Debug)]
+pub struct SharedTargets {
+    /// The one that grants.
+    pub server: MetaServer,
+    rules: ClassRules,
+    known: Mutex<Known>,
+}
+
+impl SharedTargets {
+    /// One that begins now.
+    pub fn start(settings: SharingSettings, rules: ClassRules) -> SharedTargets {
+        SharedTargets { server: MetaServer::start(settings), rules, known: Mutex::default() }
+    }
+
+    /// Answers a batch of a process of this user's. One who may not use the class that it names counts as one who names none.
+    ///
+    /// # Errors
+    /// What is out of bounds.
+    pub async fn answer(&self, uid: u32, batch: Batch) -> Result<Answer, Refusal> {
+        let may_use = self.may_use(uid, &batch.class).await;
+        let class = if may_use { batch.class } else { String::new() };
+        self.server.answer(&uid.to_string(), Batch { class, ..batch })
+    }
+
+    /// Every target that anybody speaks of and whose name begins so. Clients are `USER/NAME`.
+    pub fn targets(&self, prefix: &str) -> Vec<TargetView> {
+        let mut targets = self.server.targets();
+        targets.retain(|target| is_of(&target.target, prefix));
+        let mut names = std::collections::BTreeMap::new();
+        let mut named = |client: &mut String| {
+            let Some((caller, own)) = client.split_once('/') else { return };
+            let Ok(uid) = caller.parse() else { return };
+            let user = names.entry(uid).or_insert_with(|| name_of_user(uid));
+            *client = format!("{user}/{own}");
+        };
+        for target in &mut targets {
+            target.holders.iter_mut().for_each(|holder| named(&mut holder.client));
+            target.waiting.iter_mut().for_each(|waiting| named(&mut waiting.client));
+        }
+        targets
+    }
+
+    /// Asking for somebody's groups may take as long as a directory server does: elsewhere, and seldom.
+    async fn may_use(&self, uid: u32, class: &str) -> bool {
+        let Some(members) = self.rules.members(class) else { return true };
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(may_use) = known().get(uid, class) {
+            return may_use;
+        }
+        let members = members.clone();
+        let may_use = spawn_blocking(move || members.have(uid)).await.unwrap_or(false);
+        known().put(uid, class, may_use);
+        may_use
+    }
+}
+
+/// Whether a target is the one of this name, or a piece of the file system of this name.
+fn is_of(target: &str, name: &str) -> bool {
+    let rest = target.strip_prefix(name.trim_end_matches('/'));
+    name.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use carrack_plan::grants::{Ask, Class};
+
+    use super::*;
+
+    #[test]
+    fn a_file_systems_name_is_that_of_all_its_targets() {
+        for (name, is_meant) in [
+            ("", true),
+            ("lfs01", true),
+            ("lfs01/", true),
+            ("lfs01/OST0007", true),
+            ("lfs0", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_of("lfs01/OST0007", name), is_meant, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_class_is_for_those_whom_it_names() {
+        let uid = rustix::process::geteuid().as_raw();
+        let class = |name: &str| (name.to_owned(), Class::default());
+        let classes = BTreeMap::from([class("open"), class("mine"), class("theirs")]);
+        let users = |names: &[&str]| Members {
+            users: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            groups: None,
+        };
+        let rules = ClassRules::new(BTreeMap::from([
+            ("open".to_owned(), Members::default()),
+            ("mine".to_owned(), users(&[&name_of_user(uid)])),
+            ("theirs".to_owned(), users(&["nobody-of-this-name"])),
+        ]));
+        let shared = SharedTargets::start(SharingSettings { classes, ..Default::default() }, rules);
+        for (class, expected) in [("", ""), ("open", "open"), ("mine", "mine"), ("theirs", ""), ("x", "")] {
+            let asks = vec![Ask { target: "fs/x".to_owned(), ..Ask::default() }];
+            let client = format!("of-{class}");
+            let batch = Batch { client, class: class.to_owned(), number: 1, asks, ..Batch::default() };
+            assert_eq!(shared.answer(uid, batch).await.unwrap().class, expected, "{class}");
+        }
+        let shown = shared.targets("fs");
+        let client = &shown[0].waiting[0].client;
+        assert!(client.starts_with(&format!("{}/of-", name_of_user(uid))), "{client}");
+        assert!(shared.targets("other").is_empty());
+    }
+}

@@ -1,0 +1,109 @@
+//! Who may use which class: by account and by group, which are looked up once in a while.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Group, Uid, User, getgrouplist};
+
+/// How long it is remembered whether somebody may: who is put into a group has its class after so long.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// What is remembered at most; users and classes have few.
+const REMEMBERED_MAX: usize = 4_096;
+
+/// Those who may use a class: everybody, if neither list is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Accounts.
+    pub users: Option<Vec<String>>,
+    /// Groups, whose members they are by the system's word.
+    pub groups: Option<Vec<String>>,
+}
+
+impl Members {
+    fn are_all(&self) -> bool {
+        self.users.is_none() && self.groups.is_none()
+    }
+
+    /// Whether this user is one of them. May ask other hosts. Who has no account is in no list.
+    pub(super) fn have(&self, uid: u32) -> bool {
+        let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return self.are_all() };
+        let is_named = self.users.iter().flatten().any(|name| *name == user.name);
+        self.are_all() || is_named || self.groups.as_ref().is_some_and(|groups| is_in(&user, groups))
+    }
+}
+
+fn is_in(user: &User, groups: &[String]) -> bool {
+    let Ok(name) = CString::new(user.name.clone()) else { return false };
+    let own = getgrouplist(&name, user.gid).unwrap_or_default();
+    let is_own =
+        |group: &String| matches!(Group::from_name(group), Ok(Some(group)) if own.contains(&group.gid));
+    groups.iter().any(is_own)
+}
+
+/// The classes that are there, and for whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassRules(BTreeMap<String, Members>);
+
+impl ClassRules {
+    /// By the classes' names.
+    pub fn new(classes: BTreeMap<String, Members>) -> ClassRules {
+        ClassRules(classes)
+    }
+
+    /// Those who may use this class; nothing if everybody may, as a class that is not there, which gives nobody anything.
+    pub(super) fn members(&self, class: &str) -> Option<&Members> {
+        self.0.get(class).filter(|members| !members.are_all())
+    }
+}
+
+/// What was found out lately.
+#[derive(Debug, Default)]
+pub(super) struct Known(HashMap<(u32, String), (bool, Instant)>);
+
+impl Known {
+    pub(super) fn get(&self, uid: u32, class: &str) -> Option<bool> {
+        let (may_use, at) = self.0.get(&(uid, class.to_owned()))?;
+        (at.elapsed() < REMEMBERED).then_some(*may_use)
+    }
+
+    pub(super) fn put(&mut self, uid: u32, class: &str, may_use: bool) {
+        if self.0.len() >= REMEMBERED_MAX {
+            self.0.clear();
+        }
+        self.0.insert((uid, class.to_owned()), (may_use, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(users: &[&str], groups: &[&str]) -> Members {
+        let list = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+        Members { users: list(users), groups: list(groups) }
+    }
+
+    #[test]
+    fn accounts_and_groups_are_those_of_the_system() {
+        let (nobody, stranger) = (65_534, 3_999_999_999);
+        let Ok(Some(root)) = Group::from_gid(0.into()) else { return };
+        assert!(of(&["root"], &[]).have(0) && of(&[], &[&root.name]).have(0));
+        assert!(!of(&["root"], &[&root.name]).have(nobody) && !of(&["x"], &["no-such-group"]).have(0));
+        assert!(Members::default().have(stranger) && !of(&["root"], &[]).have(stranger));
+    }
+
+    #[test]
+    fn what_is_known_is_not_asked_again() {
+        let mut known = Known::default();
+        known.put(7, "a", true);
+        known.put(8, "a", false);
+        assert_eq!(
+            (known.get(7, "a"), known.get(8, "a"), known.get(7, "b")),
+            (Some(true), Some(false), None)
+        );
+        (0..2 * REMEMBERED_MAX as u32).for_each(|uid| known.put(uid, "a", true));
+        assert!(known.0.len() <= REMEMBERED_MAX);
+    }
+}

@@ -1,0 +1,139 @@
+//! The options of `carrack cp` about targets that other transfers use too: whom to ask for them, and as what.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use carrack_engine::Sharing;
+use carrack_model::limits::CLASS_BYTES_MAX;
+use carrack_service::DEFAULT_SOCKET;
+use carrack_service::sharing::SocketExchange;
+use clap::{Args, ValueHint};
+
+const STORAGE: &str = "Storage";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct SharingArgs {
+    /// The class that the transfer is of where storage targets are shared out: what classes there are, and for whom, the administrator
+    /// says; one that is not there, or not for you, is as none
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_class, help_heading = STORAGE)]
+    class: String,
+
+    /// Who shares storage targets out: the Unix socket of a daemon; auto: the daemon of this machine, if it does; off: nobody
+    ///
+    /// At another host its daemon does: `off` counts there too, a socket does not.
+    #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = STORAGE)]
+    sharing: Sharer,
+}
+
+impl SharingArgs {
+    /// Empty for none.
+    pub fn class(&self) -> &str {
+        &self.class
+    }
+
+    /// Whom this end asks.
+    pub fn sharing(&self) -> Option<Sharing> {
+        self.sharing.sharing()
+    }
+
+    /// Whether targets are used whoever else does.
+    pub fn is_off(&self) -> bool {
+        self.sharing == Sharer::Off
+    }
+}
+
+/// Who shares targets out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sharer {
+    /// The daemon of this machine, if there is one that does.
+    Auto,
+    /// Nobody.
+    Off,
+    /// Whoever answers there.
+    Socket(PathBuf),
+}
+
+impl FromStr for Sharer {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Sharer, Infallible> {
+        Ok(match text {
+            "auto" => Sharer::Auto,
+            "off" => Sharer::Off,
+            path => Sharer::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
+        })
+    }
+}
+
+impl Sharer {
+    /// Whom to ask; nobody where the machine's daemons share nothing out. One that was named is asked whether it is there or not: it may
+    /// be started later, and until then the transfer says that nobody answers.
+    pub fn sharing(&self) -> Option<Sharing> {
+        let exchange = match self {
+            Sharer::Off => return None,
+            Sharer::Socket(path) => SocketExchange::new(path),
+            Sharer::Auto => of_this_machine()?,
+        };
+        Some(Sharing(Arc::new(exchange)))
+    }
+}
+
+/// The machine's daemon before the user's own: it speaks for all users.
+pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
+    std::iter::once(PathBuf::from(DEFAULT_SOCKET)).chain(own).filter(|path| path.exists())
+}
+
+fn of_this_machine() -> Option<SocketExchange> {
+    sockets_of_this_machine().map(|path| SocketExchange::new(&path)).find(|exchange| exchange.probe().is_ok())
+}
+
+fn parse_class(text: &str) -> Result<String, String> {
+    let is_fine = text.len() <= CLASS_BYTES_MAX && !text.chars().any(char::is_control);
+    if is_fine {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("a class has a name of up to {CLASS_BYTES_MAX} bytes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cp {
+        #[command(flatten)]
+        args: SharingArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<SharingArgs, clap::Error> {
+        Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
+    }
+
+    #[test]
+    fn who_is_asked_is_a_word_or_a_socket() {
+        let sharer = |words: &[&str]| parse(words).unwrap().sharing;
+        assert_eq!((sharer(&[]), sharer(&["--sharing", "off"])), (Sharer::Auto, Sharer::Off));
+        for path in ["/x/y.sock", "unix:/x/y.sock"] {
+            assert_eq!(sharer(&["--sharing", path]), Sharer::Socket("/x/y.sock".into()));
+        }
+        assert!(parse(&["--sharing", "off"]).unwrap().sharing().is_none());
+        assert!(parse(&["--sharing", "/nobody/there"]).unwrap().sharing().is_some());
+    }
+
+    #[test]
+    fn a_class_is_a_name() {
+        assert_eq!(
+            (parse(&[]).unwrap().class(), parse(&["--class", "urgent"]).unwrap().class()),
+            ("", "urgent")
+        );
+        let long = "x".repeat(CLASS_BYTES_MAX + 1);
+        assert!(parse(&["--class", &long]).is_err() && parse(&["--class", "a\nb"]).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! `carrack targets`: storage targets that transfers share, with who has them and who waits.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use carrack_cluster::control::ControlError;
+use carrack_model::escape;
+use carrack_service::DEFAULT_SOCKET;
+use carrack_service::api::{ApiClient, Server};
+use carrack_storage::FileSystems;
+use clap::{Args, ValueHint};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::sharing_options::sockets_of_this_machine;
+use super::status::written;
+use crate::exit::{self, Exit};
+use crate::targets_report::write_targets;
+use crate::transfer_report::write_json;
+use crate::trouble::Trouble;
+
+/// Show who uses the storage targets that transfers share, and who waits for them
+///
+/// Only targets that a running transfer asks for are known, and those whose load is measured. docs/sharing.md says who has them when.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct TargetsArgs {
+    /// A file system's name, such as lfs01, a target's, or a path on the file system; without it all are listed
+    #[arg(value_name = "FS", value_hint = ValueHint::AnyPath)]
+    file_system: Option<OsString>,
+
+    /// Write a JSON object a line for each
+    #[arg(long)]
+    json: bool,
+
+    /// The Unix socket of the daemon that shares them out [default: the daemon of this machine, at /run/carrack/queue.sock, else
+    /// $XDG_RUNTIME_DIR/carrack/queue.sock]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    socket: Option<PathBuf>,
+}
+
+/// Shows them.
+pub fn run(args: &TargetsArgs) -> Exit {
+    show(args).unwrap_or_else(|trouble| {
+        trouble.tamed().tell();
+        Exit::Nothing
+    })
+}
+
+fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
+    let file_system = args.file_system.as_deref().map(name_of).transpose()?.unwrap_or_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
+    let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
+    let server = Server::Unix(socket.unwrap_or_else(|| DEFAULT_SOCKET.into()));
+    let client = ApiClient::new(server, String::new(), None);
+    let targets = runtime.block_on(client.targets(&file_system)).map_err(|error| trouble(&error))?;
+    let mut out = io::stdout().lock();
+    written(match args.json {
+        true => write_json(&targets, &mut out),
+        false => write_targets(&targets, &mut out),
+    })
+}
+
+/// What begins as paths do is one: a file system may be mounted under any name.
+fn name_of(words: &OsStr) -> Result<String, Trouble> {
+    let bytes = words.as_bytes();
+    if !bytes.starts_with(b"/") && !bytes.starts_with(b".") {
+        return Ok(words.to_string_lossy().into_owned());
+    }
+    let path = Path::new(words);
+    let shown = escape(bytes);
+    let cannot = |error: io::Error| {
+        Trouble::new(format!("{shown}: {error}"))
+            .hint("name a path that is there, or a file system such as lfs01")
+    };
+    let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let held = held.map_err(|errno| cannot(errno.into()))?;
+    let file_systems = FileSystems::new(&[]).map_err(|error| Trouble::new(error.to_string()))?;
+    let file_system = file_systems.of(held.as_fd()).map_err(cannot)?;
+    let name = file_system.shared_name().map(str::to_owned);
+    name.ok_or_else(|| {
+        let trouble = Trouble::new(format!("{shown} lies on nothing that transfers could share"));
+        trouble.hint("`carrack layout` shows what it lies on")
+    })
+}
+
+fn trouble(error: &ControlError) -> Trouble {
+    let trouble = Trouble::new(error.to_string());
+    match error {
+        ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
+        ControlError::Away(_) => {
+            trouble.hint("`carrack serve` with a [sharing] has to run; --socket names another place")
+        }
+        _ => trouble,
+    }
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack targets lfs01
+  carrack targets --json /lustre/project | jq '.waiting[].client'
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_name_and_a_path_is_looked_at() {
+        assert_eq!(name_of(OsStr::new("lfs01/OST0007")).unwrap(), "lfs01/OST0007");
+        for (path, said) in [("/proc", "lies on nothing"), ("/no/such/path", "No such file")] {
+            let trouble = name_of(OsStr::new(path)).unwrap_err();
+            assert!(trouble.message.contains(said) && trouble.hint.is_some(), "{trouble}");
+        }
+    }
+}
