@@ -14,6 +14,9 @@ pub struct Capacity {
     each: BTreeMap<String, f64>,
 }
 
+/// No number in it is none: it is configured, and checked.
+impl Eq for Capacity {}
+
 impl Capacity {
     /// The same for all, in the unit of the load.
     pub fn of_all(most: f64) -> Capacity {

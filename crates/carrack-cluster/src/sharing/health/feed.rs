@@ -118,6 +118,11 @@ impl HealthFeed {
         self.settings.every_s
     }
 
+    /// Seconds over which what is measured is the mean.
+    pub fn window_s(&self) -> u64 {
+        self.settings.window_s
+    }
+
     /// Measures once. `own` says of each target how many bytes per second the transfers themselves have moved of late, as the mean over
     /// the settings' window: they are taken off. Where Prometheus does not answer there are no loads, and grant servers take those of
     /// before for unknown after a while.

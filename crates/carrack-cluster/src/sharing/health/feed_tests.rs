@@ -207,10 +207,9 @@ fn a_thread_tells_loads_until_it_is_dropped() {
     let server = Pretended::answering(|path| site(path, |_, _| 500e6));
     let mut often = settings(server.address());
     often.every_s = 1;
-    let feed = HealthFeed::new(often, MIDNIGHT_S).unwrap();
     let (told, hears) = channel();
     let tell = move |target: &str, load| drop(told.send((target.to_owned(), load)));
-    let thread = HealthThread::start(feed, BTreeMap::new, tell, |notice| panic!("{notice}")).unwrap();
+    let thread = HealthThread::start(often, Vec::new, tell, |notice| panic!("{notice}")).unwrap();
     for _ in 0..4 {
         let (target, load) = hears.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(load.present, if target == "lfs01/OST0000" { 1.0 } else { 0.0 }, "{target}");
@@ -218,4 +217,15 @@ fn a_thread_tells_loads_until_it_is_dropped() {
     drop(thread);
     while hears.try_recv().is_ok() {}
     assert!(hears.recv_timeout(Duration::from_millis(1500)).is_err());
+}
+
+#[test]
+fn a_thread_that_cannot_measure_says_why() {
+    let mut nothing = settings("http://127.0.0.1:1".parse().unwrap());
+    nothing.preset = None;
+    let (said, hears) = channel();
+    let say = move |words| drop(said.send(words));
+    let _thread = HealthThread::start(nothing, Vec::new, |_, _| panic!("no load"), say).unwrap();
+    let words: String = hears.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(words.contains("not measured") && words.contains("hint: name a preset"), "{words}");
 }

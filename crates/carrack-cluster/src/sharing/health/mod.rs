@@ -12,6 +12,7 @@ mod capacity;
 mod error;
 mod feed;
 mod measured;
+mod own;
 mod preset;
 mod prometheus;
 mod settings;

@@ -23,7 +23,7 @@ const WINDOW_S: u64 = 120;
 const REQUEST_BYTES: u64 = 64 << 10;
 
 /// Where load is measured, how, and what it is compared with.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthSettings {
     /// The Prometheus server.
