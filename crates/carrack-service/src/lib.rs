@@ -25,8 +25,8 @@ pub mod sharing;
 
 pub use child::serve_session;
 pub use config::{
-    Config, ConfigError, DEFAULT_PORT, DEFAULT_SOCKET, Export, Limits, MAX_CONFIG_BYTES, QueueConfig, Rule,
-    SharingConfig,
+    Config, ConfigError, DEFAULT_PORT, DEFAULT_SHARING_SOCKET, DEFAULT_SOCKET, Export, Limits,
+    MAX_CONFIG_BYTES, QueueConfig, Rule, SharingConfig,
 };
 pub use log::{Log, Verbosity};
 pub use material::{Material, MaterialError};

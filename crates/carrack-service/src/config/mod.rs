@@ -23,7 +23,7 @@ pub use error::ConfigError;
 pub use export::{Export, Rule};
 pub use limits::Limits;
 pub use queue::{DEFAULT_SOCKET, LocalConfig, QueueConfig};
-pub use sharing::SharingConfig;
+pub use sharing::{DEFAULT_SHARING_SOCKET, SharingConfig};
 use value::absolute;
 
 /// The port that carrack's daemons listen on unless told otherwise.

@@ -105,22 +105,14 @@ pub struct LocalConfig {
 }
 
 impl LocalConfig {
-    /// The Unix socket on which the queue answers, and everything else that says nothing of its own.
-    pub fn socket(&self) -> PathBuf {
-        self.queue.as_ref().map_or_else(|| DEFAULT_SOCKET.into(), QueueConfig::socket)
-    }
-
-    /// The Unix socket on which it is asked for targets; nothing if it grants none.
+    /// The Unix socket on which targets are asked for; nothing if they are not shared out.
     pub fn sharing_socket(&self) -> Option<PathBuf> {
-        let sharing = self.sharing.as_ref()?;
-        Some(sharing.socket.clone().unwrap_or_else(|| self.socket()))
+        Some(self.sharing.as_ref()?.socket())
     }
 
     /// What it is, for people.
     pub fn describe(&self) -> Vec<String> {
-        let sharing = self.sharing.as_ref().zip(self.sharing_socket());
-        let sharing =
-            sharing.map(|(sharing, socket)| format!("{}, at {}", sharing.describe(), socket.display()));
+        let sharing = self.sharing.as_ref().map(SharingConfig::describe);
         self.queue.as_ref().map(QueueConfig::describe).into_iter().chain(sharing).collect()
     }
 }

@@ -13,6 +13,9 @@ use serde::{Deserialize, Deserializer};
 use super::value::{optional_absolute, optional_rate, size, within, wrong};
 use crate::sharing::{ClassRules, Members};
 
+/// Where targets are asked for unless told otherwise.
+pub const DEFAULT_SHARING_SOCKET: &str = "/run/carrack/sharing.sock";
+
 /// Classes at most.
 const CLASSES_MAX: usize = 64;
 
@@ -29,9 +32,9 @@ pub struct SharingConfig {
     /// The bytes after which it stops, should these come first.
     #[serde(deserialize_with = "size")]
     burst_bytes: u64,
-    /// The Unix socket on which it answers; the queue's if nothing is said.
+    /// The Unix socket on which it answers.
     #[serde(deserialize_with = "optional_absolute")]
-    pub socket: Option<PathBuf>,
+    socket: Option<PathBuf>,
     /// Who gets more than others, by name.
     #[serde(deserialize_with = "classes")]
     classes: BTreeMap<String, ClassConfig>,
@@ -101,6 +104,11 @@ impl SharingConfig {
         SharingSettings { grants, classes }
     }
 
+    /// The Unix socket on which it answers.
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into())
+    }
+
     /// Who may use which class.
     pub fn rules(&self) -> ClassRules {
         let members =
@@ -113,8 +121,10 @@ impl SharingConfig {
         let classes: Vec<&str> = self.classes.keys().map(String::as_str).collect();
         let classes = if classes.is_empty() { "no classes".to_owned() } else { classes.join(", ") };
         format!(
-            "sharing: {} at a target at a time, bursts of {} ms, classes: {classes}",
-            self.users, self.burst_ms
+            "sharing at {}, {} at a target at a time, bursts of {} ms, classes: {classes}",
+            self.socket().display(),
+            self.users,
+            self.burst_ms
         )
     }
 }

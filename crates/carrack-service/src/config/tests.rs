@@ -122,7 +122,7 @@ fn sharing_is_what_it_says() {
                 deadline_rate = \"2 GB/s\"\nusers = [\"alice\"]\ngroups = [\"hpc\"]\n\
                 [sharing.classes.default]\nweight = 2\n";
     let local = Config::local_alone(text).unwrap().unwrap();
-    assert_eq!(local.sharing_socket().unwrap(), std::path::Path::new(DEFAULT_SOCKET));
+    assert_eq!(local.sharing_socket().unwrap(), std::path::Path::new(DEFAULT_SHARING_SOCKET));
     let settings = local.sharing.clone().unwrap().settings();
     assert_eq!((settings.grants.users, settings.grants.burst_bytes), (2, 64 << 20));
     assert_eq!(settings.grants.burst, Duration::from_millis(250));
@@ -130,8 +130,8 @@ fn sharing_is_what_it_says() {
     let rates = (urgent.client_bytes_per_s, urgent.class_bytes_per_s, urgent.deadline_bytes_per_s);
     assert_eq!((urgent.weight, rates), (4, (200_000_000, 1_000_000_000, 2_000_000_000)));
     assert_eq!(settings.classes["default"].weight, 2);
-    let both = Config::local_alone(&format!("{text}[queue]\ndirectory = \"/q\"\nsocket = \"/q/s\"\n"));
-    assert_eq!(both.unwrap().unwrap().sharing_socket().unwrap(), std::path::Path::new("/q/s"));
+    let named = Config::local_alone("[sharing]\nsocket = \"/q/s\"\n").unwrap().unwrap();
+    assert_eq!(named.sharing_socket().unwrap(), std::path::Path::new("/q/s"));
     let defaults = Config::local_alone("[sharing]\n").unwrap().unwrap().sharing.unwrap().settings();
     assert_eq!(defaults, carrack_cluster::sharing::SharingSettings::default());
     let beside = Config::parse(&format!("{SAMPLE}{text}")).unwrap().local().unwrap();

@@ -1,12 +1,14 @@
 //! The process of the queue and of the meta-server: its configuration, its sockets, its end. It runs beside the daemon that starts it, or
-//! by itself where the configuration has nothing else. All of its sockets answer alike.
+//! by itself where the configuration has nothing else.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carrack_cluster::control::Control;
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
 use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use thiserror::Error;
@@ -99,10 +101,8 @@ pub fn serve_local(config: &LocalConfig, ends: EndsWith, log: Log) -> Result<(),
 }
 
 /// Where to listen, each place once.
-fn sockets(config: &LocalConfig) -> Vec<PathBuf> {
-    let queue = config.queue.is_some().then(|| config.socket());
-    let sharing = config.sharing_socket().filter(|socket| queue.as_ref() != Some(socket));
-    queue.into_iter().chain(sharing).collect()
+fn sockets(config: &LocalConfig) -> BTreeSet<PathBuf> {
+    config.queue.as_ref().map(QueueConfig::socket).into_iter().chain(config.sharing_socket()).collect()
 }
 
 async fn serve(
@@ -111,16 +111,23 @@ async fn serve(
     ends: EndsWith,
     log: Log,
 ) -> Result<(), QueueError> {
-    // As root it serves all users of the machine: who they are the kernel says.
-    let mode = if geteuid().is_root() { 0o666 } else { 0o600 };
     let end = told_to_end(ends, log)?;
-    let listen = |socket: &PathBuf| ApiListener::unix(socket, mode);
-    let listeners = sockets(config).iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+    let start = |sharing: &SharingConfig| Arc::new(SharedTargets::start(sharing.settings(), sharing.rules()));
+    let sharing = config.sharing.as_ref().map(start);
+    let mut served = Vec::new();
+    for socket in sockets(config) {
+        let (services, mode) =
+            match queue.filter(|_| config.queue.as_ref().is_some_and(|q| q.socket() == socket)) {
+                // As root it serves all users of the machine: who they are the kernel says.
+                Some(queue) => (of_queue(queue, &sharing), if geteuid().is_root() { 0o666 } else { 0o600 }),
+                // Whoever has another account takes his turn too.
+                None => (Services { control: Arc::new(NoQueue), sharing: sharing.clone() }, 0o666),
+            };
+        served.push((ApiListener::unix(&socket, mode)?, services));
+    }
     if let Some(queue) = queue {
         queue.start().map_err(system("starting a thread"))?;
     }
-    let start = |sharing: &SharingConfig| Arc::new(SharedTargets::start(sharing.settings(), sharing.rules()));
-    let sharing = config.sharing.as_ref().map(start);
     let health = config.sharing.as_ref().and_then(|config| config.health.clone());
     let measure = |(settings, sharing): (_, &Arc<SharedTargets>)| measure(settings, sharing, log);
     let _measuring = health.zip(sharing.as_ref()).map(measure).transpose()?;
@@ -133,19 +140,23 @@ async fn serve(
         // systemd is no part of it: it lives without knowing.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
-    if queue.is_some() {
-        log.note(format!("the queue answers at unix:{}", config.socket().display()));
+    if let Some(queue) = &config.queue {
+        log.note(format!("the queue answers at unix:{}", queue.socket().display()));
     }
     if let Some(socket) = config.sharing_socket() {
         log.note(format!("targets are granted at unix:{}", socket.display()));
     }
-    let control: Arc<dyn Control> = match queue {
-        Some(queue) => Arc::new(queue.clone()),
-        None => Arc::new(NoQueue),
-    };
-    serve_api(listeners, Services { control, sharing }, Arc::new(ApiAuth::default()), end)
-        .await
-        .map_err(system("serving the users of this machine"))
+    let (auth, end) = (Arc::new(ApiAuth::default()), end.shared());
+    let serving = served
+        .into_iter()
+        .map(|(listener, services)| serve_api(vec![listener], services, auth.clone(), end.clone()));
+    let served = try_join_all(serving).await.map(drop);
+    served.map_err(system("serving the users of this machine"))
+}
+
+/// The queue's socket answers whatever the process does.
+fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> Services {
+    Services { control: Arc::new(queue.clone()), sharing: sharing.clone() }
 }
 
 /// Has the targets be granted by what computation leaves of them.

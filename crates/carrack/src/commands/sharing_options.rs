@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use carrack_engine::Sharing;
 use carrack_model::limits::CLASS_BYTES_MAX;
-use carrack_service::DEFAULT_SOCKET;
+use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::sharing::SocketExchange;
 use clap::{Args, ValueHint};
 
@@ -83,8 +83,8 @@ impl Sharer {
 
 /// The machine's daemon before the user's own: it speaks for all users.
 pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
-    std::iter::once(PathBuf::from(DEFAULT_SOCKET)).chain(own).filter(|path| path.exists())
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/sharing.sock"));
+    std::iter::once(PathBuf::from(DEFAULT_SHARING_SOCKET)).chain(own).filter(|path| path.exists())
 }
 
 fn of_this_machine() -> Option<SocketExchange> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use carrack_cluster::control::ControlError;
 use carrack_model::escape;
-use carrack_service::DEFAULT_SOCKET;
+use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::api::{ApiClient, Server};
 use carrack_storage::FileSystems;
 use clap::{Args, ValueHint};
@@ -35,8 +35,8 @@ pub struct TargetsArgs {
     #[arg(long)]
     json: bool,
 
-    /// The Unix socket of the daemon that shares them out [default: the daemon of this machine, at /run/carrack/queue.sock, else
-    /// $XDG_RUNTIME_DIR/carrack/queue.sock]
+    /// The Unix socket of the daemon that shares them out [default: the daemon of this machine, at /run/carrack/sharing.sock, else
+    /// $XDG_RUNTIME_DIR/carrack/sharing.sock]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
     let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
-    let server = Server::Unix(socket.unwrap_or_else(|| DEFAULT_SOCKET.into()));
+    let server = Server::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
     let client = ApiClient::new(server, String::new(), None);
     let targets = runtime.block_on(client.targets(&file_system)).map_err(|error| trouble(&error))?;
     let mut out = io::stdout().lock();
@@ -115,9 +115,7 @@ mod tests {
     #[test]
     fn a_name_is_a_name_and_a_path_is_looked_at() {
         assert_eq!(name_of(OsStr::new("lfs01/OST0007")).unwrap(), "lfs01/OST0007");
-        for (path, said) in [("/proc", "lies on nothing"), ("/no/such/path", "No such file")] {
-            let trouble = name_of(OsStr::new(path)).unwrap_err();
-            assert!(trouble.message.contains(said) && trouble.hint.is_some(), "{trouble}");
-        }
+        let trouble = name_of(OsStr::new("/no/such/path")).unwrap_err();
+        assert!(trouble.message.contains("No such file") && trouble.hint.is_some(), "{trouble}");
     }
 }
