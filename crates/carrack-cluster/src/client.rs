@@ -47,10 +47,13 @@ fn of_find(error: FindError) -> ControlError {
     }
 }
 
-/// What only its reader can tell of a transfer: that nobody has taken it.
-fn as_shown(mut record: TransferRecord) -> TransferRecord {
+/// What only its reader can tell of a transfer: that its time has not come, or that nobody has taken it.
+fn as_shown(record: TransferRecord) -> TransferRecord {
+    let now_ms = now_ms();
+    let mut record = record.with_start_wait(now_ms);
     let is_left = record.state == TransferState::Queued && record.manager.is_empty();
-    if is_left && record.waits_for.is_empty() && now_ms() > record.submitted_ms + TAKEN_WITHIN_MS {
+    let since_ms = record.submitted_ms.max(record.submission.not_before_ms.unwrap_or(0));
+    if is_left && record.waits_for.is_empty() && now_ms > since_ms + TAKEN_WITHIN_MS {
         "no manager has taken it: `carrack manager` has to run somewhere".clone_into(&mut record.waits_for);
     }
     record
@@ -72,9 +75,13 @@ impl FleetControl {
             let message = format!("priority {} is none: 0 to 9 are", submission.priority);
             return Err(ControlError::Refused { message, hint: String::new() });
         }
+        if !submission.has_possible_start(now_ms()) {
+            let message = "the start is more than a year ahead".to_owned();
+            return Err(ControlError::Refused { message, hint: "not_before_ms is in milliseconds".into() });
+        }
         let record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
         self.transfers.create(&record).await.map_err(of_bus)?;
-        Ok(record)
+        Ok(as_shown(record))
     }
 
     async fn give(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {

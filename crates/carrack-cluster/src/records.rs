@@ -7,6 +7,8 @@ use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Version of all records. A reader refuses what is newer.
 pub const RECORD_VERSION: u32 = 1;
@@ -102,6 +104,19 @@ pub struct Submission {
     /// A user's own words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
+    /// When it may be begun, in milliseconds since 1970: a year ahead at most. At once if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<u64>,
+}
+
+/// How far ahead a start may be, in milliseconds: what is further is a mistake of the clock or of the unit.
+const START_AHEAD_MAX_MS: u64 = 366 * 24 * 3600 * 1000;
+
+impl Submission {
+    /// Whether its start time can be meant.
+    pub fn has_possible_start(&self, now_ms: u64) -> bool {
+        self.not_before_ms.is_none_or(|start_ms| start_ms <= now_ms.saturating_add(START_AHEAD_MAX_MS))
+    }
 }
 
 fn middle_priority() -> u8 {
@@ -351,6 +366,23 @@ impl TransferRecord {
             waits_for: String::new(),
             manager: String::new(),
         }
+    }
+
+    /// Whether it may be worked on: its start time has come, or it is to be cleared away.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        self.state == TransferState::Cancelled
+            || self.submission.not_before_ms.is_none_or(|start_ms| start_ms <= now_ms)
+    }
+
+    /// The same with what only its reader can tell: that it waits for its start time.
+    pub fn with_start_wait(mut self, now_ms: u64) -> TransferRecord {
+        if self.state == TransferState::Queued && !self.is_due(now_ms) {
+            let start_s = self.submission.not_before_ms.unwrap_or(0) / 1000;
+            let moment = OffsetDateTime::from_unix_timestamp(i64::try_from(start_s).unwrap_or(i64::MAX));
+            let moment = moment.ok().and_then(|moment| moment.format(&Rfc3339).ok()).unwrap_or_default();
+            self.waits_for = format!("its start time, {moment}");
+        }
+        self
     }
 }
 

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, cp, doctor, fleet, journals, keys, layout, ls, man, mkdir, movers, orders, resume, rm,
-    serve, session, stat, status, submit, targets, topo, transfers, verify, wait,
+    completions, cp, doctor, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders, resume,
+    rm, serve, session, stat, status, submit, targets, topo, transfers, verify, wait,
 };
 use crate::exit::Exit;
 
@@ -36,6 +36,7 @@ enum Command {
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
+    Forecast(forecast::ForecastArgs),
     Journals(journals::JournalsArgs),
     Keys(keys::KeysArgs),
     Serve(serve::ServeArgs),
@@ -80,6 +81,7 @@ impl Cli {
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
+            Command::Forecast(args) => forecast::run(&args),
             Command::Journals(args) => journals::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Serve(args) => serve::run(&args),

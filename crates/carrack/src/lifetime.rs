@@ -1,8 +1,10 @@
-//! Lifetimes on the command line: `30m`, `12h`, `90d`; patience, where a number alone is of seconds; and moments for people.
+//! Lifetimes on the command line: `30m`, `12h`, `90d`; patience, where a number alone is of seconds; moments, and how people
+//! read them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Seconds, minutes, hours, days.
 const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600)];
@@ -27,6 +29,24 @@ pub fn parse_patience(text: &str) -> Result<Duration, String> {
     parsed.map_err(|_| {
         "a whole number of seconds above 0 is needed, or one with a unit, such as 90, 5m, 12h".into()
     })
+}
+
+/// A moment, seconds since 1970: as RFC 3339 writes it, or in so long from now on, as a lifetime.
+pub fn parse_moment(text: &str) -> Result<i64, String> {
+    moment(text, now_s())
+}
+
+fn moment(text: &str, now_s: i64) -> Result<i64, String> {
+    if let Ok(moment) = OffsetDateTime::parse(text.trim(), &Rfc3339) {
+        return Ok(moment.unix_timestamp());
+    }
+    let later = parse(text).ok().and_then(|later| now_s.checked_add_unsigned(later.as_secs()));
+    later.ok_or_else(|| "a moment is written as 2026-11-23T02:00:00Z, or, from now on, as 6h".to_owned())
+}
+
+/// Now, in seconds since 1970.
+pub fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 /// A moment, seconds since 1970, as RFC 3339 writes it in UTC.
@@ -65,6 +85,21 @@ mod tests {
         }
         for text in ["", "0", "-1", "0s", "1.5", "x", "1 s"] {
             assert!(parse_patience(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn moments_are_absolute_or_from_now_on() {
+        for (text, moment_s) in [
+            ("2027-01-15T08:00:00Z", 1_800_000_000),
+            ("2027-01-15T10:00:00.5+02:00", 1_800_000_000),
+            ("6h", 21_607),
+            (" 1d", 86_407),
+        ] {
+            assert_eq!(moment(text, 7), Ok(moment_s), "{text}");
+        }
+        for text in ["", "now", "2027-01-15", "6", "-1h", "9999999999999999d"] {
+            assert!(moment(text, i64::MAX - 7).is_err(), "{text}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! reach without a process. stdout is data, stderr is talk.
 
 mod browsing;
+mod canvas;
 mod cli;
 mod commands;
 mod daemon;
@@ -11,6 +12,7 @@ mod doctor_report;
 mod entry_report;
 mod exit;
 mod far;
+mod forecast_report;
 mod journals_report;
 mod keys_report;
 mod layout_report;

@@ -411,3 +411,55 @@ fn the_python_client_speaks_with_the_daemon() {
         }
     }
 }
+
+#[test]
+fn a_start_time_is_waited_for() {
+    let mut site = Site::started("");
+    let soon = site.submit("soon", &["--when", "3s"]);
+    let later = site.submit("later", &["--when", "1h"]);
+    let waits = |site: &Site, id: &str| site.record(id)["waits_for"].as_str().unwrap_or_default().to_owned();
+    assert!(waits(&site, &later).starts_with("its start time, 2"), "{}", waits(&site, &later));
+    assert!(site.asked(&["status"]).contains(&later));
+
+    let done = site.wait_for_state(&soon, "done");
+    let ms = |value: &Value| value.as_u64().unwrap();
+    assert!(ms(&done["started_ms"]) >= ms(&done["submission"]["not_before_ms"]), "{done}");
+    assert_eq!(done["waits_for"], Value::Null);
+    site.assert_copied("soon");
+
+    site.signal(Signal::TERM);
+    site.start();
+    assert_eq!(site.record(&later)["state"], "queued");
+    site.asked(&["pause", &later]);
+    assert_eq!(waits(&site, &later), "");
+    site.asked(&["resume", &later]);
+    assert!(waits(&site, &later).starts_with("its start time, 2"));
+    site.asked(&["cancel", &later]);
+    assert_eq!(
+        (site.record(&later)["state"].as_str(), waits(&site, &later)),
+        (Some("cancelled"), String::new())
+    );
+    assert!(!site.path("later").exists());
+    let far = site.refused(&["submit", "--when", "900d", "local:/a", "local:/b"], 3);
+    assert!(far.contains("more than a year"), "{far}");
+}
+
+#[test]
+fn the_best_time_is_found_from_a_history() {
+    let site = Site::started("");
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    // Busy but from six to eight hours from now on, each day.
+    let of = |at_s: u64| if (at_s + 9 * 86_400 - now_s) % 86_400 / 7200 == 3 { 0.0 } else { 0.9 };
+    let lines = (0..9 * 288).map(|slot| now_s - 9 * 86_400 + slot * 300);
+    let lines: Vec<String> = lines.map(|at_s| format!("{at_s},lfs01/OST0000,{}", of(at_s))).collect();
+    fs::write(site.path("load.csv"), format!("time,target,load\n{}\n", lines.join("\n"))).unwrap();
+    let csv = site.path("load.csv").display().to_string();
+    let best = ["--when=best", "--deadline", "20h", "--expect", "1h"];
+    let id = site.submit("x", &[&best[..], &["--storage", "lfs01", "--csv", &csv]].concat());
+    let record = site.record(&id);
+    let waits_s = record["submission"]["not_before_ms"].as_u64().unwrap() / 1000 - now_s;
+    assert!((5 * 3600..8 * 3600).contains(&waits_s), "{waits_s} s");
+    let words = [&["submit", "local:/a", "local:/b"], &best[..], &["--storage", "lfs01"]].concat();
+    let said = site.refused(&words, 3);
+    assert!(said.contains("nothing is known of the load of lfs01") && said.contains("hint: "), "{said}");
+}

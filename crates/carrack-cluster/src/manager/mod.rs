@@ -28,7 +28,7 @@ use crate::ids;
 use crate::lease::{Lease, Leases};
 use crate::mover::Say;
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
-use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState};
+use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::registry::Movers;
 use crate::sharing::{SharingSettings, site};
 use crate::transfers::{TransferChange, Transfers};
@@ -245,12 +245,13 @@ impl Manager {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what nobody owns.
+    /// Takes what nobody owns, and whose time has come.
     async fn take_free(self: &Arc<Self>, owning: &mut JoinSet<String>, stop: &watch::Receiver<bool>) {
         let is_free = |id: &String| self.leases.owner(id).is_none();
         let free: Vec<String> = {
-            let known = self.known();
-            let not_mine = known.records.keys().filter(|id| !known.owned.contains_key(*id));
+            let (known, now_ms) = (self.known(), now_ms());
+            let due = known.records.values().filter(|record| record.is_due(now_ms)).map(|record| &record.id);
+            let not_mine = due.filter(|id| !known.owned.contains_key(*id));
             not_mine.filter(|id| is_free(id)).cloned().collect()
         };
         for id in free {

@@ -143,6 +143,7 @@ pub fn transfer(id: &str, submitted_ms: u64) -> TransferRecord {
         options: Options::default(),
         priority: 5,
         label: String::new(),
+        not_before_ms: None,
     };
     TransferRecord::queued(id.into(), "alice", submission, submitted_ms)
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use carrack_cluster::control::{Control, Order};
-use carrack_cluster::records::{Options, Submission, TransferRecord, TransferState};
+use carrack_cluster::records::{Options, Submission, TransferRecord, TransferState, now_ms};
 
 use crate::whole::{Fleet, MIB, noise};
 
@@ -70,4 +70,32 @@ fn limits_are_said_with_whose_they_are() {
     fleet.wait(&first, |record| record.tally.pairs > 0);
     let second = fleet.submit("a/file", "b/two", slow()).id;
     says(&fleet, &second, "limits of user alice, who has 1 pairs at most");
+}
+
+#[test]
+fn nobody_begins_it_before_its_time() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::write(fleet.at("a/file"), noise(MIB, 1)).unwrap();
+    let _manager = fleet.manager();
+    let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
+    let start_ms = now_ms() + 4_000;
+    let place = |site: &str, path: &str| format!("{site}:{}", fleet.at(path).display()).parse().unwrap();
+    let submission = Submission {
+        source: place("a", "a/file"),
+        destination: place("b", "b/one"),
+        options: Options::default(),
+        priority: 5,
+        label: String::new(),
+        not_before_ms: Some(start_ms),
+    };
+    let submit = |submission| fleet.runtime.block_on(fleet.control.submit("alice", submission));
+    let record = submit(submission.clone()).unwrap();
+    assert!(record.waits_for.starts_with("its start time, 2"), "{record:#?}");
+    let record = fleet.wait(&record.id, |record| record.state != TransferState::Queued);
+    assert!(now_ms() >= start_ms && record.waits_for.is_empty(), "{record:#?}");
+    let record = fleet.wait(&record.id, |record| record.state.is_over());
+    assert_eq!(record.state, TransferState::Done, "{record:#?}");
+    assert!(record.started_ms.is_some_and(|ms| ms >= start_ms), "{record:#?}");
+    let far = Submission { not_before_ms: Some(start_ms * 1000), ..submission };
+    assert!(submit(far).is_err_and(|error| error.to_string().contains("more than a year")));
 }

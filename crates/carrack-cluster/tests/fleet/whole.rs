@@ -135,6 +135,7 @@ impl Fleet {
             options: Options { buffer_bytes: Some(16 << 20), ..options },
             priority: 5,
             label: String::new(),
+            not_before_ms: None,
         };
         self.runtime.block_on(self.control.submit("alice", submission)).unwrap()
     }

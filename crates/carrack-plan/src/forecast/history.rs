@@ -135,10 +135,11 @@ impl History {
         let near = backtest::best(&backtests, Horizon::Hour);
         let far = backtest::best(&backtests, Horizon::Day);
         let ahead = Ahead { filled: &filled, measured: usize::from(now < end), silent, steps };
-        let mut expected = ahead.by(far);
+        let by_far = ahead.by(far);
+        let mut expected = by_far.clone();
         let hour = Horizon::Hour.slots().min(steps);
         expected[..hour].copy_from_slice(&ahead.by(near)[..hour]);
-        Some(Forecast { start_s: now * STEP_S, expected, near, far, backtests })
+        Some(Forecast { start_s: now * STEP_S, expected, by_far, near, far, backtests })
     }
 }
 

@@ -42,6 +42,9 @@ pub struct Forecast {
     pub start_s: i64,
     /// The expected load of each step of [`STEP_S`] seconds.
     pub expected: Vec<f64>,
+    /// What [`far`](Forecast::far) says of each step, of the first hour as well. Where a load changes a few times in a day, few
+    /// hours of held-back history have such a change, and "same as now" wins there: whoever must not be surprised looks here too.
+    pub by_far: Vec<f64>,
     /// By what the first hour is foretold: what was off least over an hour.
     pub near: Method,
     /// By what the rest is foretold: what was off least over a day.
@@ -53,8 +56,12 @@ pub struct Forecast {
 impl Forecast {
     /// The load expected at a time, if the forecast reaches it.
     pub fn load_at(&self, at_s: i64) -> Option<f64> {
-        let step = usize::try_from((at_s - self.start_s).div_euclid(STEP_S)).ok()?;
-        self.expected.get(step).copied()
+        self.expected.get(self.step_at(at_s)?).copied()
+    }
+
+    /// The number of the step that a time lies in; the forecast may end before.
+    pub fn step_at(&self, at_s: i64) -> Option<usize> {
+        usize::try_from((at_s - self.start_s).div_euclid(STEP_S)).ok()
     }
 
     /// When the last step ends.

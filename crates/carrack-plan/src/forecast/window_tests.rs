@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use crate::forecast::Method;
 
 fn forecast(start_s: i64, expected: Vec<f64>) -> Forecast {
-    Forecast { start_s, expected, near: Method::SameAsNow, far: Method::SameAsNow, backtests: Vec::new() }
+    let (near, far) = (Method::SameAsNow, Method::SameAsNow);
+    Forecast { start_s, by_far: expected.clone(), expected, near, far, backtests: Vec::new() }
 }
 
 fn rate() -> RateModel {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carrack_cluster::records::is_name;
+use carrack_cluster::sharing::health::HealthSettings;
 use carrack_cluster::sharing::{DEFAULT_CLASS, SharingSettings};
 use carrack_plan::grants::{Class, GrantSettings};
 use serde::{Deserialize, Deserializer};
@@ -37,6 +38,8 @@ pub struct SharingConfig {
     /// Who gets more than others, by name.
     #[serde(deserialize_with = "classes")]
     classes: BTreeMap<String, ClassConfig>,
+    /// `[sharing.health]`: where what computation does to targets is measured.
+    pub health: Option<HealthSettings>,
 }
 
 /// Transfers that are treated alike.
@@ -64,7 +67,14 @@ impl Default for SharingConfig {
     fn default() -> SharingConfig {
         let GrantSettings { users, burst, burst_bytes, .. } = GrantSettings::default();
         let burst_ms = u64::try_from(burst.as_millis()).unwrap_or(u64::MAX);
-        SharingConfig { users: users.into(), burst_ms, burst_bytes, socket: None, classes: BTreeMap::new() }
+        SharingConfig {
+            users: users.into(),
+            burst_ms,
+            burst_bytes,
+            socket: None,
+            classes: BTreeMap::new(),
+            health: None,
+        }
     }
 }
 

@@ -159,3 +159,12 @@ fn sharing_that_could_not_be_meant_is_refused() {
         assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
     }
 }
+
+#[test]
+fn sharing_may_measure_what_computation_does() {
+    let text = "[sharing]\n[sharing.health]\nprometheus = \"http://m:9090\"\npreset = \"ceph\"\n";
+    let sharing = Config::local_alone(text).unwrap().unwrap().sharing.unwrap();
+    assert_eq!(sharing.health.unwrap().prometheus.to_string(), "http://m:9090");
+    let error = Config::local_alone("[sharing.health]\nprometheus = \"m\"\n").unwrap_err();
+    assert!(error.to_string().contains("no address") && error.hint().contains("http://HOST:PORT"), "{error}");
+}

@@ -21,6 +21,9 @@ impl Inner {
     pub(super) fn submit(&self, user: &str, submission: Submission) -> Result<TransferRecord, ControlError> {
         self.check_submitter(user)?;
         arguments(&submission, &self.settings.sites)?;
+        if !submission.has_possible_start(now_ms()) {
+            return Err(refused("the start is more than a year ahead", "not_before_ms is in milliseconds"));
+        }
         let record = TransferRecord::queued(new_id()?, user, submission, now_ms());
         let state = self.state();
         if state.is_ending {
@@ -35,7 +38,7 @@ impl Inner {
         state.store.add(&record)?;
         drop(state);
         self.tell();
-        Ok(record)
+        Ok(record.with_start_wait(now_ms()))
     }
 
     /// Copies are made with their user's rights: only root can take somebody else's.
@@ -90,12 +93,17 @@ impl State {
     }
 
     fn as_it_is(&self, record: TransferRecord) -> TransferRecord {
-        self.running.get(&record.id).map_or(record, |running| running.record.clone())
+        match self.running.get(&record.id) {
+            Some(running) => running.record.clone(),
+            None => record.with_start_wait(now_ms()),
+        }
     }
 
     fn give(&mut self, mut record: TransferRecord, order: Order) -> Result<TransferRecord, ControlError> {
         use TransferState::{Cancelled, Done, Failed, Paused, Queued, Running};
         let id = record.id.clone();
+        // What it waits for is found out anew whenever it is looked at.
+        record.waits_for.clear();
         match (order, record.state) {
             (Order::Cancel, Running) => return self.wish(&id, Some(Wish::Cancel)),
             (Order::Pause, Running) => return self.wish(&id, Some(Wish::Pause)),
@@ -108,7 +116,7 @@ impl State {
             (Order::Resume, Paused | Failed) => requeue(&mut record),
             (Order::Resume, Done) if record.tally.entries_failed > 0 => requeue(&mut record),
             (Order::Cancel, Cancelled) | (Order::Pause, Paused) | (Order::Resume, Queued) => {
-                return Ok(record);
+                return Ok(record.with_start_wait(now_ms()));
             }
             (Order::Resume, Done) => {
                 return Err(refused(format!("transfer {id} is complete"), "there is nothing left to do"));
@@ -122,7 +130,7 @@ impl State {
             }
         }
         self.store.put(&record)?;
-        Ok(record)
+        Ok(record.with_start_wait(now_ms()))
     }
 
     /// Has the process of a transfer end, and notes why; or, without a wish, takes back that it is to wait.

@@ -115,7 +115,7 @@ impl Inner {
     }
 
     fn begin_next(&self, state: &mut super::State) -> Result<Option<TransferRecord>, StoreError> {
-        let Some(mut record) = state.store.next()? else { return Ok(None) };
+        let Some(mut record) = state.store.next(now_ms())? else { return Ok(None) };
         record.state = TransferState::Running;
         record.started_ms.get_or_insert_with(now_ms);
         state.store.put(&record)?;

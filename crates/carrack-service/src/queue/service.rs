@@ -19,6 +19,7 @@ use crate::api::{ApiAuth, ApiListener, ListenError, NoQueue, Services, serve_api
 use crate::config::{LocalConfig, QueueConfig, SharingConfig};
 use crate::log::Log;
 use crate::sharing::SharedTargets;
+use carrack_cluster::sharing::health::{HealthSettings, HealthThread};
 
 /// Why a queue does not run.
 #[derive(Debug, Error)]
@@ -127,6 +128,9 @@ async fn serve(
     if let Some(queue) = queue {
         queue.start().map_err(system("starting a thread"))?;
     }
+    let health = config.sharing.as_ref().and_then(|config| config.health.clone());
+    let measure = |(settings, sharing): (_, &Arc<SharedTargets>)| measure(settings, sharing, log);
+    let _measuring = health.zip(sharing.as_ref()).map(measure).transpose()?;
     if let Some(path) = &config.pid_file
         && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
     {
@@ -153,6 +157,19 @@ async fn serve(
 /// The queue's socket answers whatever the process does.
 fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> Services {
     Services { control: Arc::new(queue.clone()), sharing: sharing.clone() }
+}
+
+/// Has the targets be granted by what computation leaves of them.
+fn measure(
+    settings: HealthSettings,
+    sharing: &Arc<SharedTargets>,
+    log: Log,
+) -> Result<HealthThread, QueueError> {
+    log.note(format!("computation's load is measured by {}", settings.prometheus));
+    let (asked, told) = (Arc::clone(sharing), Arc::clone(sharing));
+    let tell = move |target: &str, load| told.server.set_load(target, load);
+    HealthThread::start(settings, move || asked.server.moved_bytes(), tell, move |words| log.warn(words))
+        .map_err(system("starting a thread"))
 }
 
 fn told_to_end(ends: EndsWith, log: Log) -> Result<impl Future<Output = ()>, QueueError> {

@@ -8,7 +8,7 @@ use carrack_cluster::records::{RECORD_VERSION, TransferRecord, TransferState};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Layout of the tables (`user_version`).
-const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;
 
 const TABLES: &str = "
 CREATE TABLE transfers (
@@ -20,10 +20,15 @@ CREATE TABLE transfers (
     -- The process that carries it out, as `carrack_service`'s `queue/process.rs` names one; and what its user wants of it.
     process TEXT,
     wish TEXT,
-    record TEXT NOT NULL
+    record TEXT NOT NULL,
+    -- When it may begin, milliseconds since 1970.
+    not_before_ms INTEGER
 ) STRICT;
 CREATE INDEX transfers_by_turn ON transfers (state, priority DESC, number);
 ";
+
+/// From layout 1, which had no start times.
+const FROM_LAYOUT_1: &str = "ALTER TABLE transfers ADD COLUMN not_before_ms INTEGER;";
 
 /// Why the store does not do as it should.
 #[derive(Debug, thiserror::Error)]
@@ -72,27 +77,29 @@ impl Store {
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
         let layout: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        match layout {
-            0 => {
-                db.execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {LAYOUT}; COMMIT;"))?;
-            }
-            LAYOUT => {}
+        let change = match layout {
+            0 => TABLES,
+            1 => FROM_LAYOUT_1,
+            LAYOUT => return Ok(Store(db)),
             later => return Err(StoreError::Later(later)),
-        }
+        };
+        db.execute_batch(&format!("BEGIN; {change} PRAGMA user_version = {LAYOUT}; COMMIT;"))?;
         Ok(Store(db))
     }
 
     /// Adds a transfer.
     pub fn add(&self, record: &TransferRecord) -> Result<(), StoreError> {
         let mut adding = self.0.prepare_cached(
-            "INSERT INTO transfers (id, state, priority, ended_ms, record) VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO transfers (id, state, priority, ended_ms, record, not_before_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
         adding.execute(params![
             record.id,
             record.state.to_string(),
             record.submission.priority,
             record.ended_ms.map(signed),
-            serde_json::to_string(record)?
+            serde_json::to_string(record)?,
+            record.submission.not_before_ms.map(signed)
         ])?;
         Ok(())
     }
@@ -154,12 +161,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Whose turn it is: the highest priority, then the first that came.
-    pub fn next(&self) -> Result<Option<TransferRecord>, StoreError> {
+    /// Whose turn it is of those that may begin now, milliseconds since 1970: the highest priority, then the first that came.
+    pub fn next(&self, now_ms: u64) -> Result<Option<TransferRecord>, StoreError> {
         let mut asking = self.0.prepare_cached(
-            "SELECT record FROM transfers WHERE state = 'queued' ORDER BY priority DESC, number LIMIT 1",
+            "SELECT record FROM transfers WHERE state = 'queued' AND (not_before_ms IS NULL OR not_before_ms <= ?1)
+             ORDER BY priority DESC, number LIMIT 1",
         )?;
-        let text: Option<String> = asking.query_row([], |row| row.get(0)).optional()?;
+        let text: Option<String> = asking.query_row([signed(now_ms)], |row| row.get(0)).optional()?;
         Ok(text.map(|text: String| serde_json::from_str(&text)).transpose()?)
     }
 
@@ -214,6 +222,7 @@ pub(super) mod tests {
                 options: Options::default(),
                 priority,
                 label: String::new(),
+                not_before_ms: None,
             },
             user: "alice".into(),
             state: TransferState::Queued,
@@ -259,13 +268,42 @@ pub(super) mod tests {
             store.add(&sample(id, priority)).unwrap();
         }
         let mut turns = Vec::new();
-        while let Some(mut next) = store.next().unwrap() {
+        while let Some(mut next) = store.next(0).unwrap() {
             turns.push(next.id.clone());
             next.state = TransferState::Running;
             store.put(&next).unwrap();
         }
         assert_eq!(turns, ["2", "3", "1", "4"]);
         assert_eq!((store.left_running().unwrap().len(), store.count_open().unwrap()), (4, 4));
+    }
+
+    #[test]
+    fn nothing_begins_before_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("queue.db")).unwrap();
+        let mut urgent = sample("1", 9);
+        urgent.submission.not_before_ms = Some(100);
+        store.add(&urgent).unwrap();
+        store.add(&sample("2", 0)).unwrap();
+        let next = |now_ms| store.next(now_ms).unwrap().map(|record| record.id);
+        assert_eq!((next(99).as_deref(), next(100).as_deref()), (Some("2"), Some("1")));
+    }
+
+    #[test]
+    fn a_store_without_start_times_gets_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("queue.db");
+        let store = Store::open(&path).unwrap();
+        store.add(&sample("1", 5)).unwrap();
+        let back = "ALTER TABLE transfers DROP COLUMN not_before_ms; PRAGMA user_version = 1;";
+        store.0.execute_batch(back).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.next(0).unwrap().unwrap().id, "1");
+        assert_eq!(
+            store.0.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap(),
+            LAYOUT
+        );
     }
 
     #[test]
@@ -304,7 +342,7 @@ pub(super) mod tests {
     fn a_later_layout_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
-        Store::open(&path).unwrap().0.pragma_update(None, "user_version", 2).unwrap();
-        assert!(matches!(Store::open(&path), Err(StoreError::Later(2))));
+        Store::open(&path).unwrap().0.pragma_update(None, "user_version", 3).unwrap();
+        assert!(matches!(Store::open(&path), Err(StoreError::Later(3))));
     }
 }

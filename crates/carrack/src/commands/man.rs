@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 20] = [
+const BESIDE_CP: [&str; 21] = [
     "resume",
     "journals",
     "ls",
@@ -24,6 +24,7 @@ const BESIDE_CP: [&str; 20] = [
     "layout",
     "doctor",
     "topo",
+    "forecast",
     "keys",
     "serve",
     "submit",
@@ -37,7 +38,7 @@ const BESIDE_CP: [&str; 20] = [
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 22] = [
+const OTHER_SYNOPSES: [(&str, &str); 23] = [
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
@@ -48,6 +49,7 @@ const OTHER_SYNOPSES: [(&str, &str); 22] = [
     ("carrack layout", " [OPTIONS] PATH..."),
     ("carrack doctor", " [OPTIONS] [PATH]..."),
     ("carrack topo", " [OPTIONS]"),
+    ("carrack forecast", " [OPTIONS] NAME"),
     ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
     ("carrack serve", " [OPTIONS]"),
     ("carrack submit", " [OPTIONS] SRC DST"),

@@ -9,6 +9,7 @@ use clap::Args;
 use super::not_here::NotHere;
 use super::target_options::{TargetArgs, control};
 use super::wait::await_end;
+use super::when_options::WhenArgs;
 use crate::exit::{self, Exit};
 use crate::size;
 use crate::trouble::Trouble;
@@ -124,6 +125,9 @@ pub struct SubmitArgs {
     static_striping: bool,
 
     #[command(flatten)]
+    when: WhenArgs,
+
+    #[command(flatten)]
     not_here: NotHere,
 
     #[command(flatten)]
@@ -131,12 +135,13 @@ pub struct SubmitArgs {
 }
 
 impl SubmitArgs {
-    fn submission(&self) -> Submission {
+    fn submission(&self, not_before_ms: Option<u64>) -> Submission {
         Submission {
             source: self.source.clone(),
             destination: self.destination.clone(),
             priority: self.priority,
             label: self.label.clone(),
+            not_before_ms,
             options: Options {
                 protection: self.protection.clone(),
                 cipher: self.cipher.clone(),
@@ -173,9 +178,13 @@ pub fn run(args: &SubmitArgs) -> Exit {
 
 fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
     args.not_here.check()?;
+    let start = args.when.start()?;
     let target = control(&args.target)?;
     // Who asks is found out by the one who is asked.
-    let record = target.wait(target.control.submit("", args.submission()))?;
+    let record = target.wait(target.control.submit("", args.submission(start.not_before_ms)))?;
+    if !start.words.is_empty() {
+        let _ = writeln!(io::stderr(), "carrack: {}", start.words);
+    }
     // It is submitted, whether somebody reads its ID or not.
     let _ = writeln!(io::stdout(), "{}", record.id);
     if args.wait { await_end(&target, &record.id) } else { Ok(Exit::Complete) }
@@ -187,6 +196,8 @@ Examples:
   carrack submit local:/scratch/run7 local:/archive/
   id=$(carrack submit --priority 7 local:/a/ alcf:/a); carrack wait $id
   carrack submit --server https://site.org --token-file token a:/x b:/y
+  carrack submit --when=best --deadline 18h --expect 2h --storage lfs01 \\
+      --config carrack.toml local:/lustre/a/ local:/archive/a
 
 ";
     format!("{EXAMPLES}{}", exit::help())

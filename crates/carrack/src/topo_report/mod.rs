@@ -1,9 +1,8 @@
 //! What `carrack topo` shows: a machine, and a placement on it.
 //!
-//! `tree.rs` writes it for people, `json.rs` for machines, `svg.rs` draws it on a `canvas.rs`, `measured.rs` measures memory (N5),
+//! `tree.rs` writes it for people, `json.rs` for machines, `svg.rs` draws it, `measured.rs` measures memory (N5),
 //! `occupants.rs` says who sits where.
 
-mod canvas;
 mod json;
 mod measured;
 mod occupants;

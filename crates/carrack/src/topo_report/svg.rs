@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use carrack_machine::{Device, LanePlacement};
 
 use super::Report;
-use super::canvas::{Anchor, Area, Canvas, Font, Look, Point, width_of};
 use super::occupants::{self, Occupant, Role};
 use super::tree::kind_name;
+use crate::canvas::{Anchor, Area, Canvas, Font, Look, Point, width_of};
 use crate::size;
 
 const MARGIN: f64 = 20.0;

@@ -1,4 +1,4 @@
-//! Scalable vector graphics (SVG 1.1) as text: boxes and words at places, in pixels.
+//! Scalable vector graphics (SVG 1.1) as text: boxes, lines and words at places, in pixels.
 
 use std::fmt::Write;
 
@@ -77,6 +77,28 @@ impl Canvas {
         self.reach(x + width, y + height);
     }
 
+    /// A line from place to place.
+    pub fn line(&mut self, places: &[Point], colour: &str, width: f64) {
+        let points = self.points(places);
+        self.push(format_args!(
+            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"/>\n"
+        ));
+    }
+
+    /// The surface between places, `opacity` from 0 to 1.
+    pub fn surface(&mut self, places: &[Point], fill: &str, opacity: f64) {
+        let points = self.points(places);
+        self.push(format_args!(
+            "<polygon points=\"{points}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>\n"
+        ));
+    }
+
+    fn points(&mut self, places: &[Point]) -> String {
+        places.iter().for_each(|place| self.reach(place.x, place.y));
+        let shown: Vec<String> = places.iter().map(|Point { x, y }| format!("{x:.1},{y:.1}")).collect();
+        shown.join(" ")
+    }
+
     /// Words whose base line begins (or has its middle) at a place.
     pub fn words(&mut self, at: Point, font: Font<'_>, text: &str) {
         let weight = if font.is_bold { " font-weight=\"bold\"" } else { "" };
@@ -148,7 +170,9 @@ mod tests {
         canvas.area(Area { at: Point { x: 10.0, y: 20.0 }, width: 30.0, height: 40.0 }, look, "a\"<\u{1}");
         let font = Font { size: 10.0, is_bold: true, colour: "#123", anchor: Anchor::Start };
         canvas.words(Point { x: 30.0, y: 10.0 }, font, "a & b");
+        canvas.line(&[Point { x: 1.0, y: 2.0 }, Point { x: 3.04, y: 4.0 }], "#000", 2.0);
         let picture = canvas.finish(5.0);
+        assert!(picture.contains("<polyline points=\"1.0,2.0 3.0,4.0\" fill=\"none\""), "{picture}");
         assert!(picture.contains("width=\"65\" height=\"65\""), "{picture}");
         assert!(picture.contains("<title>a&quot;&lt;\\u{1}</title>"), "{picture}");
         assert!(picture.contains(" font-weight=\"bold\">a &amp; b</text>"), "{picture}");

@@ -1,0 +1,91 @@
+//! What a target can bear at most, as far as it is configured.
+
+use std::collections::BTreeMap;
+
+use bytesize::ByteSize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// Bytes per second that targets can bear: configured for all, for some by their names, or found from their histories.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Capacity {
+    all: Option<f64>,
+    /// By what names begin with; the longest that fits counts.
+    each: BTreeMap<String, f64>,
+}
+
+/// No number in it is none: it is configured, and checked.
+impl Eq for Capacity {}
+
+impl Capacity {
+    /// The same for all, in the unit of the load.
+    pub fn of_all(most: f64) -> Capacity {
+        Capacity { all: Some(most), each: BTreeMap::new() }
+    }
+
+    /// What is configured for a target; none if it is to be found from its history.
+    pub fn of(&self, target: &str) -> Option<f64> {
+        let fitting = self.each.iter().filter(|(beginning, _)| target.starts_with(beginning.as_str()));
+        fitting.max_by_key(|(beginning, _)| beginning.len()).map(|(_, most)| *most).or(self.all)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    One(String),
+    Each(BTreeMap<String, String>),
+}
+
+impl<'de> Deserialize<'de> for Capacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {
+        match Written::deserialize(deserializer)? {
+            Written::One(text) if text == "auto" => Ok(Capacity::default()),
+            Written::One(text) => Ok(Capacity::of_all(rate(&text)?)),
+            Written::Each(each) => {
+                let each = each.into_iter().map(|(beginning, text)| Ok((beginning, rate(&text)?)));
+                Ok(Capacity { all: None, each: each.collect::<Result<_, D::Error>>()? })
+            }
+        }
+    }
+}
+
+/// A rate such as `1 GB/s`, in bytes per second.
+fn rate<E: Error>(text: &str) -> Result<f64, E> {
+    let bytes = text.trim().strip_suffix("/s").and_then(|bytes| bytes.trim().parse::<ByteSize>().ok());
+    match bytes {
+        Some(ByteSize(bytes)) if bytes > 0 => Ok(bytes as f64),
+        _ => Err(E::custom(format!(
+            "{text:?} is no capacity\nhint: write \"auto\", a rate such as \"1 GB/s\", or a table of beginnings of names and rates"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Capacity, toml::de::Error> {
+        #[derive(Deserialize)]
+        struct Holder {
+            capacity: Capacity,
+        }
+        toml::from_str::<Holder>(text).map(|holder| holder.capacity)
+    }
+
+    #[test]
+    fn one_for_all_or_by_the_longest_beginning() {
+        assert_eq!(read("capacity = \"auto\"").unwrap().of("x"), None);
+        assert_eq!(read("capacity = \"1 GB/s\"").unwrap().of("x"), Some(1e9));
+        let each = read("capacity = { \"a/\" = \"2 kB/s\", \"a/OST1\" = \"3 kB/s\" }").unwrap();
+        assert_eq!((each.of("a/OST2"), each.of("a/OST10"), each.of("b/x")), (Some(2e3), Some(3e3), None));
+        for wrong in ["\"1 GB\"", "\"0 B/s\"", "\"fast\"", "{ a = \"auto\" }"] {
+            let error = read(&format!("capacity = {wrong}")).unwrap_err();
+            assert!(
+                error.to_string().contains("capacity") || error.to_string().contains("Written"),
+                "{error}"
+            );
+        }
+        assert!(read("capacity = \"fast\"").unwrap_err().message().contains("hint: "));
+    }
+}

@@ -1,0 +1,332 @@
+//! The feed: measures, remembers, looks ahead, and says what part of each target others use.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use carrack_plan::forecast::{History, STEP_S, Sample, parse_csv};
+use carrack_plan::grants::Load;
+
+use super::answers::Series;
+use super::error::HealthError;
+use super::measured::{Measured, Measurements, Quantity};
+use super::preset::Queries;
+use super::prometheus::Prometheus;
+use super::settings::{HealthSettings, HistorySource};
+use super::storage::{Names, StorageHistory};
+use super::target::Target;
+use super::target_name::{NAME_BYTES_MAX, TargetName};
+
+/// Targets that are remembered: 512 MiB of histories at most. Further ones are passed over.
+const TARGETS_MAX: usize = 4096;
+
+/// The past that is read at the start: as much as a history holds.
+const PAST_S: i64 = 28 * DAY_S;
+
+const DAY_S: i64 = 86_400;
+
+/// The past is asked for in pieces of a day, and of less where answers get too long, down to this.
+const PIECE_LEAST_S: i64 = 3600;
+
+/// Pieces in one step: a measurement must not have to wait for a month of the past.
+const PIECES_IN_STEP: usize = 4;
+
+/// Targets that are looked ahead for in one step: each takes up to 80 ms. With a step each 15 s that is 160 targets in the five
+/// minutes that a slot has; of more of them forecasts are older.
+const FORETOLD_IN_STEP: usize = 8;
+
+/// Less of a gap than this is not filled when Prometheus is back.
+const GAP_LEAST_S: i64 = 2 * STEP_S;
+
+/// The longest CSV, in bytes: four weeks of 64 targets.
+const CSV_BYTES_MAX: u64 = 64 << 20;
+
+/// The longest file of CAs, in bytes.
+const CA_BYTES_MAX: u64 = 1 << 20;
+
+/// What a step brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    /// Of each target that was measured and whose capacity is known, what part of it others use.
+    pub loads: Vec<(String, Load)>,
+    /// What people should know; said once, when it begins or ends.
+    pub notices: Vec<String>,
+}
+
+/// A part of the past, in Unix seconds and whole slots, of which nothing was read yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unread {
+    start_s: i64,
+    end_s: i64,
+}
+
+/// Measures targets by Prometheus (L11). Blocks: it belongs on a thread of its own, and in no task.
+pub struct HealthFeed {
+    settings: HealthSettings,
+    prometheus: Prometheus,
+    queries: Vec<(Quantity, String)>,
+    names: TargetName,
+    targets: BTreeMap<String, Target>,
+    /// The newest part last.
+    unread: Vec<Unread>,
+    /// When it was last measured. None before the first time.
+    measured_s: Option<i64>,
+    trouble: Trouble,
+}
+
+/// What was said and holds on.
+#[derive(Debug, Default)]
+struct Trouble {
+    is_away: bool,
+    knows_nothing: bool,
+    has_no_past: bool,
+    is_full: bool,
+    told_full: bool,
+}
+
+impl HealthFeed {
+    /// Prepares it. Nobody is asked yet; a CSV history is read.
+    ///
+    /// # Errors
+    /// What of the settings can't be used.
+    pub fn new(settings: HealthSettings, now_s: i64) -> Result<HealthFeed, HealthError> {
+        let cas = match &settings.ca {
+            Some(path) => Some(read(path, CA_BYTES_MAX)?.into_bytes()),
+            None => None,
+        };
+        let mut feed = HealthFeed {
+            prometheus: Prometheus::new(settings.prometheus.clone(), cas)?,
+            queries: in_order(settings.queries()?),
+            names: settings.target_name()?,
+            targets: BTreeMap::new(),
+            unread: Vec::new(),
+            measured_s: None,
+            trouble: Trouble::default(),
+            settings,
+        };
+        match feed.settings.history.clone() {
+            HistorySource::Prometheus => feed.owe(now_s - PAST_S, now_s),
+            HistorySource::None => {}
+            HistorySource::Csv(path) => feed.read_csv(&path, now_s)?,
+        }
+        Ok(feed)
+    }
+
+    /// Seconds from one step to the next.
+    pub fn every_s(&self) -> u64 {
+        self.settings.every_s
+    }
+
+    /// Seconds over which what is measured is the mean.
+    pub fn window_s(&self) -> u64 {
+        self.settings.window_s
+    }
+
+    /// Measures once. `own` says of each target how many bytes per second the transfers themselves have moved of late, as the mean over
+    /// the settings' window: they are taken off. Where Prometheus does not answer there are no loads, and grant servers take those of
+    /// before for unknown after a while.
+    pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> Step {
+        let mut step = Step::default();
+        let window_s = self.settings.window_s;
+        let measured = match self.ask(window_s, |prometheus, query| prometheus.at(query, now_s)) {
+            Ok(measured) => measured,
+            Err(error) => {
+                if !std::mem::replace(&mut self.trouble.is_away, true) {
+                    step.notices.push(format!(
+                        "{error}: computation's load is not known, and transfers go on without it"
+                    ));
+                }
+                return step;
+            }
+        };
+        self.is_back(now_s, &mut step);
+        for ((name, _), measured) in measured.0 {
+            let others = self.pressure(measured.without(own.get(&name).copied().unwrap_or(0.0)));
+            let all = self.pressure(measured);
+            let Some(target) = self.target(&name) else { continue };
+            target.note(now_s, others, all, now_s);
+            step.loads.extend(target.load(others, now_s).map(|load| (name, load)));
+        }
+        let past = (0..PIECES_IN_STEP).try_for_each(|_| self.read_past(now_s));
+        let had_past = !std::mem::replace(&mut self.trouble.has_no_past, past.is_err());
+        step.notices
+            .extend(past.err().filter(|_| had_past).map(|error| format!("the past can't be read: {error}")));
+        self.foretell(now_s);
+        self.tell_of_limits(&mut step);
+        step
+    }
+
+    /// Reads all of the past that is not read yet, and finds what each target can bear.
+    ///
+    /// # Errors
+    /// Why Prometheus does not give it.
+    pub fn read_all(&mut self, now_s: i64) -> Result<(), HealthError> {
+        while !self.unread.is_empty() {
+            self.read_past(now_s)?;
+        }
+        self.targets.values_mut().for_each(Target::find_capacity);
+        Ok(())
+    }
+
+    /// What is known of a target, or of all targets of a file system.
+    ///
+    /// # Errors
+    /// If there is none of this name: names that there are.
+    pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, Names> {
+        let all = self.targets.iter();
+        let all = all.map(|(name, target)| (name.as_str(), target.history(), target.capacity()));
+        StorageHistory::gather(name, all, now_s)
+    }
+
+    /// Asks every query in some way.
+    fn ask(
+        &self,
+        window_s: u64,
+        mut way: impl FnMut(&Prometheus, &str) -> Result<Vec<Series>, HealthError>,
+    ) -> Result<Measurements, HealthError> {
+        let mut measured = Measurements::default();
+        for (quantity, query) in &self.queries {
+            let query = query.replace("$window", &format!("{window_s}s"));
+            measured.add(*quantity, &way(&self.prometheus, &query)?, &self.names);
+        }
+        Ok(measured)
+    }
+
+    fn pressure(&self, measured: Measured) -> f64 {
+        measured.pressure(self.settings.request_bytes as f64)
+    }
+
+    /// A target, made if there is room for it.
+    fn target(&mut self, name: &str) -> Option<&mut Target> {
+        if !self.targets.contains_key(name) {
+            if self.targets.len() >= TARGETS_MAX {
+                self.trouble.is_full = true;
+                return None;
+            }
+            let capacity = self.settings.capacity.of(name);
+            self.targets.insert(name.to_owned(), Target::new(capacity));
+        }
+        self.targets.get_mut(name)
+    }
+
+    /// Prometheus has answered. What it may have measured meanwhile is owed.
+    fn is_back(&mut self, now_s: i64, step: &mut Step) {
+        if std::mem::take(&mut self.trouble.is_away) {
+            step.notices.push(format!("Prometheus at {} answers again", self.settings.prometheus));
+        }
+        let last_s = self.measured_s.replace(now_s).unwrap_or(now_s);
+        let keeps_past = self.settings.history == HistorySource::Prometheus;
+        if keeps_past && now_s - last_s >= GAP_LEAST_S {
+            self.owe(last_s + STEP_S, now_s);
+        }
+    }
+
+    /// Notes that a part of the past is to be read: the slots that lie in it as a whole. Each of its days is a part by itself.
+    fn owe(&mut self, start_s: i64, end_s: i64) {
+        let start_s = start_s.div_euclid(STEP_S) * STEP_S;
+        let end_s = end_s.div_euclid(STEP_S) * STEP_S;
+        let days = (start_s..end_s).step_by(DAY_S as usize);
+        self.unread.extend(days.map(|day_s| Unread { start_s: day_s, end_s: (day_s + DAY_S).min(end_s) }));
+    }
+
+    /// Reads the newest piece of the past that is not read.
+    fn read_past(&mut self, now_s: i64) -> Result<(), HealthError> {
+        let Some(Unread { start_s, end_s }) = self.unread.last().copied() else { return Ok(()) };
+        // A rate over a slot stands at the slot's end.
+        let way =
+            |prometheus: &Prometheus, query: &str| prometheus.between(query, start_s + STEP_S, end_s, STEP_S);
+        let measured = match self.ask(STEP_S.unsigned_abs(), way) {
+            Err(HealthError::TooLong { .. }) if end_s - start_s > PIECE_LEAST_S => {
+                let middle_s = start_s + (end_s - start_s) / 2 / STEP_S * STEP_S;
+                self.unread.pop();
+                self.unread.push(Unread { start_s, end_s: middle_s });
+                self.unread.push(Unread { start_s: middle_s, end_s });
+                return Ok(());
+            }
+            measured => measured?,
+        };
+        self.unread.pop();
+        for ((name, at_s), measured) in measured.0 {
+            let pressure = self.pressure(measured);
+            if let Some(target) = self.target(&name) {
+                target.note(at_s - STEP_S, pressure, pressure, now_s);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_csv(&mut self, path: &Path, now_s: i64) -> Result<(), HealthError> {
+        for (name, history) in histories_of_csv(path, now_s)? {
+            let Some(target) = self.target(&name) else { continue };
+            for Sample { at_s, load } in history.measured() {
+                target.note(at_s, load, load, now_s);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks ahead for those for which that was done the longest ago, and not in this slot.
+    fn foretell(&mut self, now_s: i64) {
+        let slot = now_s.div_euclid(STEP_S);
+        let mut due: Vec<&mut Target> =
+            self.targets.values_mut().filter(|target| target.foretold_in() != Some(slot)).collect();
+        due.sort_by_key(|target| target.foretold_in());
+        due.into_iter().take(FORETOLD_IN_STEP).for_each(|target| target.foretell(now_s));
+    }
+
+    fn tell_of_limits(&mut self, step: &mut Step) {
+        let knows_nothing = self.targets.is_empty();
+        if knows_nothing && !self.trouble.knows_nothing {
+            let address = &self.settings.prometheus;
+            step.notices
+                .push(format!("Prometheus at {address} has none of the metrics that it is asked for"));
+        }
+        self.trouble.knows_nothing = knows_nothing;
+        if self.trouble.is_full && !std::mem::replace(&mut self.trouble.told_full, true) {
+            step.notices.push(format!("there are more than {TARGETS_MAX} targets: the rest is not measured"));
+        }
+    }
+}
+
+/// The queries that there are.
+fn in_order(queries: Queries) -> Vec<(Quantity, String)> {
+    let Queries { read_bytes, write_bytes, reads, writes, .. } = queries;
+    let bytes = [read_bytes, write_bytes].into_iter().flatten().map(|query| (Quantity::Bytes, query));
+    let requests = [reads, writes].into_iter().flatten().map(|query| (Quantity::Requests, query));
+    bytes.chain(requests).collect()
+}
+
+/// A file's text, if it is no longer than that.
+fn read(path: &Path, most: u64) -> Result<String, HealthError> {
+    let wrong = |reason: String| HealthError::File { path: path.to_path_buf(), reason };
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let length = file.take(most + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    if length as u64 > most { Err(wrong(format!("longer than {most} bytes"))) } else { Ok(text) }
+}
+
+/// A history of each target of a CSV file (`carrack_plan::forecast` has its form), and nothing of what they can bear.
+///
+/// # Errors
+/// If it can't be read.
+pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, History>, HealthError> {
+    let text = read(path, CSV_BYTES_MAX)?;
+    let samples = parse_csv(&text).map_err(|error| HealthError::Csv { path: path.to_path_buf(), error })?;
+    let mut histories: BTreeMap<String, History> = BTreeMap::new();
+    for sample in samples.into_iter().filter(|sample| sample.target.len() <= NAME_BYTES_MAX) {
+        if histories.len() < TARGETS_MAX || histories.contains_key(sample.target) {
+            histories.entry(sample.target.to_owned()).or_default().add(sample.sample, now_s);
+        }
+    }
+    Ok(histories)
+}
+
+#[cfg(test)]
+impl HealthFeed {
+    /// Has it read this part of the past, and nothing else.
+    pub(super) fn owe_only(&mut self, start_s: i64, end_s: i64) {
+        self.unread.clear();
+        self.owe(start_s, end_s);
+    }
+}

@@ -1,0 +1,64 @@
+//! A pretended Prometheus for tests: whatever a closure says, on a port of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use super::prometheus::Address;
+
+/// Answers each request until it is dropped.
+pub(super) struct Pretended {
+    at: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pretended {
+    /// `answer` gets the request's path with its query, and gives a body.
+    pub(super) fn answering(answer: impl FnMut(&str) -> String + Send + 'static) -> Pretended {
+        Pretended::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    /// The same on a port that is known already.
+    pub(super) fn listening(
+        listener: TcpListener,
+        mut answer: impl FnMut(&str) -> String + Send + 'static,
+    ) -> Pretended {
+        let at = listener.local_addr().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if over.load(Relaxed) {
+                    return;
+                }
+                // Whoever has enough of an answer closes the connection.
+                let _ = serve(stream.unwrap(), &mut answer);
+            }
+        });
+        Pretended { at, is_over, thread: Some(thread) }
+    }
+
+    pub(super) fn address(&self) -> Address {
+        format!("http://{}", self.at).parse().unwrap()
+    }
+}
+
+fn serve(mut stream: TcpStream, answer: &mut impl FnMut(&str) -> String) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let head = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let body = answer(head.split(' ').nth(1).unwrap_or_default());
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len())?;
+    stream.write_all(body.as_bytes())
+}
+
+impl Drop for Pretended {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        let _ = TcpStream::connect(self.at);
+        self.thread.take().map(JoinHandle::join);
+    }
+}

@@ -1,0 +1,247 @@
+//! A client of Prometheus' HTTP API: queries out, series in. Blocks its caller, and not for longer than its patience.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_trust::{ClientTrust, client_config};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+
+use super::answers::{NoSeries, Series, series};
+use super::error::HealthError;
+
+/// From the connection's begin to the answer's end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest answer, in bytes: a day of 2,300 series.
+pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The port where the address has none.
+const PORT: u16 = 9090;
+
+/// Where a Prometheus server is: `http://host:9090`, or `https://…`, with a path before `/api/v1` where a proxy has one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Address {
+    host: String,
+    port: u16,
+    is_tls: bool,
+    /// Without a slash at its end.
+    path: String,
+}
+
+/// Text that is no address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no address of a Prometheus server\nhint: write http://HOST:PORT or https://HOST:PORT")]
+pub struct NotAnAddress(String);
+
+impl std::str::FromStr for Address {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Address, NotAnAddress> {
+        let wrong = || NotAnAddress(text.to_owned());
+        let uri: hyper::Uri = text.parse().map_err(|_| wrong())?;
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        let authority =
+            uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() || uri.query().is_some() {
+            return Err(wrong());
+        }
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { PORT });
+        Ok(Address { host, port, is_tls, path: uri.path().trim_end_matches('/').to_owned() })
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = NotAnAddress;
+
+    fn try_from(text: String) -> Result<Address, NotAnAddress> {
+        text.parse()
+    }
+}
+
+impl Address {
+    fn authority(&self) -> String {
+        let Address { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.path)
+    }
+}
+
+/// Asks one server.
+pub(super) struct Prometheus {
+    address: Address,
+    tls: Option<Arc<ClientConfig>>,
+    runtime: Runtime,
+}
+
+impl Prometheus {
+    /// `cas` are those whom an https:// address is believed by, PEM; the system's if there are none. Nobody is asked yet.
+    pub(super) fn new(address: Address, cas: Option<Vec<u8>>) -> Result<Prometheus, HealthError> {
+        let system = |error: &dyn fmt::Display| HealthError::System(error.to_string());
+        let tls = match address.is_tls {
+            true => {
+                let trust = ClientTrust { cas, ..ClientTrust::default() };
+                let mut config =
+                    ClientConfig::clone(&*client_config(&trust).map_err(|error| system(&error))?);
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                Some(Arc::new(config))
+            }
+            false => None,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Prometheus { address, tls, runtime: runtime.map_err(|error| system(&error))? })
+    }
+
+    /// The series of an expression at a time, Unix seconds.
+    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<Series>, HealthError> {
+        self.ask("query", query, &[("time", at_s)])
+    }
+
+    /// The series of an expression from `start_s` to `end_s`, both included, each `step_s` seconds.
+    pub(super) fn between(
+        &self,
+        query: &str,
+        start_s: i64,
+        end_s: i64,
+        step_s: i64,
+    ) -> Result<Vec<Series>, HealthError> {
+        self.ask("query_range", query, &[("start", start_s), ("end", end_s), ("step", step_s)])
+    }
+
+    fn ask(&self, verb: &str, query: &str, times: &[(&str, i64)]) -> Result<Vec<Series>, HealthError> {
+        let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
+        let mut path = format!("{}/api/v1/{verb}?query={encoded}", self.address.path);
+        times.iter().for_each(|(name, value)| path.push_str(&format!("&{name}={value}")));
+        // The timer is the runtime's, and made within it.
+        let got = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.get(&path)).await });
+        let (status, body) = got.unwrap_or_else(|_| Err(self.away("no answer in time")))?;
+        series(&body).map_err(|why| match why {
+            NoSeries::Refused(reason) => {
+                HealthError::Refused { address: self.address.to_string(), query: query.to_owned(), reason }
+            }
+            // A proxy's page, most likely.
+            NoSeries::Strange(_) if status.is_server_error() => self.away(status),
+            NoSeries::Strange(reason) => HealthError::Strange {
+                address: self.address.to_string(),
+                reason: if status.is_success() { reason } else { format!("{status}") },
+            },
+        })
+    }
+
+    async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), HealthError> {
+        let stream = self.connect().await?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
+        let request = Request::get(path).header(header::HOST, self.address.authority());
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.away(error))?;
+        let asking = async move {
+            let answer = sender.send_request(request).await.map_err(|error| self.away(error))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            Ok((status, body.map_err(|error| self.unread(&*error))?.to_bytes()))
+        };
+        let mut asking = std::pin::pin!(asking);
+        // It carries the answer, and may end before the last of it is taken.
+        tokio::select! {
+            got = &mut asking => got,
+            _ = connection => asking.await,
+        }
+    }
+
+    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> HealthError {
+        match error.is::<LengthLimitError>() {
+            true => HealthError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX },
+            false => self.away(error),
+        }
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, HealthError> {
+        let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
+        let stream = stream.map_err(|error| self.away(error))?;
+        let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.address.host.clone()).map_err(|error| self.away(error))?;
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        Ok(Box::new(stream.map_err(|error| self.away(error))?))
+    }
+
+    fn away(&self, reason: impl fmt::Display) -> HealthError {
+        HealthError::Away { address: self.address.to_string(), reason: reason.to_string() }
+    }
+}
+
+/// A connection of any kind.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pretended::Pretended;
+    use super::*;
+
+    #[test]
+    fn addresses_are_shown_as_they_are_read() {
+        for (text, shown) in [
+            ("http://m", "http://m:9090"),
+            ("https://m/", "https://m:443"),
+            ("https://m:9/prometheus/", "https://m:9/prometheus"),
+            ("http://[::1]:9090", "http://[::1]:9090"),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
+        }
+        for wrong in ["", "m:9090", "ftp://m", "http://", "http://u:p@m", "http://m/?a=b", "/x"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    fn asked(answers: impl FnMut(&str) -> String + Send + 'static) -> Result<Vec<Series>, HealthError> {
+        let server = Pretended::answering(answers);
+        Prometheus::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
+    }
+
+    #[test]
+    fn the_query_arrives_as_it_was_meant() {
+        let found = asked(|path| {
+            assert_eq!(path, "/api/v1/query?query=up%7Ba%3D%22b%22%7D&time=7");
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[7,"1"]}]}}"#
+                .into()
+        });
+        assert_eq!(found.unwrap()[0].points().collect::<Vec<_>>(), [(7, 1.0)]);
+    }
+
+    #[test]
+    fn every_way_to_fail_has_its_name() {
+        let refused = asked(|_| r#"{"status":"error","errorType":"bad_data","error":"no"}"#.into());
+        assert!(matches!(refused, Err(HealthError::Refused { reason, .. }) if reason == "no"));
+        assert!(matches!(asked(|_| "<html>".into()), Err(HealthError::Strange { .. })));
+        let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
+        assert!(matches!(long, Err(HealthError::TooLong { .. })), "{long:?}");
+        let nobody = Pretended::answering(|_| String::new()).address();
+        let away = Prometheus::new(nobody, None).unwrap().at("up", 0);
+        assert!(matches!(away, Err(HealthError::Away { .. })), "{away:?}");
+    }
+}

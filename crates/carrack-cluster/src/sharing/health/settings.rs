@@ -1,0 +1,210 @@
+//! `[sharing.health]`: what an administrator says of the feed. Pure.
+
+use std::path::PathBuf;
+
+use bytesize::ByteSize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use super::capacity::Capacity;
+use super::error::HealthError;
+use super::preset::{Preset, Queries};
+use super::prometheus::Address;
+use super::target_name::TargetName;
+
+/// Between two measurements. A grant server takes a load for unknown after 5 min: some of them may fail before that.
+const EVERY_S: u64 = 15;
+
+/// The window of the rates: two samples lie in it even where servers are scraped once a minute.
+const WINDOW_S: u64 = 120;
+
+/// What a request costs a target as a transfer of so many bytes, unless it is said: between a disk, for which a seek is the time of a
+/// MiB, and flash, for which it is that of some KiB.
+const REQUEST_BYTES: u64 = 64 << 10;
+
+/// Where load is measured, how, and what it is compared with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealthSettings {
+    /// The Prometheus server.
+    pub prometheus: Address,
+    /// Who its https:// address is believed by: a file of CAs, PEM; the system's if nothing is said.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// Whose metrics it has; what is said below comes first.
+    #[serde(default)]
+    pub preset: Option<Preset>,
+    /// PromQL: bytes read per second.
+    #[serde(default)]
+    pub read_bytes: Option<String>,
+    /// PromQL: bytes written per second.
+    #[serde(default)]
+    pub write_bytes: Option<String>,
+    /// PromQL: requests per second that read.
+    #[serde(default)]
+    pub reads: Option<String>,
+    /// PromQL: requests per second that write.
+    #[serde(default)]
+    pub writes: Option<String>,
+    /// How labels become targets' names, such as `{instance:host}/{device}`.
+    #[serde(default)]
+    pub target_name: Option<String>,
+    /// Seconds between two measurements.
+    #[serde(default = "every_s", deserialize_with = "every")]
+    pub every_s: u64,
+    /// Seconds over which a rate is the mean: `$window` in queries.
+    #[serde(default = "window_s", deserialize_with = "window")]
+    pub window_s: u64,
+    /// What targets can bear.
+    #[serde(default)]
+    pub capacity: Capacity,
+    /// Requests of fewer bytes than this count as if they had so many.
+    #[serde(default = "request_bytes", deserialize_with = "size")]
+    pub request_bytes: u64,
+    /// Where the past is read from at the start.
+    #[serde(default)]
+    pub history: HistorySource,
+}
+
+/// Where the past is read from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub enum HistorySource {
+    /// From Prometheus: up to four weeks, as far as it keeps them.
+    #[default]
+    Prometheus,
+    /// From nowhere: it begins with the first measurement.
+    None,
+    /// From a CSV file, in bytes per second.
+    Csv(PathBuf),
+}
+
+impl From<String> for HistorySource {
+    fn from(text: String) -> HistorySource {
+        match text.as_str() {
+            "prometheus" => HistorySource::Prometheus,
+            "none" => HistorySource::None,
+            _ => HistorySource::Csv(text.into()),
+        }
+    }
+}
+
+impl HealthSettings {
+    /// A preset's, at a server; the rest by default.
+    pub fn of_preset(prometheus: Address, preset: Preset) -> HealthSettings {
+        HealthSettings {
+            prometheus,
+            ca: None,
+            preset: Some(preset),
+            read_bytes: None,
+            write_bytes: None,
+            reads: None,
+            writes: None,
+            target_name: None,
+            every_s: EVERY_S,
+            window_s: WINDOW_S,
+            capacity: Capacity::default(),
+            request_bytes: REQUEST_BYTES,
+            history: HistorySource::default(),
+        }
+    }
+
+    /// What is asked: the preset's queries, but for what is written.
+    ///
+    /// # Errors
+    /// [`HealthError::NoQuery`] if nothing asks for bytes, or names targets.
+    pub fn queries(&self) -> Result<Queries, HealthError> {
+        let preset = self.preset.map(Preset::queries).unwrap_or_default();
+        let own = |own: &Option<String>, preset: Option<String>| {
+            own.clone().or(preset).filter(|query| !query.trim().is_empty())
+        };
+        let queries = Queries {
+            read_bytes: own(&self.read_bytes, preset.read_bytes),
+            write_bytes: own(&self.write_bytes, preset.write_bytes),
+            reads: own(&self.reads, preset.reads),
+            writes: own(&self.writes, preset.writes),
+            target_name: self.target_name.clone().unwrap_or(preset.target_name),
+        };
+        let asks = queries.read_bytes.is_some() || queries.write_bytes.is_some();
+        if asks && !queries.target_name.is_empty() { Ok(queries) } else { Err(HealthError::NoQuery) }
+    }
+
+    pub(super) fn target_name(&self) -> Result<TargetName, HealthError> {
+        TargetName::parse(&self.queries()?.target_name).map_err(HealthError::System)
+    }
+}
+
+fn every_s() -> u64 {
+    EVERY_S
+}
+
+fn window_s() -> u64 {
+    WINDOW_S
+}
+
+fn request_bytes() -> u64 {
+    REQUEST_BYTES
+}
+
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    within(deserializer, 1, 120)
+}
+
+fn window<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    within(deserializer, 1, 3600)
+}
+
+fn within<'de, D: Deserializer<'de>>(deserializer: D, least: u64, most: u64) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        number if (least..=most).contains(&number) => Ok(number),
+        number => {
+            Err(D::Error::custom(format!("{number} is out of range\nhint: it may be {least} to {most}")))
+        }
+    }
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.trim().parse::<ByteSize>() {
+        Ok(ByteSize(bytes)) => Ok(bytes),
+        Err(_) => Err(D::Error::custom(format!(
+            "{text:?} is no amount of bytes\nhint: write a number and a unit, such as \"64KiB\""
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_comes_before_the_preset() {
+        let settings: HealthSettings = toml::from_str(
+            "prometheus = \"http://m:9090\"\npreset = \"node_exporter\"\nwrites = \"\"\n\
+             read_bytes = \"sum by (x) (r)\"\ntarget_name = \"{x}\"\nhistory = \"/a.csv\"\nrequest_bytes = \"0\"\n",
+        )
+        .unwrap();
+        let queries = settings.queries().unwrap();
+        assert_eq!((queries.read_bytes.as_deref(), queries.writes), (Some("sum by (x) (r)"), None));
+        assert!(queries.reads.unwrap().starts_with("rate(node_disk_reads_completed_total"));
+        assert_eq!((&*queries.target_name, settings.every_s, settings.request_bytes), ("{x}", 15, 0));
+        assert_eq!(settings.history, HistorySource::Csv("/a.csv".into()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (text, word) in [
+            ("", "prometheus"),
+            ("prometheus = \"m:9090\"", "no address"),
+            ("prometheus = \"http://m\"\npreset = \"zfs\"", "zfs"),
+            ("prometheus = \"http://m\"\nreed = \"x\"", "reed"),
+            ("prometheus = \"http://m\"\nevery_s = 0", "1 to 120"),
+            ("prometheus = \"http://m\"\nrequest_bytes = \"x\"", "hint: "),
+        ] {
+            let error = toml::from_str::<HealthSettings>(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        let settings: HealthSettings = toml::from_str("prometheus = \"http://m\"").unwrap();
+        assert!(matches!(settings.queries(), Err(HealthError::NoQuery)));
+    }
+}
