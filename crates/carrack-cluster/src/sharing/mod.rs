@@ -3,7 +3,7 @@
 //!
 //! How it decides is `carrack_plan::grants`; what is here is its clock, its lock, and the limits on what clients may ask of it. Who carries
 //! the messages, and how it is known from whom they are, is not its matter: `carrack serve` does so over HTTP, and in a fleet a manager for each site
-//! over NATS ([`site`], [`over_nats`]).
+//! over NATS (`site.rs`, `over_nats.rs`).
 
 pub mod health;
 mod meta_server;
