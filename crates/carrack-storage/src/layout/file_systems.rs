@@ -167,13 +167,14 @@ impl FileSystems {
     fn own_target(&self, device: u64, magic: u32, mount: Option<&Mount>, has_pieces: bool) -> StorageTarget {
         let medium = Medium::of_magic(magic);
         let disks = Disks::of(&self.sysfs, device);
+        let is_on_disks = disks.is_some();
         let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
         let (key, label) = match (self.set.get(&device), disks) {
             (Some(member), _) => (TargetKey::FileSystem(device), label_of(&member.path)),
             (None, Some(disks)) => (TargetKey::Host(disks.key().into()), disks.label),
             (None, None) => whole_mount(device, medium, mount),
         };
-        let scope = (!has_pieces).then(|| own_scope(medium, mount)).flatten();
+        let scope = (!has_pieces).then(|| own_scope(medium, is_on_disks, mount)).flatten();
         let names = Names::new(&label, scope.as_deref());
         let met = self.registry.meet(key, || names.clone(), medium, disk_count);
         // With as many targets as that, files of this one are queued with those of target 0: nobody's.
@@ -195,10 +196,14 @@ fn whole_mount(device: u64, medium: Medium, mount: Option<&Mount>) -> (TargetKey
 }
 
 /// What the label of a file system without pieces is unique in: the servers' name for it, or this host.
-fn own_scope(medium: Medium, mount: Option<&Mount>) -> Option<String> {
+/// Nothing of the kernel's own file systems, such as `/proc`; an overlay is a container's, on some disk.
+fn own_scope(medium: Medium, is_on_disks: bool, mount: Option<&Mount>) -> Option<String> {
     match medium {
         Medium::Memory => None,
-        Medium::Device => Some(host_name()),
+        Medium::Device => {
+            let is_storage = |mount: &Mount| mount.source.is_absolute() || mount.kind == "overlay";
+            (is_on_disks || mount.is_some_and(is_storage)).then(host_name)
+        }
         Medium::Network => Some(label_of(&mount?.source)),
     }
 }
@@ -310,6 +315,12 @@ mod tests {
         let own = systems.of(root.as_fd()).unwrap().own_target().clone();
         assert!(!own.label.contains('/') && own.medium == Medium::Device, "{own:?}");
         assert_eq!(own.shared_name.as_deref(), Some(&*format!("{}/{}", host_name(), own.label)));
+    }
+
+    #[test]
+    fn what_is_the_kernels_own_is_shared_with_nobody() {
+        let proc = File::open("/proc").unwrap();
+        assert_eq!(none().of(proc.as_fd()).unwrap().own_target().shared_name, None);
     }
 
     #[test]
