@@ -1,8 +1,12 @@
 //! Scalable vector graphics (SVG 1.1) as text: boxes, lines and words at places, in pixels.
 
 use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 
 use carrack_model::escape;
+
+use crate::trouble::Trouble;
 
 /// A place.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,6 +161,12 @@ fn escaped(text: &str) -> String {
         }
     }
     safe
+}
+
+/// Puts a picture into a file.
+pub fn write(picture: &str, path: &Path) -> Result<(), Trouble> {
+    let shown = escape(path.as_os_str().as_encoded_bytes());
+    fs::write(path, picture).map_err(|error| Trouble::new(format!("{shown}: {error}")))
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! `carrack forecast`: what is expected of a storage system in the next day, from its arguments to its exit code.
 
-use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use carrack_model::escape;
 use clap::{Args, ValueHint};
 
 use super::load_options::LoadArgs;
+use crate::canvas;
 use crate::exit::{self, Exit};
 use crate::forecast_report::Report;
 use crate::lifetime::now_s;
@@ -57,7 +56,7 @@ pub fn run(args: &ForecastArgs) -> Exit {
         failed += 1;
         Trouble::new(format!("writing to stdout: {error}")).tell();
     }
-    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| draw(&report, path)) {
+    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| canvas::write(&report.picture(), path)) {
         failed += 1;
         trouble.tell();
     }
@@ -87,11 +86,6 @@ fn show(report: &Report, is_json: bool) -> io::Result<()> {
         false => report.write_table(&mut out),
     }?;
     out.flush()
-}
-
-fn draw(report: &Report, path: &Path) -> Result<(), Trouble> {
-    let shown = escape(path.as_os_str().as_encoded_bytes());
-    fs::write(path, report.picture()).map_err(|error| Trouble::new(format!("{shown}: {error}")))
 }
 
 fn after_long_help() -> String {

@@ -10,6 +10,7 @@ use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
 use clap::{Args, ValueHint};
 
 use super::machine_options::SchemeName;
+use crate::canvas;
 use crate::exit::{self, Exit};
 use crate::topo_report::{Measured, Report, default_nic};
 use crate::trouble::Trouble;
@@ -83,7 +84,7 @@ pub fn run(args: &TopoArgs) -> Exit {
         failed += 1;
         tell_unwritten(&error);
     }
-    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| draw(&report, path)) {
+    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| canvas::write(&report.picture(), path)) {
         failed += 1;
         trouble.tell();
     }
@@ -191,11 +192,6 @@ impl Report {
         }?;
         out.flush()
     }
-}
-
-fn draw(report: &Report, path: &Path) -> Result<(), Trouble> {
-    let shown = escape(path.as_os_str().as_encoded_bytes());
-    fs::write(path, report.picture()).map_err(|error| Trouble::new(format!("{shown}: {error}")))
 }
 
 fn after_long_help() -> String {
