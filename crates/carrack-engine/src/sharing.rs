@@ -126,12 +126,6 @@ impl Share {
         Pass { inner: Arc::clone(&self.inner), ids: Arc::default(), began: self.inner.began.elapsed() }
     }
 
-    /// From now on these queues are asked for and woken.
-    pub(crate) fn join<M: Member + 'static>(&self, pass: &Pass, member: &Arc<M>) {
-        let member: Weak<M> = Arc::downgrade(member);
-        self.inner.asking().members.push((member, pass.clone()));
-    }
-
     /// What the user has to hear.
     pub(crate) fn news(&self) -> Vec<Notice> {
         std::mem::take(&mut self.inner.asking().news)
@@ -242,6 +236,12 @@ impl Pass {
     /// The policy, kept to what is granted.
     pub(crate) fn guard(&self, policy: Box<dyn Policy>) -> Box<dyn Policy> {
         Box::new(Granted::new(policy, self.clone()))
+    }
+
+    /// From now on the queues that go by it are asked for and woken.
+    pub(crate) fn join<M: Member + 'static>(self, member: &Arc<M>) {
+        let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
+        inner.asking().members.push((member, self));
     }
 
     /// A target is met: if others may work on it too, it is asked for.

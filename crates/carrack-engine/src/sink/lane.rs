@@ -90,8 +90,8 @@ impl<'a> Lane<'a> {
         let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting, pass.clone());
         inbox.add_target(sink.storage.own().own_target());
         let inbox = Arc::new(Monitor::new(inbox));
-        if let (Some(share), Some(pass)) = (&sink.share, &pass) {
-            share.join(pass, &inbox);
+        if let Some(pass) = pass {
+            pass.join(&inbox);
         }
         Ok(Lane {
             sink,

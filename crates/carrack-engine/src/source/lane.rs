@@ -84,8 +84,8 @@ impl<'a> Lane<'a> {
         let queue =
             Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count, pass.clone());
         let queue = Arc::new(Monitor::new(queue));
-        if let (Some(share), Some(pass)) = (&source.share, &pass) {
-            share.join(pass, &queue);
+        if let Some(pass) = pass {
+            pass.join(&queue);
         }
         Ok(Lane {
             source,
