@@ -6,10 +6,10 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use common::process::wait_for;
+use common::process::{Serving, wait_for};
 use common::{CARRACK, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -17,20 +17,9 @@ use tempfile::TempDir;
 
 /// A place with something to copy, and a daemon that keeps a queue.
 struct Site {
+    // Dropped first: it writes into the place.
+    daemon: Option<Serving>,
     place: TempDir,
-    daemon: Option<Child>,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-        if std::thread::panicking() {
-            eprintln!("{}", fs::read_to_string(self.path("log")).unwrap_or_default());
-        }
-    }
 }
 
 impl Site {
@@ -62,11 +51,8 @@ impl Site {
     }
 
     fn start(&mut self) {
-        let log = fs::OpenOptions::new().append(true).create(true).open(self.path("log")).unwrap();
         let before = self.answers();
-        let mut command = Command::new(CARRACK);
-        command.args(["serve", "--config"]).arg(self.path("carrack.toml")).stdin(Stdio::null());
-        self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        self.daemon = Some(Serving::start(&self.path("carrack.toml"), &self.path("log")));
         wait_for("the queue answers", || (self.answers() > before).then_some(()));
     }
 
@@ -75,9 +61,7 @@ impl Site {
     }
 
     fn signal(&mut self, signal: Signal) {
-        let mut daemon = self.daemon.take().unwrap();
-        kill_process(Pid::from_child(&daemon), signal).unwrap();
-        daemon.wait().unwrap();
+        self.daemon.take().unwrap().end_by(signal);
     }
 
     /// A command that asks this daemon.

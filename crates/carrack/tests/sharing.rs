@@ -8,7 +8,7 @@ mod daemon;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -17,29 +17,18 @@ use carrack_model::Scheduling;
 use carrack_plan::grants::{Answer, Ask, Batch, GrantSettings};
 use carrack_service::queue::name_of_user;
 use carrack_service::sharing::SocketExchange;
-use common::process::{assert_exit, assert_says, run, wait_for};
+use common::process::{Serving, assert_exit, assert_says, run, wait_for};
 use common::{CARRACK, skip};
 use daemon::{Copy, Daemon, Site, noise};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A daemon that shares targets out, and nothing else unless that is asked for.
 struct Sharer {
+    // Dropped first: it writes into the place.
+    daemon: Option<Serving>,
     place: TempDir,
-    daemon: Option<Child>,
-}
-
-impl Drop for Sharer {
-    fn drop(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-        if std::thread::panicking() {
-            eprintln!("{}", fs::read_to_string(self.path("log")).unwrap_or_default());
-        }
-    }
 }
 
 impl Sharer {
@@ -63,19 +52,14 @@ impl Sharer {
     }
 
     fn start(&mut self) {
-        let log = fs::OpenOptions::new().append(true).create(true).open(self.path("log")).unwrap();
-        let mut command = Command::new(CARRACK);
-        command.args(["serve", "--config"]).arg(self.path("carrack.toml")).stdin(Stdio::null());
-        self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        self.daemon = Some(Serving::start(&self.path("carrack.toml"), &self.path("log")));
         wait_for("targets are granted", || self.exchange().probe().ok());
         // It listens before it grants.
         sleep(GrantSettings::default().silence());
     }
 
     fn signal(&mut self, signal: Signal) {
-        let mut daemon = self.daemon.take().unwrap();
-        kill_process(Pid::from_child(&daemon), signal).unwrap();
-        daemon.wait().unwrap();
+        self.daemon.take().unwrap().end_by(signal);
     }
 
     fn show(&self, words: &[&str]) -> Output {

@@ -1,12 +1,15 @@
 //! Processes whose end is awaited for a while only, and what they said.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::CARRACK;
 
 /// Many times what anything here takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,6 +85,39 @@ fn contents(file: &mut File) -> Vec<u8> {
     file.rewind().unwrap();
     file.read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+/// A daemon with a configuration of its own; dropped, it is killed, and what it said is shown if the test fails.
+pub struct Serving {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It can only fail for a process that has ended.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+        if thread::panicking() {
+            eprintln!("{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+impl Serving {
+    /// What it says is added to `log`.
+    pub fn start(config: &Path, log: &Path) -> Serving {
+        let said = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        let mut command = Command::new(CARRACK);
+        command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
+        let child = command.stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        Serving { child, log: log.to_path_buf() }
+    }
+
+    /// Ends it, and waits for that.
+    pub fn end_by(mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap();
+    }
 }
 
 /// Runs it to its end.
