@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::RelPath;
 use rustix::fs::{
-    Advice, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fadvise, fdatasync, fstat, fstatfs, fsync,
+    Advice, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fadvise, fdatasync, fstat, fstatfs, fsync, ftruncate,
     futimens, openat, syncfs,
 };
 use rustix::io::{Errno, pread};
@@ -216,6 +216,28 @@ pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result
     Ok(done)
 }
 
+/// Makes sure that a file is as long as what was written to it: a longer one is cut, a shorter one is an error.
+///
+/// No local file system needs it. GlusterFS with shards miscounts when one file grows by several requests at once while
+/// somebody looks at it (its issues 2680 and 2892, not mended there): the file ends up too long, with all of its data.
+///
+/// # Errors
+/// [`SinkError::WrongSize`] for a file that is shorter, or can't be cut; what the calls say.
+pub(crate) fn settle_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkError> {
+    if size_of(file)? > size {
+        ftruncate(file, size).map_err(|errno| SinkError::writing("cutting to its size", errno))?;
+    }
+    match size_of(file)? {
+        held if held == size => Ok(()),
+        held => Err(SinkError::WrongSize { held, size }),
+    }
+}
+
+fn size_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
+    let found = fstat(file).map_err(|errno| SinkError::writing("looking at its size", errno))?;
+    Ok(u64::try_from(found.st_size).unwrap_or(0))
+}
+
 /// Takes a range out of the page cache; what is dirty can't be, so it is written back first.
 fn forget(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), SinkError> {
     sync_data(file)?;
@@ -237,6 +259,7 @@ fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize
 mod tests {
     use super::*;
     use std::fs::{self, File};
+    use std::io::Write;
 
     #[test]
     fn file_systems_are_told_apart() {
@@ -262,6 +285,17 @@ mod tests {
         let mut buffer = vec![0; 300_000];
         assert_eq!(read_back(file.as_fd(), &mut buffer, 100).unwrap(), 199_900);
         assert_eq!(buffer[..199_900], content[100..]);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_cut_and_one_too_short_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abcdef").unwrap();
+        settle_size(file.as_fd(), 6).unwrap();
+        settle_size(file.as_fd(), 4).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4);
+        let error = settle_size(file.as_fd(), 5).unwrap_err();
+        assert_eq!(error.to_string(), "5 bytes were written, the storage says that the file has 4");
     }
 
     #[test]

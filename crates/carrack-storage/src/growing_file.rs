@@ -11,7 +11,7 @@ use carrack_model::Metadata;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
-use crate::durable::sync_whole;
+use crate::durable::{settle_size, sync_whole};
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, set_mode, set_mtime};
 use crate::source_file::direct_fits;
@@ -255,13 +255,14 @@ impl GrowingFile {
         pwrite(&self.file, buffer, offset)
     }
 
-    /// Sets mode and time, makes all of it durable if `syncs`, and gives it its name, in place of a file or link that has it.
+    /// Checks the size, sets mode and time, makes all of it durable if `syncs`, and gives it its name, in place of a file or link that has it.
     /// Once, after the last write.
     ///
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it has disappeared.
     pub fn commit(&self, metadata: &Metadata, syncs: bool) -> Result<(), SinkError> {
         let file = self.file.as_fd();
+        settle_size(file, self.size)?;
         let finished = set_mode(file, metadata.mode).and(set_mtime(file, metadata.mtime));
         if syncs {
             sync_whole(file)?;

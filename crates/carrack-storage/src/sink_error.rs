@@ -23,6 +23,14 @@ pub enum SinkError {
     /// Read again from the storage it was not what was written.
     #[error("what was written is not what the storage holds")]
     Damaged,
+    /// The storage lost count of what was written.
+    #[error("{size} bytes were written, the storage says that the file has {held}")]
+    WrongSize {
+        /// What the storage says.
+        held: u64,
+        /// What was written.
+        size: u64,
+    },
     /// The contents are complete and in place, the mode or times are not right.
     #[error("{action} failed: {error}")]
     Metadata {
@@ -51,7 +59,7 @@ impl SinkError {
             SinkError::InTheWay(_) => FailureKind::InTheWay,
             SinkError::BadName(_) => FailureKind::BadName,
             SinkError::Vanished => FailureKind::WriteError,
-            SinkError::Damaged => FailureKind::Corrupt,
+            SinkError::Damaged | SinkError::WrongSize { .. } => FailureKind::Corrupt,
             SinkError::Metadata { .. } => FailureKind::Metadata,
             SinkError::Write { .. } => FailureKind::WriteError,
         }

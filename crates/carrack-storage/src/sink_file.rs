@@ -14,11 +14,15 @@ use rustix::fs::{
 use rustix::io::{Errno, write};
 use rustix::path::DecInt;
 
+use crate::durable::settle_size;
 use crate::scratch::Placing;
 use crate::{Care, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
 /// Set-user-id, set-group-id and sticky: the kernel may drop them at the creation or at a write.
 const SPECIAL_BITS: u32 = 0o7000;
+
+/// Larger writes reach a FUSE or network file system in pieces, which may overtake each other (FUSE's default is the least).
+const ONE_REQUEST: usize = 128 << 10;
 
 /// Lets files be created with exactly the mode that is asked for. Call it once, before there are other threads.
 ///
@@ -183,6 +187,9 @@ pub(crate) fn create_flags() -> OFlags {
 /// Contents, then time, then what of the mode the creation could not give.
 fn fill(file: BorrowedFd<'_>, content: &[u8], metadata: &Metadata, care: Care) -> Result<(), SinkError> {
     write_all(file, content).map_err(|errno| SinkError::writing("writing", errno))?;
+    if content.len() > ONE_REQUEST {
+        settle_size(file, content.len() as u64)?;
+    }
     if care.readback && !holds(file, 0, content)? {
         return Err(SinkError::Damaged);
     }

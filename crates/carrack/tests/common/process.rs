@@ -133,7 +133,8 @@ pub fn talk(output: &Output) -> String {
 
 #[track_caller]
 pub fn assert_exit(output: &Output, code: i32) {
-    assert_eq!(output.status.code(), Some(code), "{}", talk(output));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(code), "{}\nIt printed:\n{printed:.4000}", talk(output));
 }
 
 #[track_caller]
