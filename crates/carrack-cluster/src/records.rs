@@ -164,6 +164,9 @@ pub struct Options {
     /// `--class`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// `--deadline`, in milliseconds since 1970; a machine's queue has it, a fleet does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
     /// `--bwlimit-per-target` of each mover of a pair, in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes_per_s_per_target: Option<u64>,

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::{Scheme, ZoneKind};
 use carrack_model::limits::{
@@ -63,6 +63,8 @@ pub struct Settings {
     pub idle: Option<Duration>,
     /// The class that the transfer is of where targets are shared out (L13); empty for none.
     pub class: String,
+    /// When the transfer has to be done: the rate that this takes is claimed where targets are shared out, as far as its class may (L13).
+    pub deadline: Option<SystemTime>,
     /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
     pub sharing: Option<Sharing>,
 }
@@ -88,6 +90,7 @@ impl Default for Settings {
             special_modes: true,
             idle: None,
             class: String::new(),
+            deadline: None,
             sharing: None,
         }
     }
@@ -357,6 +360,7 @@ impl Settings {
             group_ms: self.journal.group_time.as_millis() as u32,
             stall_ms: u32::try_from(self.stall.as_millis()).unwrap_or(u32::MAX),
             class: self.class.clone(),
+            deadline_ms: self.deadline.map_or(0, unix_ms),
         }
     }
 
@@ -431,9 +435,24 @@ impl Settings {
                 0..=CLASS_BYTES_MAX => message.class.clone(),
                 _ => return Err(MessageError::OutOfRange("the class")),
             },
+            deadline: match message.deadline_ms {
+                0 => None,
+                unix_ms => Some(of_unix_ms(unix_ms).ok_or(MessageError::OutOfRange("the deadline"))?),
+            },
             sharing: None,
         })
     }
+}
+
+/// Milliseconds since 1970 are what all hosts agree on, as far as their clocks do; 1 for what was before.
+fn unix_ms(moment: SystemTime) -> u64 {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Nothing if the system's clock does not go so far.
+fn of_unix_ms(unix_ms: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms))
 }
 
 /// I/O threads for storage that places files on targets of its own: more of them bring more up to the number of targets, as
@@ -485,6 +504,8 @@ mod tests {
             },
             verify: Verify::Readback,
             stall: Duration::from_secs(7),
+            class: "night".into(),
+            deadline: Some(UNIX_EPOCH + Duration::from_millis(1_795_399_200_001)),
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_model::{Notice, TargetId};
+use carrack_model::{Notice, Progress, TargetId};
 use carrack_plan::grants::{Answer, Batch, ClientSettings, Gate, GrantClient, Granted};
 use carrack_plan::{Policy, Service, TargetState};
 use carrack_storage::StorageTarget;
@@ -69,6 +69,8 @@ pub(crate) struct Share {
 struct Inner {
     exchange: Arc<dyn GrantExchange>,
     began: Instant,
+    /// When the transfer has to be done, counted from then.
+    deadline: Option<Duration>,
     asking: Mutex<Asking>,
     is_over: AtomicBool,
 }
@@ -101,6 +103,8 @@ impl Share {
         let inner = Arc::new(Inner {
             exchange: Arc::clone(&sharing.0),
             began: Instant::now(),
+            // Over already: there is no time left.
+            deadline: settings.deadline.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default()),
             asking: Mutex::new(Asking {
                 client,
                 threads: 0,
@@ -124,6 +128,14 @@ impl Share {
         let threads = asking.threads;
         asking.client.set_threads(threads);
         Pass { inner: Arc::clone(&self.inner), ids: Arc::default(), began: self.inner.began.elapsed() }
+    }
+
+    /// How far the transfer is, of which a deadline claims the rest.
+    pub(crate) fn look_at(&self, progress: &Progress) {
+        if let Some(at) = self.inner.deadline {
+            let left = progress.bytes_found.saturating_sub(progress.bytes_done);
+            self.inner.asking().client.set_deadline(at, progress.bytes_moved, left);
+        }
     }
 
     /// What the user has to hear.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{GrantExchange, Sharing, Transfer};
 use carrack_model::{Event, Notice};
@@ -96,6 +96,33 @@ fn an_end_asks_for_its_targets_and_says_farewell() {
         assert!(server.seen.lock().unwrap().iter().all(|batch| batch.leaves || batch.class == "night"));
         let targets = server.targets();
         assert!(targets.len() == 1 && targets.iter().all(|name| name.contains('/')), "{targets:?}");
+    }
+}
+
+#[test]
+fn a_deadline_claims_what_is_left() {
+    let dir = directory();
+    let source = dir.path().join("src");
+    for i in 0..10 {
+        write(&source.join(format!("large{i}")), &noise(4 << 20, i));
+    }
+    for way in [Way::Local, Way::Push, Way::Pull] {
+        let server = Server::start(GrantSettings::default());
+        let mut transfer = sharing(&source, &dir.path().join(format!("{way:?}")), &server);
+        transfer.settings.deadline = Some(SystemTime::now() + Duration::from_secs(3_600));
+        transfer.settings.scheduling.rate = 20 << 20;
+        copy_well(way, &transfer);
+        let seen = server.seen.lock().unwrap();
+        let told: Vec<_> = seen.iter().filter_map(|batch| batch.deadline).collect();
+        assert!(told.iter().all(|deadline| (3_590_000..=3_600_000).contains(&deadline.in_ms)), "{told:?}");
+        // Both ends of a local copy are one client's.
+        let all = (40 << 20) * if way == Way::Local { 2 } else { 1 };
+        let most = told.iter().map(|deadline| deadline.bytes_left).max().unwrap();
+        let least = told.iter().map(|deadline| deadline.bytes_left).min().unwrap();
+        assert!(
+            (all / 4..=all + all / 4).contains(&most) && least < most - all / 4,
+            "{least} to {most} of {all}"
+        );
     }
 }
 

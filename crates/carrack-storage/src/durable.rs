@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::RelPath;
 use rustix::fs::{
-    Advice, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fadvise, fdatasync, fstat, fstatfs, fsync, ftruncate,
-    futimens, openat, syncfs,
+    Advice, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fadvise, fdatasync, fstat, fstatfs, fsync,
+    ftruncate, futimens, openat, syncfs,
 };
 use rustix::io::{Errno, pread};
 

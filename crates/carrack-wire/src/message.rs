@@ -326,6 +326,9 @@ pub struct Settings {
     /// The class of the transfer where targets are shared out; empty for none.
     #[prost(string, tag = "26")]
     pub class: String,
+    /// When the transfer has to be done, in milliseconds since 1970; 0 for whenever.
+    #[prost(uint64, tag = "27")]
+    pub deadline_ms: u64,
 }
 
 /// The values that both ends agree on; see `carrack_model::TransferSpec`.

@@ -31,7 +31,8 @@ pub fn parse_patience(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A moment, seconds since 1970: as RFC 3339 writes it, or in so long from now on, as a lifetime.
+/// A moment, seconds since 1970: as RFC 3339 writes it, in so long from now on, as a lifetime, or in seconds since 1970, as date(1) takes
+/// them: `@1795399200`.
 pub fn parse_moment(text: &str) -> Result<i64, String> {
     moment(text, now_s())
 }
@@ -39,6 +40,9 @@ pub fn parse_moment(text: &str) -> Result<i64, String> {
 fn moment(text: &str, now_s: i64) -> Result<i64, String> {
     if let Ok(moment) = OffsetDateTime::parse(text.trim(), &Rfc3339) {
         return Ok(moment.unix_timestamp());
+    }
+    if let Some(seconds) = text.trim().strip_prefix('@').and_then(|digits| digits.parse().ok()) {
+        return Ok(seconds);
     }
     let later = parse(text).ok().and_then(|later| now_s.checked_add_unsigned(later.as_secs()));
     later.ok_or_else(|| "a moment is written as 2026-11-23T02:00:00Z, or, from now on, as 6h".to_owned())

@@ -61,6 +61,11 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
     if io_threads > IO_THREADS_MAX {
         return Err(format!("io_threads: {io_threads} are more than {IO_THREADS_MAX}"));
     }
+    if options.deadline_ms.is_some() {
+        return Err("deadline_ms: a pair does not know what is left of the whole, and can't claim a rate for it; a class can, \
+                    and --when=best finds a start"
+            .to_owned());
+    }
     let defaults = Settings::default();
     let settings = Settings {
         pool_bytes: options.buffer_bytes.unwrap_or(defaults.pool_bytes),
@@ -186,6 +191,7 @@ mod tests {
             Options { sink_io: Some("mmap".into()), ..Options::default() },
             Options { io_threads: Some(1000), ..Options::default() },
             Options { class: Some("two words".into()), ..Options::default() },
+            Options { deadline_ms: Some(1_795_399_200_000), ..Options::default() },
             Options { pairs_max: Some(0), ..Options::default() },
             Options { chunk_bytes: Some(0), ..Options::default() },
             Options { limit_bytes_per_s: Some(0), ..Options::default() },

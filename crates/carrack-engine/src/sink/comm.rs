@@ -137,8 +137,12 @@ impl<'a> SinkComm<'a> {
         let done = [files_done, directories_done, symlinks_done, bytes_done, entries_failed];
         self.idle.look(done.into_iter().fold(0, u64::wrapping_add), now)?;
         link.queue_control(Control::Counters(self.both.sink).to_body());
+        let progress = self.both.progress(&self.before);
+        if let Some(share) = &self.lane.sink.share {
+            share.look_at(&progress);
+        }
         if let Some(observer) = self.lane.sink.observer {
-            observer.event(&Event::Progress(self.both.progress(&self.before)));
+            observer.event(&Event::Progress(progress));
         }
         self.before = self.both;
         self.tell_targets(link);

@@ -108,8 +108,12 @@ impl<'a> SourceComm<'a> {
         self.both = self.both();
         self.idle.look(self.both.source.entries_found.wrapping_add(self.lanes_done()), now)?;
         link.queue_control(Control::Counters(self.both.source).to_body());
+        let progress = self.both.progress(&self.before);
+        if let Some(share) = &self.lane.source.share {
+            share.look_at(&progress);
+        }
         if let Some(observer) = self.lane.source.observer {
-            observer.event(&Event::Progress(self.both.progress(&self.before)));
+            observer.event(&Event::Progress(progress));
         }
         self.before = self.both;
         self.tell_targets(link);

@@ -65,6 +65,7 @@ pub struct GrantClient {
     name: String,
     class: String,
     settings: ClientSettings,
+    /// Bytes that are left, and when they shall have been moved.
     deadline: Option<(u64, Duration)>,
     targets: HashMap<TargetId, OwnTarget>,
     by_name: BTreeMap<Arc<str>, TargetId>,
@@ -121,9 +122,16 @@ impl GrantClient {
         self.settings.threads = threads;
     }
 
-    /// So many bytes are left, and shall be moved by then.
-    pub fn set_deadline(&mut self, deadline: Option<(u64, Duration)>) {
-        self.deadline = deadline;
+    /// The transfer has moved so many bytes, and so many are left, which shall have been moved by then.
+    ///
+    /// What of them goes over shared targets is judged by what did: nothing at an end in memory, twice as much where both ends are
+    /// in one process.
+    pub fn set_deadline(&mut self, at: Duration, moved: u64, left: u64) {
+        let own = match moved {
+            0 => u128::from(left),
+            moved => u128::from(left) * u128::from(self.bytes_moved) / u128::from(moved),
+        };
+        self.deadline = Some((u64::try_from(own).unwrap_or(u64::MAX), at));
     }
 
     /// Whether an object of this target may be begun now.

@@ -98,6 +98,23 @@ fn stops_at_the_bytes_and_gives_back() {
 }
 
 #[test]
+fn a_deadline_is_for_what_goes_over_shared_targets() {
+    let mut client = granted(&[grant(1, "x", 0, 900, false)]);
+    let mut left_at = |now, moved, left| {
+        client.set_deadline(ms(1_000), moved, left);
+        let deadline = client.batch(ms(now), &[state(X, 9, 0)]).unwrap().deadline.unwrap();
+        client.finished(X, Service { time: ms(7), bytes: 2 * MIB }, ms(now));
+        (deadline.bytes_left / MIB, deadline.in_ms)
+    };
+    assert_eq!(left_at(101, 0, 100 * MIB), (100, 899));
+    // Read and written by one process: it has moved twice what has arrived.
+    assert_eq!(left_at(301, MIB, 99 * MIB), (198, 699));
+    assert_eq!(left_at(1_501, 2 * MIB, 98 * MIB), (196, 0));
+    // Mostly between targets that nobody shares.
+    assert_eq!(left_at(1_701, 60 * MIB, 40 * MIB), (4, 0));
+}
+
+#[test]
 fn waits_a_moment_for_the_next_object_before_it_gives_back() {
     let idle = [state(X, 0, 0), state(Y, 0, 0)];
     let mut client = granted(&[grant(1, "x", 0, 500, true), grant(2, "y", 0, 2_000, false)]);

@@ -274,7 +274,8 @@ impl World {
         let client = &self.clients[index];
         let Some(mut grants) = client.grants.as_ref().map(Shared::client) else { return };
         if let Some((bytes, at)) = self.experiment.deadline.filter(|_| index == 0) {
-            grants.set_deadline(Some((bytes.saturating_sub(self.outcome.moved[0]), at)));
+            let moved = self.outcome.moved[0];
+            grants.set_deadline(at, moved, bytes.saturating_sub(moved));
         }
         let batch = grants.batch(now, client.queues.states());
         self.outcome.notices[index].extend(grants.take_notice());

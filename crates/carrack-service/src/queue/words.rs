@@ -117,6 +117,7 @@ fn options(options: &Options) -> Result<Vec<(&'static str, String)>, ControlErro
         ("io-threads", options.io_threads.map(u64::from)),
     ];
     words.extend(numbers.into_iter().filter_map(|(option, value)| Some((option, value?.to_string()))));
+    words.extend(options.deadline_ms.map(|ms| ("deadline", format!("@{}", ms.div_ceil(1_000)))));
     Ok(words)
 }
 
@@ -165,13 +166,15 @@ mod tests {
             policy: Some("adaptive".into()),
             nice: true,
             class: Some("urgent".into()),
+            deadline_ms: Some(1_795_399_199_001),
             sink_io: Some("direct".into()),
             limit_bytes_per_s_per_target: Some(8),
             ..Options::default()
         };
         let expected =
             ["--nice", "--policy=adaptive", "--class=urgent", "--sink-io=direct", "--bwlimit-per-target=8"];
-        assert_eq!(with(storage).unwrap()[3..8], expected);
+        assert_eq!(with(storage.clone()).unwrap()[3..8], expected);
+        assert_eq!(with(storage).unwrap()[8], "--deadline=@1795399200");
         let words = with(options).unwrap();
         assert_eq!(words[3..6], ["--checksum=blake3", "--streams=4", "--bwlimit=7"]);
     }

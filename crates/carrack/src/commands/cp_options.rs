@@ -289,6 +289,7 @@ impl CpArgs {
             verify: self.journal.verify(),
             stall: self.stall_timeout,
             class: self.sharing.class().to_owned(),
+            deadline: self.sharing.deadline(),
             ..Settings::default()
         }))
     }

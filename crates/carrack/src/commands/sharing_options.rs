@@ -4,12 +4,15 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carrack_engine::Sharing;
 use carrack_model::limits::CLASS_BYTES_MAX;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::sharing::SocketExchange;
 use clap::{Args, ValueHint};
+
+use crate::lifetime::parse_moment;
 
 const STORAGE: &str = "Storage";
 
@@ -20,6 +23,11 @@ pub struct SharingArgs {
     /// says; one that is not there, or not for you, is as none
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_class, help_heading = STORAGE)]
     class: String,
+
+    /// When it has to be done, as a time (2026-11-23T02:00:00Z) or in so long (6h): where storage targets are shared out, the rate that
+    /// this takes is claimed, as far as its class may; once it is over, all of that
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline, help_heading = STORAGE)]
+    deadline: Option<SystemTime>,
 
     /// Who shares storage targets out: the Unix socket of a daemon; auto: the daemon of this machine, if it does; off: nobody
     ///
@@ -32,6 +40,11 @@ impl SharingArgs {
     /// Empty for none.
     pub fn class(&self) -> &str {
         &self.class
+    }
+
+    /// When the transfer has to be done.
+    pub fn deadline(&self) -> Option<SystemTime> {
+        self.deadline
     }
 
     /// Whom this end asks.
@@ -91,6 +104,12 @@ fn of_this_machine() -> Option<SocketExchange> {
     sockets_of_this_machine().map(|path| SocketExchange::new(&path)).find(|exchange| exchange.probe().is_ok())
 }
 
+fn parse_deadline(text: &str) -> Result<SystemTime, String> {
+    let seconds = parse_moment(text)?;
+    let moment = u64::try_from(seconds).ok().and_then(|s| UNIX_EPOCH.checked_add(Duration::from_secs(s)));
+    moment.ok_or_else(|| "that is before 1970, or after the end of time".to_owned())
+}
+
 fn parse_class(text: &str) -> Result<String, String> {
     let is_fine = text.len() <= CLASS_BYTES_MAX && !text.chars().any(char::is_control);
     if is_fine {
@@ -125,6 +144,23 @@ mod tests {
         }
         assert!(parse(&["--sharing", "off"]).unwrap().sharing().is_none());
         assert!(parse(&["--sharing", "/nobody/there"]).unwrap().sharing().is_some());
+    }
+
+    #[test]
+    fn a_deadline_is_a_moment() {
+        assert_eq!(parse(&[]).unwrap().deadline(), None);
+        let at = parse(&["--deadline", "6h"]).unwrap().deadline().unwrap();
+        let left = at.duration_since(SystemTime::now()).unwrap();
+        assert!((21_590..=21_600).contains(&left.as_secs()), "{left:?}");
+        let over = parse(&["--deadline", "@1000"]).unwrap().deadline();
+        assert_eq!(
+            over,
+            UNIX_EPOCH.checked_add(Duration::from_secs(1_000)),
+            "it waited in a queue, and is late"
+        );
+        for text in ["1969-01-01T00:00:00Z", "soon", "@-1"] {
+            assert!(parse(&["--deadline", text]).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -155,6 +155,7 @@ impl SubmitArgs {
                 policy: self.policy.clone(),
                 nice: self.nice,
                 class: self.class.clone(),
+                deadline_ms: self.when.claim_ms(),
                 limit_bytes_per_s_per_target: self.bwlimit_per_target,
                 max_inflight_per_target: self.max_inflight_per_target,
                 source_io: self.source_io.clone(),

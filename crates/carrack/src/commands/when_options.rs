@@ -22,8 +22,9 @@ pub struct WhenArgs {
     #[arg(long, value_name = "WHEN", value_parser = When::parse, help_heading = HEADING)]
     when: Option<When>,
 
-    /// With --when=best: when it has to be done, as a time or in so long; up to a week
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "when", help_heading = HEADING)]
+    /// When it has to be done, as a time or in so long. With --when=best the start is chosen by it, up to a week ahead; else the rate
+    /// that it takes is claimed where storage targets are shared out, as for `carrack cp`
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, help_heading = HEADING)]
     deadline: Option<i64>,
 
     /// With --when=best: how long it takes while nobody else is there, such as 2h
@@ -86,15 +87,16 @@ impl WhenArgs {
         }
     }
 
+    /// The deadline that a transfer claims its rate by, in milliseconds since 1970: one that its start was not chosen by.
+    pub fn claim_ms(&self) -> Option<u64> {
+        self.deadline.filter(|_| self.when != Some(When::Best)).and_then(milliseconds)
+    }
+
     fn at(&self, at_s: i64) -> Result<Start, Trouble> {
-        let only_best = self.deadline.is_some()
-            || self.expect.is_some()
-            || self.bytes.is_some()
-            || self.storage.is_some();
+        let only_best = self.expect.is_some() || self.bytes.is_some() || self.storage.is_some();
         if only_best {
-            return Err(Trouble::new("the start is said, and so is what it is to be found by").hint(
-                "write --when=best, or leave --deadline, --expect, --bytes, --rate and --storage out",
-            ));
+            return Err(Trouble::new("the start is said, and so is what it is to be found by")
+                .hint("write --when=best, or leave --expect, --bytes, --rate and --storage out"));
         }
         Ok(Start { not_before_ms: milliseconds(at_s), words: String::new() })
     }
@@ -231,7 +233,7 @@ mod tests {
             (&["--when=best", "--deadline", "8d"], "more than a week"),
             (&["--when=best", "--deadline", "2020-01-01T00:00:00Z"], "is over"),
             (&["--when=best", "--deadline", "6h"], "how long"),
-            (&["--when=6h", "--deadline", "7h"], "so is what"),
+            (&["--when=6h", "--expect", "7h"], "so is what"),
         ] {
             let trouble = start(&[words, &known[..]].concat()).unwrap_err();
             assert!(trouble.message.contains(word), "{words:?}: {trouble:?}");
@@ -252,6 +254,18 @@ mod tests {
         let at = start(&["--when", "2027-01-15T08:00:00Z"]).unwrap();
         assert_eq!(at.not_before_ms, Some(1_800_000_000_000));
         assert!(Only::try_parse_from(["x", "--when", "soon"]).is_err());
-        assert!(Only::try_parse_from(["x", "--deadline", "6h"]).is_err());
+    }
+
+    #[test]
+    fn a_deadline_chooses_the_start_or_claims_a_rate() {
+        let claims = |words: &[&str]| {
+            Only::try_parse_from([&["x", "--deadline", "@1795399200"], words].concat())
+                .unwrap()
+                .when
+                .claim_ms()
+        };
+        assert_eq!(claims(&[]), Some(1_795_399_200_000));
+        assert_eq!(claims(&["--when", "6h"]), Some(1_795_399_200_000));
+        assert_eq!(claims(&["--when", "best"]), None);
     }
 }
