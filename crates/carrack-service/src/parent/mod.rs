@@ -33,6 +33,7 @@ use beside::Beside;
 use events::{Events, Source};
 pub(crate) use first_bytes::{Kind as ConnectionKind, kind_of};
 use half_open::{Counts, Strangers};
+pub(crate) use plan::read as read_config;
 pub use plan::{Plan, ServeError};
 use session::Session;
 use signals::Signals;

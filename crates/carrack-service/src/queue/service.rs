@@ -166,10 +166,7 @@ fn measure(
     log: Log,
 ) -> Result<HealthThread, QueueError> {
     log.note(format!("computation's load is measured by {}", settings.prometheus));
-    let (asked, told) = (Arc::clone(sharing), Arc::clone(sharing));
-    let tell = move |target: &str, load| told.server.set_load(target, load);
-    HealthThread::start(settings, move || asked.server.moved_bytes(), tell, move |words| log.warn(words))
-        .map_err(system("starting a thread"))
+    sharing.server.measure(settings, move |words| log.warn(words)).map_err(system("starting a thread"))
 }
 
 fn told_to_end(ends: EndsWith, log: Log) -> Result<impl Future<Output = ()>, QueueError> {
