@@ -74,15 +74,18 @@ pub struct MetaServer {
 impl MetaServer {
     /// One that begins now, and listens at first to what clients hold of an earlier one.
     pub fn start(settings: SharingSettings) -> MetaServer {
-        let SharingSettings { grants, mut classes } = settings;
-        if let Some(class) = classes.remove(DEFAULT_CLASS) {
-            classes.insert(String::new(), class);
-        }
+        let SharingSettings { grants, classes } = with_default_unnamed(settings);
         // Two starts in one nanosecond are one.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).max(1);
         let server = GrantServer::new(grants, classes, epoch, Duration::ZERO);
         MetaServer { started_at: Instant::now(), server: Mutex::new(server) }
+    }
+
+    /// Goes over to other settings, while clients go on with what they have.
+    pub fn change(&self, settings: SharingSettings) {
+        let SharingSettings { grants, classes } = with_default_unnamed(settings);
+        self.server().change(grants, classes, self.now());
     }
 
     /// Takes in a batch that came from `caller`, and says what its client has now. Clients of different callers are different ones,
@@ -143,6 +146,14 @@ impl MetaServer {
     fn server(&self) -> MutexGuard<'_, GrantServer> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// In messages the class of those who name none has no name.
+fn with_default_unnamed(mut settings: SharingSettings) -> SharingSettings {
+    if let Some(class) = settings.classes.remove(DEFAULT_CLASS) {
+        settings.classes.insert(String::new(), class);
+    }
+    settings
 }
 
 fn is_of(target: &str, name: &str) -> bool {

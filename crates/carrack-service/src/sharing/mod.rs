@@ -5,7 +5,7 @@ mod exchange;
 mod rules;
 mod site;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_cluster::sharing::{MetaServer, Refusal, SharingSettings};
 use carrack_plan::grants::{Answer, Batch, TargetView};
@@ -23,14 +23,27 @@ use crate::queue::name_of_user;
 pub struct SharedTargets {
     /// The one that grants.
     pub server: Arc<MetaServer>,
+    membership: Mutex<Membership>,
+}
+
+/// Who may use which class, and what was found out of that lately.
+#[derive(Debug)]
+struct Membership {
     rules: ClassRules,
-    known: Mutex<Known>,
+    known: Known,
 }
 
 impl SharedTargets {
     /// One that begins now.
     pub fn start(settings: SharingSettings, rules: ClassRules) -> SharedTargets {
-        SharedTargets { server: Arc::new(MetaServer::start(settings)), rules, known: Mutex::default() }
+        let membership = Mutex::new(Membership { rules, known: Known::default() });
+        SharedTargets { server: Arc::new(MetaServer::start(settings)), membership }
+    }
+
+    /// Goes over to other settings, while transfers go on with what they have.
+    pub fn change(&self, settings: SharingSettings, rules: ClassRules) {
+        *self.membership() = Membership { rules, known: Known::default() };
+        self.server.change(settings);
     }
 
     /// Answers a batch of a process of this user's. One who may not use the class that it names counts as one who names none.
@@ -63,15 +76,27 @@ impl SharedTargets {
 
     /// Asking for somebody's groups may take as long as a directory server does: elsewhere, and seldom.
     async fn may_use(&self, uid: u32, class: &str) -> bool {
-        let Some(members) = self.rules.members(class) else { return true };
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(may_use) = known().get(uid, class) {
-            return may_use;
+        let members = {
+            let Membership { rules, known } = &*self.membership();
+            let Some(members) = rules.members(class) else { return true };
+            if let Some(may_use) = known.get(uid, class) {
+                return may_use;
+            }
+            members.clone()
+        };
+        let asked = members.clone();
+        let may_use = spawn_blocking(move || asked.have(uid)).await.unwrap_or(false);
+        let Membership { rules, known } = &mut *self.membership();
+        // They may be others by now.
+        if rules.members(class) == Some(&members) {
+            known.put(uid, class, may_use);
         }
-        let members = members.clone();
-        let may_use = spawn_blocking(move || members.have(uid)).await.unwrap_or(false);
-        known().put(uid, class, may_use);
         may_use
+    }
+
+    /// What a thread that panicked left behind is whole.
+    fn membership(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
