@@ -176,6 +176,11 @@ impl Names {
         format!("{}.grants.{site}", self.prefix)
     }
 
+    /// Questions about a site's storage targets, who has them and who waits.
+    pub fn targets(&self, site: &str) -> String {
+        format!("{}.targets.{site}", self.prefix)
+    }
+
     /// Reports of a transfer's pairs.
     pub fn report(&self, transfer: &str) -> String {
         format!("{}.report.{transfer}", self.prefix)
@@ -194,6 +199,7 @@ mod tests {
         assert_eq!(names.chunks("t", 3), "carrack.work.t.chunk.3");
         assert_eq!(names.large("t", 1, 9), "carrack.work.t.large.1.9");
         assert_eq!(names.grants("alcf"), "carrack.grants.alcf");
+        assert_eq!(names.targets("alcf"), "carrack.targets.alcf");
         let far = Names::new("dtn", Some("alcf")).unwrap();
         assert_eq!(far.key_to_write(BucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
         assert_eq!((far.api().as_str(), far.log_of("t").as_str()), ("$JS.alcf.API", "dtn.log.t"));

@@ -51,6 +51,12 @@ impl Sharer {
         SocketExchange::new(&self.path("socket"))
     }
 
+    /// Writes the configuration anew, and has it be read.
+    fn change(&self, text: &str) {
+        fs::write(self.path("carrack.toml"), text).unwrap();
+        self.daemon.as_ref().unwrap().signal(Signal::HUP);
+    }
+
     fn start(&mut self) {
         self.daemon = Some(Serving::start(&self.path("carrack.toml"), &self.path("log")));
         wait_for("targets are granted", || self.exchange().probe().ok());
@@ -146,6 +152,59 @@ fn a_class_that_is_not_for_you_is_as_none() {
     }
     let refused = exchange.exchange(&asking("", 1, "", "fs/x")).unwrap_err();
     assert!(refused.to_string().contains("a client's name"), "{refused}");
+}
+
+/// The epoch of a meta-server that has no class urgent.
+#[track_caller]
+fn epoch_without_class(exchange: &SocketExchange) -> u64 {
+    let answer = exchange.exchange(&asking("a", 1, "urgent", "fs/x")).unwrap();
+    assert_eq!(answer.class, "");
+    answer.epoch
+}
+
+#[test]
+fn a_hangup_has_classes_read_again_and_nothing_is_given_up() {
+    let sharer = Sharer::started("", "");
+    let exchange = sharer.exchange();
+    let epoch = epoch_without_class(&exchange);
+    let log = || fs::read_to_string(sharer.path("log")).unwrap();
+    let with = |more: &str| format!("[sharing]\nsocket = {:?}\n{more}\n", sharer.path("socket"));
+    sharer.change(&with("users = 3\nclasses = { urgent = { weight = 4 } }"));
+    let mut number = 1;
+    let mut ask = || {
+        number += 1;
+        exchange.exchange(&asking("a", number, "urgent", "fs/x")).unwrap()
+    };
+    let urgent = wait_for("the class counts", || Some(ask()).filter(|answer| answer.class == "urgent"));
+    assert_eq!((urgent.epoch, urgent.grants.len()), (epoch, 1), "{urgent:?}");
+    assert_eq!(sharer.targets(&["fs"])[0]["users_max"], 3);
+    sharer.change(&with("users = 0"));
+    wait_for("what is wrong is said", || log().contains("not read again: ").then_some(()));
+    assert!(log().contains("line 3 (users = 0)") && log().contains("hint: "), "{}", log());
+    assert_eq!(ask().class, "urgent");
+    let elsewhere = sharer.path("elsewhere");
+    sharer.change(&format!("[sharing]\nsocket = {elsewhere:?}\n"));
+    wait_for("the class is gone", || ask().class.is_empty().then_some(()));
+    assert!(log().contains("are read at the start only") && !elsewhere.exists(), "{}", log());
+}
+
+#[test]
+fn a_daemon_with_exports_has_its_classes_read_again_too() {
+    let site = Site::new();
+    let socket = site.path().join("socket");
+    let config = |classes: &str| {
+        let sharing = format!("[sharing]\nsocket = {socket:?}\nclasses = {{ {classes} }}\n");
+        site.write_config("", &format!("{}{sharing}", site.usual_exports()))
+    };
+    let daemon = Daemon::start(&config(""));
+    daemon.wait_for("targets are granted");
+    let exchange = SocketExchange::new(&socket);
+    let epoch = epoch_without_class(&exchange);
+    config("urgent = { weight = 4 }");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for("[sharing] is read again");
+    let answer = exchange.exchange(&asking("b", 1, "urgent", "fs/x")).unwrap();
+    assert_eq!((&*answer.class, answer.epoch), ("urgent", epoch));
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::mover::Say;
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
 use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::registry::Movers;
-use crate::sharing::{SharingSettings, site};
+use crate::sharing::{SiteSharing, site};
 use crate::transfers::{TransferChange, Transfers};
 use sweeping::Sweeper;
 
@@ -57,10 +57,8 @@ pub struct ManagerOptions {
     pub limits: PairLimits,
     /// How long what is over is remembered.
     pub keep_history: Duration,
-    /// Sites whose storage targets it shares out if no other manager does (L10).
-    pub shares: Vec<String>,
-    /// How.
-    pub sharing: SharingSettings,
+    /// Sites whose storage targets it shares out if no other manager does (L10), each once.
+    pub shares: Vec<SiteSharing>,
     /// Who hears what happens.
     pub say: Say,
 }
@@ -147,9 +145,10 @@ async fn manage(
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
     let (put_down, told) = watch::channel(false);
     let mut sharing = JoinSet::new();
-    for site in &options.shares {
-        let (bus, site, id, say) = (bus.clone(), site.clone(), manager.id.clone(), Arc::clone(&options.say));
-        sharing.spawn(site::run(bus, site, id, options.sharing.clone(), say, told.clone()));
+    for share in &options.shares {
+        let (bus, share, id, say) =
+            (bus.clone(), share.clone(), manager.id.clone(), Arc::clone(&options.say));
+        sharing.spawn(site::run(bus, share, id, say, told.clone()));
     }
     let mut owning = JoinSet::new();
     let mut ticks = tokio::time::interval(TICK);

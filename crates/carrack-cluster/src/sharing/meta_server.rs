@@ -1,11 +1,13 @@
 //! The meta-server: a [`GrantServer`] with a clock, behind a lock, and with limits on what it can be told.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::limits::CLASS_BYTES_MAX;
 use carrack_plan::grants::{Answer, Ask, Batch, GrantServer, Held, Load, TargetView};
 
+use super::health::{HealthSettings, HealthThread};
 use super::settings::{DEFAULT_CLASS, SharingSettings};
 
 /// Targets that a batch may ask for, hold, or give back: more than the largest parallel file systems have.
@@ -72,15 +74,18 @@ pub struct MetaServer {
 impl MetaServer {
     /// One that begins now, and listens at first to what clients hold of an earlier one.
     pub fn start(settings: SharingSettings) -> MetaServer {
-        let SharingSettings { grants, mut classes } = settings;
-        if let Some(class) = classes.remove(DEFAULT_CLASS) {
-            classes.insert(String::new(), class);
-        }
+        let SharingSettings { grants, classes } = with_default_unnamed(settings);
         // Two starts in one nanosecond are one.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).max(1);
         let server = GrantServer::new(grants, classes, epoch, Duration::ZERO);
         MetaServer { started_at: Instant::now(), server: Mutex::new(server) }
+    }
+
+    /// Goes over to other settings, while clients go on with what they have.
+    pub fn change(&self, settings: SharingSettings) {
+        let SharingSettings { grants, classes } = with_default_unnamed(settings);
+        self.server().change(grants, classes, self.now());
     }
 
     /// Takes in a batch that came from `caller`, and says what its client has now. Clients of different callers are different ones,
@@ -100,9 +105,27 @@ impl MetaServer {
         Ok(server.answer(self.now(), &batch))
     }
 
-    /// Every target that anybody speaks of, by name. Clients are `CALLER/NAME`.
-    pub fn targets(&self) -> Vec<TargetView> {
-        self.server().targets(self.now())
+    /// Every target that anybody speaks of and that is the one of this name, or a piece of the file system of this name (all, if it is
+    /// empty), by name. Clients are `CALLER/NAME`.
+    pub fn targets(&self, name: &str) -> Vec<TargetView> {
+        let mut targets = self.server().targets(self.now());
+        targets.retain(|target| is_of(&target.target, name));
+        targets
+    }
+
+    /// Has targets be granted by what computation leaves of them, for as long as what this returns is kept. `say` hears what people
+    /// should know.
+    ///
+    /// # Errors
+    /// The system's, if there can't be a thread.
+    pub fn measure(
+        self: &Arc<MetaServer>,
+        settings: HealthSettings,
+        say: impl Fn(String) + Send + 'static,
+    ) -> io::Result<HealthThread> {
+        let (asked, told) = (Arc::clone(self), Arc::clone(self));
+        let tell = move |target: &str, load| told.set_load(target, load);
+        HealthThread::start(settings, move || asked.moved_bytes(), tell, say)
     }
 
     /// What computation uses of a target, and is expected to.
@@ -123,6 +146,19 @@ impl MetaServer {
     fn server(&self) -> MutexGuard<'_, GrantServer> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// In messages the class of those who name none has no name.
+fn with_default_unnamed(mut settings: SharingSettings) -> SharingSettings {
+    if let Some(class) = settings.classes.remove(DEFAULT_CLASS) {
+        settings.classes.insert(String::new(), class);
+    }
+    settings
+}
+
+fn is_of(target: &str, name: &str) -> bool {
+    let rest = target.strip_prefix(name.trim_end_matches('/'));
+    name.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn check(batch: &Batch) -> Result<(), Refusal> {
@@ -197,7 +233,7 @@ mod tests {
         let second = server.answer("2", asking("a", 1, &["fs/x"])).unwrap();
         assert_eq!(second.grants, []);
         server.set_load("fs/x", Load { present: 0.25, expected: 0.5 });
-        let shown = server.targets();
+        let shown = server.targets("");
         let [target] = &shown[..] else { panic!("{shown:?}") };
         assert_eq!((target.holders[0].client.as_str(), target.waiting[0].client.as_str()), ("1/a", "2/a"));
         assert_eq!((target.load, target.load_expected), (Some(0.25), Some(0.5)));
@@ -248,7 +284,7 @@ mod tests {
             let refusal = server.answer("1", batch).unwrap_err();
             assert!(!refusal.hint().is_empty() && !refusal.may_pass(), "{refusal}");
         }
-        assert_eq!(server.targets(), []);
+        assert_eq!(server.targets(""), []);
         server.answer("1", asking("a", 1, &many[1..])).unwrap();
     }
 
@@ -265,6 +301,20 @@ mod tests {
         let others = CLIENTS_MAX - CLIENTS_OF_CALLER_MAX;
         (0..others).for_each(|client| drop(begin(1 + client % 64, client).unwrap()));
         assert_eq!(begin(70, 0).unwrap_err(), Refusal::Full(CLIENTS_MAX));
+    }
+
+    #[test]
+    fn a_file_systems_name_is_that_of_all_its_targets() {
+        for (name, is_meant) in [
+            ("", true),
+            ("lfs01", true),
+            ("lfs01/", true),
+            ("lfs01/OST0007", true),
+            ("lfs0", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_of("lfs01/OST0007", name), is_meant, "{name}");
+        }
     }
 
     #[test]

@@ -1,9 +1,13 @@
-//! The meta-server of a fleet's site: one manager has it, by a lease, and answers the site's movers (L10).
+//! The meta-server of a fleet's site: one manager has it, by a lease, and answers the site's movers (L10), and whoever wants to see the
+//! targets. While it has the lease it measures what computation does to them (L11).
 //!
-//! Nothing of it is kept on NATS: the next manager that gets the lease listens to what the movers hold, and goes on from there.
+//! Nothing of it is kept on NATS: the next manager that gets the lease listens to what the movers hold, and goes on from there, by the
+//! settings that it has itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::Message;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -11,7 +15,9 @@ use tokio::time::MissedTickBehavior;
 
 use carrack_plan::grants::{Answer, Batch};
 
-use super::{MetaServer, SharingSettings};
+use super::health::HealthThread;
+use super::site_targets::shown;
+use super::{MetaServer, SiteSharing};
 use crate::asks::Versioned;
 use crate::bus::Bus;
 use crate::error::BusError;
@@ -38,27 +44,28 @@ fn lease_of(site: &str) -> String {
     format!("sharing-{site}")
 }
 
-/// Has this manager share the targets of `site` out whenever no other one does, until `stop` turns true.
+/// Has this manager share the targets of a site out whenever no other one does, until `stop` turns true.
 pub(crate) async fn run(
     bus: Bus,
-    site: String,
+    share: SiteSharing,
     manager: String,
-    settings: SharingSettings,
     say: Say,
     mut stop: watch::Receiver<bool>,
 ) {
+    let site = &share.site;
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut trouble = None;
-    loop {
+    // Who has served has heard that it is to end, and does not hear it again.
+    while !*stop.borrow() {
         tokio::select! {
             _ = looks.tick() => {}
             _ = stop.changed() => return,
         }
-        let served = match Lease::acquire(&bus, &lease_of(&site), &manager).await {
+        let served = match Lease::acquire(&bus, &lease_of(site), &manager).await {
             Ok(Some(lease)) => {
                 say(format!("shares out the storage targets of {site}"));
-                serve(&bus, &site, lease, &settings, &mut stop).await
+                serve(&bus, &share, lease, &say, &mut stop).await
             }
             Ok(None) => Ok(()),
             Err(error) => Err(error),
@@ -75,26 +82,23 @@ pub(crate) async fn run(
 /// Answers for as long as the lease is sure, or until told to end.
 async fn serve(
     bus: &Bus,
-    site: &str,
+    share: &SiteSharing,
     mut lease: Lease,
-    settings: &SharingSettings,
+    say: &Say,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), BusError> {
-    let subscribed = bus.client().subscribe(bus.names().grants(site)).await;
+    let subscribed = bus.client().subscribe(bus.names().grants(&share.site)).await;
     let mut batches = subscribed.map_err(|error| BusError::away("requests for targets", &error))?;
-    let server = MetaServer::start(settings.clone());
+    let subscribed = bus.client().subscribe(bus.names().targets(&share.site)).await;
+    let mut questions = subscribed.map_err(|error| BusError::away("questions about targets", &error))?;
+    let server = Arc::new(MetaServer::start(share.settings.clone()));
+    let _measuring = measure(share, &server, say);
     let mut renewals = tokio::time::interval(RENEW_EVERY);
     renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(batch) = batches.next() => {
-                let Some(reply_to) = batch.reply else { continue };
-                let reply = Versioned { version: RECORD_VERSION, body: reply(&server, &batch.payload) };
-                if let Ok(body) = write_record("an answer", &reply) {
-                    // Whoever asked asks again.
-                    let _ = bus.client().publish(reply_to, body.into()).await;
-                }
-            }
+            Some(batch) = batches.next() => answer(bus, batch, |payload| reply(&server, payload)).await,
+            Some(question) = questions.next() => answer(bus, question, |payload| shown(&server, payload)).await,
             _ = renewals.tick() => match lease.renew().await {
                 Err(RenewError::Lost(_)) => return Ok(()),
                 Err(RenewError::Bus(error)) if !lease.is_sure() => return Err(error),
@@ -102,6 +106,26 @@ async fn serve(
             },
             _ = stop.changed() => return lease.release().await,
         }
+    }
+}
+
+fn measure(share: &SiteSharing, server: &Arc<MetaServer>, say: &Say) -> Option<HealthThread> {
+    let settings = share.health.clone()?;
+    let of_site = format!("sharing {}: ", share.site);
+    say(format!("{of_site}computation's load is measured by {}", settings.prometheus));
+    let (heard, telling) = (Arc::clone(say), of_site.clone());
+    server
+        .measure(settings, move |words| heard(format!("{telling}{words}")))
+        .inspect_err(|error| say(format!("{of_site}computation's load is not measured: {error}")))
+        .ok()
+}
+
+/// Whoever asked and hears nothing asks again.
+async fn answer<T: Serialize>(bus: &Bus, message: Message, reply: impl Fn(&[u8]) -> T) {
+    let Some(reply_to) = message.reply else { return };
+    let reply = Versioned { version: RECORD_VERSION, body: reply(&message.payload) };
+    if let Ok(body) = write_record("an answer", &reply) {
+        let _ = bus.client().publish(reply_to, body.into()).await;
     }
 }
 

@@ -15,6 +15,7 @@ use carrack_cluster::queue::{COMMON, ChunkHead, ChunkKind, Queue, ScanHead};
 use carrack_cluster::records::{RECORD_VERSION, TransferState};
 use carrack_cluster::registry::{Movers, Registration};
 use carrack_cluster::reports::{PairReport, report, reports};
+use carrack_cluster::sharing::{SiteSharing, SiteTargetsError, site_targets};
 use carrack_cluster::transfers::Transfers;
 use futures_util::StreamExt;
 
@@ -92,7 +93,7 @@ async fn each_role_can_do_its_work_and_no_more() {
     ];
     manager.prepare(None).await.unwrap();
     everybody_works(&mover, &manager, &user, &observer).await;
-    forgets(samples.options("manager", port, None), &user).await;
+    forgets_and_shows(samples.options("manager", port, None), &user, &observer).await;
 
     // What nobody answers takes its time: all at once.
     let refused = |done: Result<(), BusError>| {
@@ -115,8 +116,14 @@ async fn each_role_can_do_its_work_and_no_more() {
         transfers.create(&transfer("00000000000000aa", 1)).await.map(drop)
     };
     let leases = async { Lease::acquire(&mover, ID, "mover").await.map(drop) };
-    let (a, b, c, d, e, f) = tokio::join!(registers, works, logs, follows, writes, leases);
-    for done in [a, b, c, d, e, f] {
+    let looks = async {
+        site_targets(&mover, "east", "").await.map(drop).map_err(|error| match error {
+            SiteTargetsError::Bus(error) => error,
+            error => panic!("{error}"),
+        })
+    };
+    let (a, b, c, d, e, f, g) = tokio::join!(registers, works, logs, follows, writes, leases, looks);
+    for done in [a, b, c, d, e, f, g] {
         refused(done);
     }
     assert!(Movers::list(&manager).await.unwrap().iter().all(|mover| mover.id != "fake"));
@@ -130,8 +137,8 @@ async fn each_role_can_do_its_work_and_no_more() {
     assert!(error.hint().unwrap().contains("credentials"), "{error}");
 }
 
-/// A manager may remove what was over long ago.
-async fn forgets(options: BusOptions, user: &Bus) {
+/// A manager may remove what was over long ago, and show the targets of the site that it shares out.
+async fn forgets_and_shows(options: BusOptions, user: &Bus, observer: &Bus) {
     let old = "00000000000000ff";
     let transfers = Transfers::open(user).await.unwrap();
     let mut record = transfer(old, 1);
@@ -140,13 +147,16 @@ async fn forgets(options: BusOptions, user: &Bus) {
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let limits = Default::default();
     let (keep_history, say) = (manager::HISTORY_KEPT, Arc::new(|text| eprintln!("{text}")));
-    let (shares, sharing) = Default::default();
-    let options = ManagerOptions { bus: options, replicas: None, limits, keep_history, shares, sharing, say };
+    let shares = vec![SiteSharing::by_default("east")];
+    let options = ManagerOptions { bus: options, replicas: None, limits, keep_history, shares, say };
     let running = tokio::spawn(manager::run(options, stopped));
     let began = Instant::now();
     while transfers.get(old).await.is_ok() {
         assert!(began.elapsed() < Duration::from_secs(15), "it stays");
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for bus in [user, observer] {
+        assert_eq!(site_targets(bus, "east", "").await.unwrap(), []);
     }
     stop.send(true).unwrap();
     running.await.unwrap().unwrap();

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carrack_cluster::bus::Bus;
 use carrack_cluster::records::Options;
+use carrack_cluster::sharing::{SharingSettings, SiteSharing, SiteTargetsError, site_targets};
+use carrack_plan::grants::{Class, TargetView};
 use futures_util::StreamExt;
 use serde_json::Value;
 
@@ -62,7 +65,8 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     for i in 0..6 {
         fs::write(fleet.at(&format!("a/set/{i}")), noise(12 * MIB, i)).unwrap();
     }
-    let shares = || fleet.manager_with(|options| options.shares = vec!["a".into(), "b".into()]);
+    let sites = ["a", "b"].map(SiteSharing::by_default);
+    let shares = || fleet.manager_with(|options| options.shares = sites.to_vec());
     let asked = Asked::follow(&fleet);
     let first = shares();
     // Whoever has the leases has both by the time that the transfer is dealt out: movers ask when a session begins.
@@ -86,6 +90,56 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     let leaves: BTreeSet<&String> = leaves.map(|(subject, _)| subject).collect();
     assert_eq!(leaves.len(), 2, "both ends said farewell");
     drop(second);
+}
+
+/// The settings of a manager are those of the site while it has the lease; a transfer's class is that of its sessions, if it is there.
+#[test]
+fn a_transfer_has_its_class_and_everybody_can_see_that() {
+    let Some(fleet) = Fleet::new() else { return };
+    let bus = fleet.runtime.block_on(Bus::connect(&fleet.nats.options())).unwrap();
+    let look = |site: &str, fs: &str| fleet.runtime.block_on(site_targets(&bus, site, fs));
+    let nobody = look("a", "").unwrap_err();
+    assert!(matches!(&nobody, SiteTargetsError::Nobody(site) if site == "a"), "{nobody}");
+    assert!(nobody.hint().unwrap().contains("--share a"));
+    fs::create_dir(fleet.at("a/set")).unwrap();
+    fs::write(fleet.at("a/set/one"), noise(24 * MIB, 1)).unwrap();
+    let class = Class { weight: 4, ..Class::default() };
+    let classes = BTreeMap::from([("urgent".to_owned(), class)]);
+    let settings = SharingSettings { classes, ..SharingSettings::default() };
+    let shares = vec![SiteSharing { settings, ..SiteSharing::by_default("a") }, SiteSharing::by_default("b")];
+    let _members =
+        (fleet.manager_with(|options| options.shares = shares), fleet.mover("a", 4), fleet.mover("b", 4));
+    let began = Instant::now();
+    while look("a", "").is_err() || look("b", "").is_err() {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody shares");
+    }
+    let urgent = Options {
+        class: Some("urgent".into()),
+        limit_bytes_per_s: Some(6_000_000),
+        chunk_bytes: Some(8 << 20),
+        ..Options::default()
+    };
+    let id = fleet.submit("a/set", "b/set", urgent).id;
+    let holder = |targets: &[TargetView]| {
+        let holders =
+            targets.iter().find_map(|target| Some((target.target.clone(), target.holders.first()?.clone())));
+        holders.map(|(target, holder)| (target, holder.client, holder.class))
+    };
+    for (site, class) in [("a", "urgent"), ("b", "")] {
+        let began = Instant::now();
+        let (target, client, its) = loop {
+            match holder(&look(site, "").unwrap()) {
+                Some(seen) => break seen,
+                None => assert!(began.elapsed() < Duration::from_secs(30), "nobody has a target of {site}"),
+            }
+        };
+        assert_eq!(its, class, "{site}: {client}");
+        assert!(!client.contains('/'), "{client}");
+        assert!(look(site, &target).unwrap().iter().all(|seen| seen.target == target));
+        assert_eq!(look(site, "nothing-of-this-name").unwrap(), []);
+    }
+    fleet.done(&id);
+    assert_same(&fleet.at("a/set"), &fleet.at("b/set"));
 }
 
 #[test]

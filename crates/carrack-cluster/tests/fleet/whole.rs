@@ -95,7 +95,6 @@ impl Fleet {
             limits: Default::default(),
             keep_history: manager::HISTORY_KEPT,
             shares: Vec::new(),
-            sharing: Default::default(),
             say: say("manager"),
         };
         change(&mut options);

@@ -47,10 +47,7 @@ impl GrantServer {
         epoch: u64,
         now: Duration,
     ) -> GrantServer {
-        let mut classes = classes;
-        classes.entry(String::new()).or_default();
-        let begin = |class| ClassState { class, clock: RateClock::starting(now) };
-        let classes = classes.into_iter().map(|(name, class)| (name, begin(class))).collect();
+        let classes = states(classes, &BTreeMap::new(), now);
         GrantServer {
             settings,
             epoch,
@@ -65,6 +62,13 @@ impl GrantServer {
             loads: BTreeMap::new(),
             moved_bytes: BTreeMap::new(),
         }
+    }
+
+    /// Goes over to other settings and classes. What is granted stays granted; a client whose class is gone has none from its next batch
+    /// on, and what is owed to a class that stays is owed still.
+    pub fn change(&mut self, settings: GrantSettings, classes: BTreeMap<String, Class>, now: Duration) {
+        self.settings = settings;
+        self.classes = states(classes, &self.classes, now);
     }
 
     /// What computation uses of a target, and will: shrinks or grows its grants from the next burst on (L11).
@@ -272,6 +276,21 @@ impl GrantServer {
         }
         self.targets.retain(|_, target| !target.is_unused());
     }
+}
+
+/// Classes with their clocks: those that were known go on. The class without a name is always there.
+fn states(
+    mut classes: BTreeMap<String, Class>,
+    known: &BTreeMap<String, ClassState>,
+    now: Duration,
+) -> BTreeMap<String, ClassState> {
+    classes.entry(String::new()).or_default();
+    let clock = |name: &str| known.get(name).map_or(RateClock::starting(now), |state| state.clock);
+    let states = classes.into_iter().map(|(name, class)| {
+        let clock = clock(&name);
+        (name, ClassState { class, clock })
+    });
+    states.collect()
 }
 
 /// What a batch says of one target.

@@ -206,6 +206,23 @@ fn an_unknown_class_is_nobodys() {
 }
 
 #[test]
+fn other_settings_leave_grants_and_change_what_comes() {
+    let class = |weight| Class { weight, ..Class::default() };
+    let classes = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), class(4))).collect();
+    let mut server = GrantServer::new(GrantSettings::default(), classes(&["old"]), 7, Duration::ZERO);
+    let of = |class: &str, number| Batch { class: class.to_owned(), ..batch("a", number, &["x"]) };
+    let before = server.answer(ms(1_000), &of("old", 1));
+    assert_eq!((&*before.class, before.grants.len(), before.is_settling), ("old", 1, false));
+    let settings = GrantSettings { users: 3, ..GrantSettings::default() };
+    server.change(settings, classes(&["new"]), ms(1_050));
+    assert_eq!(server.targets(ms(1_060))[0].holders.len(), 1, "it goes on with what it has");
+    let after = server.answer(ms(1_100), &Batch { epoch: 7, ..of("old", 2) });
+    assert_eq!((&*after.class, after.epoch, after.is_settling), ("", 7, false));
+    assert_eq!(server.answer(ms(1_200), &Batch { epoch: 7, ..of("new", 3) }).class, "new");
+    assert_eq!(server.targets(ms(1_200))[0].users_max, 3);
+}
+
+#[test]
 fn threads_bound_what_one_has_of_what_others_want() {
     let mut server = server();
     let names: Vec<String> = (0..8).map(|target| format!("t{target}")).collect();

@@ -114,6 +114,6 @@ async fn metrics(
 ) -> Result<Response, Problem> {
     caller.check(TransferRight::Read)?;
     let server = &sharing.targets()?.server;
-    let text = metrics::text(&server.targets(), &server.moved_bytes());
+    let text = metrics::text(&server.targets(""), &server.moved_bytes());
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

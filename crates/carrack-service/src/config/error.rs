@@ -21,7 +21,12 @@ pub struct ConfigError {
 impl ConfigError {
     pub(super) fn new(text: &str, error: &toml::de::Error) -> ConfigError {
         let (message, hint) = split(error.message());
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        ConfigError::at(text, error.span().map(|span| span.start), message, hint)
+    }
+
+    /// Of what begins at a byte of the text, if that is known.
+    pub(super) fn at(text: &str, start: Option<usize>, message: String, hint: String) -> ConfigError {
+        let line = start.map(|start| text[..start.min(text.len())].matches('\n').count() + 1);
         let place = line.map_or(String::new(), |line| {
             let content = text.lines().nth(line - 1).unwrap_or_default().trim();
             let shown: String = content.chars().filter(|c| !c.is_control()).take(60).collect();

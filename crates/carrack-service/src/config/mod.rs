@@ -8,6 +8,7 @@ mod export;
 mod limits;
 mod queue;
 mod sharing;
+mod site;
 mod value;
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 pub use error::ConfigError;
@@ -124,10 +126,7 @@ impl Config {
     /// # Errors
     /// What is wrong, in which line.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
-        if text.len() > MAX_CONFIG_BYTES {
-            return Err(ConfigError::too_long());
-        }
-        toml::from_str(text).map_err(|error| ConfigError::new(text, &error))
+        parsed(text)
     }
 
     /// What a configuration has for this machine's users, if it has neither exports nor TLS; nothing of any other, whatever it is.
@@ -139,7 +138,7 @@ impl Config {
         let is_local = |table: &toml::Table| has(table, "queue") || has(table, "sharing");
         match text.parse::<toml::Table>() {
             Ok(table) if is_local(&table) && !has(&table, "export") && !has(&table, "tls") => {
-                toml::from_str(text).map(Some).map_err(|error| ConfigError::new(text, &error))
+                parsed(text).map(Some)
             }
             _ => Ok(None),
         }
@@ -174,6 +173,14 @@ impl Config {
     pub fn separates_privileges(&self) -> bool {
         self.exports.iter().flat_map(|export| &export.allow).any(|rule| rule.user.is_some())
     }
+}
+
+/// A file's text as values.
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
+    if text.len() > MAX_CONFIG_BYTES {
+        return Err(ConfigError::too_long());
+    }
+    toml::from_str(text).map_err(|error| ConfigError::new(text, &error))
 }
 
 fn everywhere() -> Vec<SocketAddr> {

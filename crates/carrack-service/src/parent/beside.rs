@@ -2,7 +2,7 @@
 //!
 //! On a thread of its own, which waits for that process; the daemon's loop does not.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -48,6 +48,15 @@ impl Beside {
             .name("carrack-queue".into())
             .spawn(move || keep(&keeping, &config, log, first))?;
         Ok(Beside { shared, keeper: Some(keeper) })
+    }
+
+    /// Tells it to read the configuration again. One that is not there now reads it when it starts.
+    pub fn read_again(&self) {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reins) = &mut state.reins {
+            // One that has ended does not hear it.
+            let _ = reins.write_all(b"\n");
+        }
     }
 
     /// Tells it to end, which takes it a while.

@@ -33,6 +33,7 @@ use beside::Beside;
 use events::{Events, Source};
 pub(crate) use first_bytes::{Kind as ConnectionKind, kind_of};
 use half_open::{Counts, Strangers};
+pub(crate) use plan::read as read_config;
 pub use plan::{Plan, ServeError};
 use session::Session;
 use signals::Signals;
@@ -48,7 +49,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
     if let Some(alone) = plan::local_alone(&path)? {
-        return Ok(serve_local(&alone, EndsWith::Nothing, Log(verbosity))?);
+        return Ok(serve_local(&alone, EndsWith::Nothing, Log(verbosity), || plan::local_alone(&path))?);
     }
     let plan = Plan::load(&path)?;
     let mut daemon = Daemon::new(path, plan, Log(verbosity))?;
@@ -66,8 +67,9 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
 /// # Errors
 /// Why it could not begin.
 pub fn serve_local_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
-    match Plan::load(path)?.config.local() {
-        Some(local) => Ok(serve_local(&local, EndsWith::Stdin, Log(verbosity))?),
+    let read = || Plan::load(path).map(|plan| plan.config.local());
+    match read()? {
+        Some(local) => Ok(serve_local(&local, EndsWith::Stdin, Log(verbosity), read)?),
         None => Ok(()),
     }
 }

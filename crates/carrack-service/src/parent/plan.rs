@@ -96,7 +96,7 @@ impl Plan {
     /// # Errors
     /// Why none could.
     pub fn load(path: &Path) -> Result<Plan, ServeError> {
-        let text = read(path).map_err(|error| ServeError::File { path: path.to_path_buf(), error })?;
+        let text = read(path)?;
         let config =
             Config::parse(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;
         let material = Material::read(&config)?;
@@ -145,7 +145,7 @@ impl Plan {
 
 /// What a configuration has for this machine's users, if it has nothing else.
 pub(super) fn local_alone(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
-    let text = read(path).map_err(|error| ServeError::File { path: path.to_path_buf(), error })?;
+    let text = read(path)?;
     Config::local_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
 }
 
@@ -165,9 +165,12 @@ fn describe_rule(rule: &Rule) -> String {
     line
 }
 
-fn read(path: &Path) -> io::Result<String> {
+/// A configuration's text; of one that is too long, more than it may have.
+pub(crate) fn read(path: &Path) -> Result<String, ServeError> {
     let mut text = String::new();
-    File::open(path)?.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text)?;
+    let read = |file: File| file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text);
+    let failed = |error| ServeError::File { path: path.to_path_buf(), error };
+    File::open(path).and_then(read).map_err(failed)?;
     Ok(text)
 }
 

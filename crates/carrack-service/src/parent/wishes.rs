@@ -65,6 +65,9 @@ impl Daemon {
         plan.notices.iter().for_each(|notice| self.log.warn(notice));
         self.audit.reopen(plan.config.audit.as_deref());
         (self.plan, self.charge) = (plan, charge);
+        if let Some(queue) = &self.queue {
+            queue.read_again();
+        }
         Ok(())
     }
 

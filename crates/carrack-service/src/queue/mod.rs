@@ -7,12 +7,14 @@
 mod child;
 mod control;
 mod events;
+mod going_by;
 mod launch;
 mod orders;
 mod process;
 mod runner;
 mod service;
 mod store;
+mod wishes;
 mod words;
 
 use std::collections::{BTreeMap, HashMap};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use futures_util::future::try_join_all;
 use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::going_by::GoingBy;
+use super::wishes::{Wish, Wishes};
 use super::{LocalQueue, OpenError};
 use crate::api::{ApiAuth, ApiListener, ListenError, NoQueue, Services, serve_api};
 use crate::config::{LocalConfig, QueueConfig, SharingConfig};
 use crate::log::Log;
+use crate::parent::ServeError;
 use crate::sharing::SharedTargets;
-use carrack_cluster::sharing::health::{HealthSettings, HealthThread};
 
 /// Why a queue does not run.
 #[derive(Debug, Error)]
@@ -59,7 +60,7 @@ impl QueueError {
     }
 }
 
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueError {
+pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueError {
     move |error| QueueError::System { what, error }
 }
 
@@ -72,11 +73,17 @@ pub enum EndsWith {
     Nothing,
 }
 
-/// Keeps and carries out transfers, and grants storage targets, until it is told to end.
+/// Keeps and carries out transfers, and grants storage targets, until it is told to end. On SIGHUP, or a byte on standard input if it
+/// ends with that, it asks `read_again` what the configuration says now.
 ///
 /// # Errors
 /// Why it could not begin, or go on.
-pub fn serve_local(config: &LocalConfig, ends: EndsWith, log: Log) -> Result<(), QueueError> {
+pub fn serve_local(
+    config: &LocalConfig,
+    ends: EndsWith,
+    log: Log,
+    read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
+) -> Result<(), QueueError> {
     let open = |queue: &QueueConfig| LocalQueue::open(queue.settings(config.sharing_socket()), log);
     let queue = config.queue.as_ref().map(open).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -84,7 +91,7 @@ pub fn serve_local(config: &LocalConfig, ends: EndsWith, log: Log) -> Result<(),
         .enable_all()
         .build()
         .map_err(system("starting threads"))?;
-    let served = runtime.block_on(serve(queue.as_ref(), config, ends, log));
+    let served = runtime.block_on(serve(queue.as_ref(), config, ends, log, read_again));
     if let Some(queue) = &queue {
         queue.end();
     }
@@ -110,8 +117,9 @@ async fn serve(
     config: &LocalConfig,
     ends: EndsWith,
     log: Log,
+    read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
 ) -> Result<(), QueueError> {
-    let end = told_to_end(ends, log)?;
+    let mut wishes = Wishes::hear(ends)?;
     let start = |sharing: &SharingConfig| Arc::new(SharedTargets::start(sharing.settings(), sharing.rules()));
     let sharing = config.sharing.as_ref().map(start);
     let mut served = Vec::new();
@@ -128,9 +136,7 @@ async fn serve(
     if let Some(queue) = queue {
         queue.start().map_err(system("starting a thread"))?;
     }
-    let health = config.sharing.as_ref().and_then(|config| config.health.clone());
-    let measure = |(settings, sharing): (_, &Arc<SharedTargets>)| measure(settings, sharing, log);
-    let _measuring = health.zip(sharing.as_ref()).map(measure).transpose()?;
+    let mut going_by = GoingBy::begin(config, sharing.clone(), log)?;
     if let Some(path) = &config.pid_file
         && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
     {
@@ -146,6 +152,11 @@ async fn serve(
     if let Some(socket) = config.sharing_socket() {
         log.note(format!("targets are granted at unix:{}", socket.display()));
     }
+    let end = async move {
+        while wishes.next().await == Wish::ReadAgain {
+            going_by.take_over(read_again());
+        }
+    };
     let (auth, end) = (Arc::new(ApiAuth::default()), end.shared());
     let serving = served
         .into_iter()
@@ -157,49 +168,4 @@ async fn serve(
 /// The queue's socket answers whatever the process does.
 fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> Services {
     Services { control: Arc::new(queue.clone()), sharing: sharing.clone() }
-}
-
-/// Has the targets be granted by what computation leaves of them.
-fn measure(
-    settings: HealthSettings,
-    sharing: &Arc<SharedTargets>,
-    log: Log,
-) -> Result<HealthThread, QueueError> {
-    log.note(format!("computation's load is measured by {}", settings.prometheus));
-    let (asked, told) = (Arc::clone(sharing), Arc::clone(sharing));
-    let tell = move |target: &str, load| told.server.set_load(target, load);
-    HealthThread::start(settings, move || asked.server.moved_bytes(), tell, move |words| log.warn(words))
-        .map_err(system("starting a thread"))
-}
-
-fn told_to_end(ends: EndsWith, log: Log) -> Result<impl Future<Output = ()>, QueueError> {
-    let caught = |kind| signal(kind).map_err(system("watching for signals"));
-    let mut terminate = caught(SignalKind::terminate())?;
-    let mut interrupt = caught(SignalKind::interrupt())?;
-    let mut hangup = caught(SignalKind::hangup())?;
-    let (heard, mut hearing) = tokio::sync::oneshot::channel::<()>();
-    if ends == EndsWith::Stdin {
-        let hear = move || {
-            while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {}
-            drop(heard);
-        };
-        // Nothing keeps it: the process ends with it or without.
-        std::thread::Builder::new()
-            .name("carrack-reins".into())
-            .spawn(hear)
-            .map_err(system("starting a thread"))?;
-    } else {
-        // Nobody hears it then.
-        std::mem::forget(heard);
-    }
-    Ok(async move {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => return,
-                _ = interrupt.recv() => return,
-                _ = &mut hearing => return,
-                _ = hangup.recv() => log.warn("[queue] and [sharing] of a configuration are read at the start only"),
-            }
-        }
-    })
 }

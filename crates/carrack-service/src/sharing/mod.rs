@@ -1,9 +1,11 @@
-//! Sharing of storage targets in the daemon: its meta-server, who may use which class there, and the client that transfers ask it by.
+//! Sharing of storage targets in the daemon: its meta-server, who may use which class there, and the client that transfers ask it by;
+//! and the file by which a fleet's manager shares out those of a site.
 
 mod exchange;
 mod rules;
+mod site;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_cluster::sharing::{MetaServer, Refusal, SharingSettings};
 use carrack_plan::grants::{Answer, Batch, TargetView};
@@ -12,6 +14,7 @@ use tokio::task::spawn_blocking;
 pub use exchange::SocketExchange;
 use rules::Known;
 pub use rules::{ClassRules, Members};
+pub use site::site_sharing;
 
 use crate::queue::name_of_user;
 
@@ -19,15 +22,28 @@ use crate::queue::name_of_user;
 #[derive(Debug)]
 pub struct SharedTargets {
     /// The one that grants.
-    pub server: MetaServer,
+    pub server: Arc<MetaServer>,
+    membership: Mutex<Membership>,
+}
+
+/// Who may use which class, and what was found out of that lately.
+#[derive(Debug)]
+struct Membership {
     rules: ClassRules,
-    known: Mutex<Known>,
+    known: Known,
 }
 
 impl SharedTargets {
     /// One that begins now.
     pub fn start(settings: SharingSettings, rules: ClassRules) -> SharedTargets {
-        SharedTargets { server: MetaServer::start(settings), rules, known: Mutex::default() }
+        let membership = Mutex::new(Membership { rules, known: Known::default() });
+        SharedTargets { server: Arc::new(MetaServer::start(settings)), membership }
+    }
+
+    /// Goes over to other settings, while transfers go on with what they have.
+    pub fn change(&self, settings: SharingSettings, rules: ClassRules) {
+        *self.membership() = Membership { rules, known: Known::default() };
+        self.server.change(settings);
     }
 
     /// Answers a batch of a process of this user's. One who may not use the class that it names counts as one who names none.
@@ -40,10 +56,10 @@ impl SharedTargets {
         self.server.answer(&uid.to_string(), Batch { class, ..batch })
     }
 
-    /// Every target that anybody speaks of and whose name begins so. Clients are `USER/NAME`.
-    pub fn targets(&self, prefix: &str) -> Vec<TargetView> {
-        let mut targets = self.server.targets();
-        targets.retain(|target| is_of(&target.target, prefix));
+    /// Every target that anybody speaks of and that is of this name or of this file system, as [`MetaServer::targets`]. Clients are
+    /// `USER/NAME`.
+    pub fn targets(&self, name: &str) -> Vec<TargetView> {
+        let mut targets = self.server.targets(name);
         let mut names = std::collections::BTreeMap::new();
         let mut named = |client: &mut String| {
             let Some((caller, own)) = client.split_once('/') else { return };
@@ -60,22 +76,28 @@ impl SharedTargets {
 
     /// Asking for somebody's groups may take as long as a directory server does: elsewhere, and seldom.
     async fn may_use(&self, uid: u32, class: &str) -> bool {
-        let Some(members) = self.rules.members(class) else { return true };
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(may_use) = known().get(uid, class) {
-            return may_use;
+        let members = {
+            let Membership { rules, known } = &*self.membership();
+            let Some(members) = rules.members(class) else { return true };
+            if let Some(may_use) = known.get(uid, class) {
+                return may_use;
+            }
+            members.clone()
+        };
+        let asked = members.clone();
+        let may_use = spawn_blocking(move || asked.have(uid)).await.unwrap_or(false);
+        let Membership { rules, known } = &mut *self.membership();
+        // They may be others by now.
+        if rules.members(class) == Some(&members) {
+            known.put(uid, class, may_use);
         }
-        let members = members.clone();
-        let may_use = spawn_blocking(move || members.have(uid)).await.unwrap_or(false);
-        known().put(uid, class, may_use);
         may_use
     }
-}
 
-/// Whether a target is the one of this name, or a piece of the file system of this name.
-fn is_of(target: &str, name: &str) -> bool {
-    let rest = target.strip_prefix(name.trim_end_matches('/'));
-    name.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    /// What a thread that panicked left behind is whole.
+    fn membership(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -85,20 +107,6 @@ mod tests {
     use carrack_plan::grants::{Ask, Class};
 
     use super::*;
-
-    #[test]
-    fn a_file_systems_name_is_that_of_all_its_targets() {
-        for (name, is_meant) in [
-            ("", true),
-            ("lfs01", true),
-            ("lfs01/", true),
-            ("lfs01/OST0007", true),
-            ("lfs0", false),
-            ("x", false),
-        ] {
-            assert_eq!(is_of("lfs01/OST0007", name), is_meant, "{name}");
-        }
-    }
 
     #[tokio::test]
     async fn a_class_is_for_those_whom_it_names() {

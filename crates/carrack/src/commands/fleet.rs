@@ -1,6 +1,6 @@
 //! The processes of a fleet: `carrack mover`, `carrack manager`, `carrack api`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +11,13 @@ use carrack_cluster::client::FleetControl;
 use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
-use carrack_cluster::sharing::SharingSettings;
+use carrack_cluster::records::is_name;
+use carrack_cluster::sharing::SiteSharing;
 use carrack_model::Protection;
 use carrack_plan::fleet::PairLimits;
+use carrack_service::ServeError;
 use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, Services, serve_api};
+use carrack_service::sharing::site_sharing;
 use clap::{Args, ValueHint};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -93,9 +96,10 @@ pub struct ManagerArgs {
     keep_history: Duration,
 
     /// Share out the storage targets of a site, such as its OSTs, between the transfers of its movers: where several use one
-    /// target they take turns. Several sites may be named; of several managers one does it for each
-    #[arg(long, value_name = "SITE")]
-    share: Vec<String>,
+    /// target they take turns. Several sites may be named; of several managers one does it for each. FILE has a `[sharing]` as that
+    /// of `carrack serve`: bursts, classes, and where the load of computation is measured
+    #[arg(long, value_name = "SITE[=FILE]", value_parser = parse_share)]
+    share: Vec<Share>,
 
     #[command(flatten)]
     nats: NatsArgs,
@@ -134,6 +138,42 @@ pub struct ApiArgs {
 
     #[command(flatten)]
     nats: NatsArgs,
+}
+
+/// A site whose targets are shared out, and the file that says how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Share {
+    site: String,
+    file: Option<PathBuf>,
+}
+
+fn parse_share(text: &str) -> Result<Share, String> {
+    let (site, file) = text.split_once('=').map_or((text, None), |(site, file)| (site, Some(file)));
+    if !is_name(site) {
+        return Err(format!("{site:?} can't name a site: letters, digits, '-' and '_' can"));
+    }
+    Ok(Share { site: site.to_owned(), file: file.map(PathBuf::from) })
+}
+
+impl ManagerArgs {
+    fn shares(&self) -> Result<Vec<SiteSharing>, Trouble> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.share.iter().find(|share| !names.insert(&share.site)) {
+            return Err(
+                Trouble::new(format!("--share names {} twice", twice.site)).hint("name each site once")
+            );
+        }
+        let read = |Share { site, file }: &Share| match file {
+            Some(file) => site_sharing(site, file).map_err(|error| of_config(&error)),
+            None => Ok(SiteSharing::by_default(site)),
+        };
+        self.share.iter().map(read).collect()
+    }
+}
+
+fn of_config(error: &ServeError) -> Trouble {
+    let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
+    Trouble { message: error.to_string(), hint }
 }
 
 fn parse_limit(text: &str) -> Result<(String, u32), String> {
@@ -232,8 +272,7 @@ pub fn run_manager(args: &ManagerArgs) -> Exit {
                 sites: args.pairs_at.iter().cloned().collect(),
             },
             keep_history: args.keep_history,
-            shares: args.share.clone(),
-            sharing: SharingSettings::default(),
+            shares: args.shares()?,
             say: say(),
         };
         runtime()?
@@ -278,4 +317,18 @@ pub fn run_api(args: &ApiArgs) -> Exit {
                 .map_err(|error| Trouble::new(format!("serving: {error}")))
         })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_site_with_a_file_or_without() {
+        let share =
+            |site: &str, file: Option<&str>| Share { site: site.into(), file: file.map(PathBuf::from) };
+        assert_eq!(parse_share("east"), Ok(share("east", None)));
+        assert_eq!(parse_share("east=/a=b.toml"), Ok(share("east", Some("/a=b.toml"))));
+        assert!(parse_share("").is_err() && parse_share("a b=/x").is_err());
+    }
 }

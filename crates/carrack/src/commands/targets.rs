@@ -6,14 +6,18 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::control::ControlError;
+use carrack_cluster::sharing::{SiteTargetsError, site_targets};
 use carrack_model::escape;
+use carrack_plan::grants::TargetView;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::api::{ApiClient, Server};
 use carrack_storage::FileSystems;
 use clap::{Args, ValueHint};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+use super::nats_options::NatsArgs;
 use super::sharing_options::sockets_of_this_machine;
 use super::status::written;
 use crate::exit::{self, Exit};
@@ -39,6 +43,13 @@ pub struct TargetsArgs {
     /// $XDG_RUNTIME_DIR/carrack/sharing.sock]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
+
+    /// Show those of a fleet's site, which the site's manager shares out (`carrack manager --share SITE`): asked over --nats
+    #[arg(long, value_name = "SITE", conflicts_with = "socket")]
+    site: Option<String>,
+
+    #[command(flatten)]
+    nats: NatsArgs,
 }
 
 /// Shows them.
@@ -53,15 +64,27 @@ fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
     let file_system = args.file_system.as_deref().map(name_of).transpose()?.unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
-    let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
-    let server = Server::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
-    let client = ApiClient::new(server, String::new(), None);
-    let targets = runtime.block_on(client.targets(&file_system)).map_err(|error| trouble(&error))?;
+    let targets = match &args.site {
+        Some(site) => runtime.block_on(of_site(&args.nats.options("targets")?, site, &file_system))?,
+        None => runtime.block_on(of_machine(args, &file_system))?,
+    };
     let mut out = io::stdout().lock();
     written(match args.json {
         true => write_json(&targets, &mut out),
         false => write_targets(&targets, &mut out),
     })
+}
+
+async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetView>, Trouble> {
+    let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
+    let server = Server::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
+    let client = ApiClient::new(server, String::new(), None);
+    client.targets(file_system).await.map_err(|error| trouble(&error))
+}
+
+async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec<TargetView>, Trouble> {
+    let asked = async { site_targets(&Bus::connect(nats).await?, site, file_system).await };
+    asked.await.map_err(|error: SiteTargetsError| Trouble { message: error.to_string(), hint: error.hint() })
 }
 
 /// What begins as paths do is one: a file system may be mounted under any name.
@@ -102,6 +125,7 @@ fn after_long_help() -> String {
     const EXAMPLES: &str = "\
 Examples:
   carrack targets lfs01
+  carrack targets --site east --nats nats://nats1.example.org
   carrack targets --json /lustre/project | jq '.waiting[].client'
 
 ";

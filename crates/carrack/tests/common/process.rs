@@ -113,9 +113,13 @@ impl Serving {
         Serving { child, log: log.to_path_buf() }
     }
 
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Ends it, and waits for that.
     pub fn end_by(mut self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.signal(signal);
         self.child.wait().unwrap();
     }
 }

@@ -51,7 +51,8 @@ fn serve(mut stream: TcpStream, answer: &mut impl FnMut(&str) -> String) -> std:
     let head = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
     let body = answer(head.split(' ').nth(1).unwrap_or_default());
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len())?;
+    // Answers are given one after the other: nobody is to keep a connection.
+    write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len())?;
     stream.write_all(body.as_bytes())
 }
 

@@ -1,8 +1,8 @@
 //! The feed on a thread of its own: measures again and again, and tells whoever grants.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_plan::grants::Load;
@@ -11,11 +11,12 @@ use super::feed::HealthFeed;
 use super::own::OwnRates;
 use super::settings::HealthSettings;
 
-/// The thread `carrack-health`. It ends when this is dropped, after the step that it is in: 10 s for each query at most.
+/// The thread `carrack-health`. It tells nothing more once this is dropped, and ends after the step that it is in: 10 s for each query
+/// at most, which nobody waits for.
 #[derive(Debug)]
 pub struct HealthThread {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Nothing is ever sent: its end is what the thread hears of.
+    _alive: Sender<()>,
 }
 
 impl HealthThread {
@@ -31,23 +32,23 @@ impl HealthThread {
         tell: impl Fn(&str, Load) + Send + 'static,
         say: impl Fn(String) + Send + 'static,
     ) -> io::Result<HealthThread> {
-        let (stop, stopped) = channel();
+        let (alive, end) = channel();
         // The feed is made there, too: what it waits by must not be dropped in a task.
         let run = move || match HealthFeed::new(settings, now_s()) {
-            Ok(feed) => measure(feed, &stopped, moved, tell, say),
+            Ok(feed) => measure(feed, &end, moved, tell, say),
             Err(error) => {
                 let hint = error.hint().map_or(String::new(), |hint| format!(" (hint: {hint})"));
                 say(format!("computation's load is not measured: {error}{hint}"));
             }
         };
-        let thread = Builder::new().name("carrack-health".into()).spawn(run)?;
-        Ok(HealthThread { stop: Some(stop), thread: Some(thread) })
+        Builder::new().name("carrack-health".into()).spawn(run)?;
+        Ok(HealthThread { _alive: alive })
     }
 }
 
 fn measure(
     mut feed: HealthFeed,
-    stopped: &Receiver<()>,
+    end: &Receiver<()>,
     moved: impl Fn() -> Vec<(String, u64)>,
     tell: impl Fn(&str, Load),
     say: impl Fn(String),
@@ -57,20 +58,13 @@ fn measure(
     let began = Instant::now();
     loop {
         let step = feed.step(now_s(), &own.at(began.elapsed().as_secs_f64(), moved()));
-        step.notices.into_iter().for_each(&say);
-        step.loads.iter().for_each(|(target, load)| tell(target, *load));
-        if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+        if end.try_recv() == Err(TryRecvError::Disconnected) {
             return;
         }
-    }
-}
-
-impl Drop for HealthThread {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has said what there is to say.
-            let _ = thread.join();
+        step.notices.into_iter().for_each(&say);
+        step.loads.iter().for_each(|(target, load)| tell(target, *load));
+        if end.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+            return;
         }
     }
 }

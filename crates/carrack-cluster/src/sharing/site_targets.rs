@@ -1,0 +1,204 @@
+//! A look at the storage targets of a fleet's site, over NATS: what the site's meta-server shows, and how one asks it.
+//!
+//! A site may have more targets than a message has room for: they are asked for in pages, each of which goes on after the last name of
+//! the one before.
+
+use std::time::Duration;
+
+use async_nats::RequestErrorKind;
+use carrack_plan::grants::TargetView;
+use serde::{Deserialize, Serialize};
+
+use super::MetaServer;
+use crate::asks::Versioned;
+use crate::bus::Bus;
+use crate::error::BusError;
+use crate::records::{RECORD_VERSION, is_name};
+use crate::store::{read_record, write_record};
+
+/// Bytes of targets in a page, but for those of its last one: a quarter of what NATS carries unless it is told otherwise. A target
+/// that every client there can be waits for has as much again, or twice that.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// Pages that one asks for: what 65,536 targets need with ten clients at each of them.
+const PAGES_MAX: usize = 512;
+
+/// An answer that has not come by then does not come.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What one wants to see.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Question {
+    /// A target's or a file system's name; all if it is empty.
+    fs: String,
+    /// The last name that was seen; empty at first.
+    after: String,
+}
+
+/// What a site's meta-server shows.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Shown {
+    /// A page.
+    Page {
+        /// By name.
+        targets: Vec<TargetView>,
+        /// Whether there are more.
+        goes_on: bool,
+    },
+    /// It does not answer that: the words are for people.
+    Refused(String),
+}
+
+/// Why a site's targets can't be seen.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteTargetsError {
+    /// No manager does it, or none that can be asked.
+    #[error("nobody shares out the storage targets of site {0}")]
+    Nobody(String),
+    /// The meta-server does not answer that.
+    #[error("the meta-server of site {site}: {reason}")]
+    Refused {
+        /// Which site's.
+        site: String,
+        /// Its words.
+        reason: String,
+    },
+    /// There are more than one can look at.
+    #[error("site {0} has more targets than are listed at once")]
+    TooMany(String),
+    /// NATS does not carry it.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+impl SiteTargetsError {
+    /// What the one who looks can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SiteTargetsError::Nobody(site) => Some(format!(
+                "`carrack manager --share {site}` has to run; after one has died another takes 9 s"
+            )),
+            SiteTargetsError::Refused { .. } => None,
+            SiteTargetsError::TooMany(_) => Some("name a file system, such as lfs01".to_owned()),
+            SiteTargetsError::Bus(error) => error.hint(),
+        }
+    }
+}
+
+/// What a meta-server shows to whoever sent this. Clients are as they call themselves.
+pub(super) fn shown(server: &MetaServer, payload: &[u8]) -> Shown {
+    let Question { fs, after } = match read_record::<Versioned<Question>>("a question", payload) {
+        Ok(question) => question.body,
+        Err(error) => return Shown::Refused(error.to_string()),
+    };
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for mut target in server.targets(&fs).into_iter().filter(|target| target.target > after) {
+        if bytes >= PAGE_BYTES {
+            return Shown::Page { targets: page, goes_on: true };
+        }
+        target.holders.iter_mut().for_each(|holder| without_caller(&mut holder.client));
+        target.waiting.iter_mut().for_each(|waiting| without_caller(&mut waiting.client));
+        bytes += serde_json::to_vec(&target).map_or(0, |written| written.len());
+        page.push(target);
+    }
+    Shown::Page { targets: page, goes_on: false }
+}
+
+/// A host's clients begin with its name anyhow.
+fn without_caller(client: &mut String) {
+    if let Some((_, own)) = client.split_once('/') {
+        *client = own.to_owned();
+    }
+}
+
+/// The targets of `site` that somebody speaks of, or whose load is told, by name; `fs` is a target's or a file system's name, all if it
+/// is empty.
+///
+/// # Errors
+/// [`SiteTargetsError`].
+pub async fn site_targets(bus: &Bus, site: &str, fs: &str) -> Result<Vec<TargetView>, SiteTargetsError> {
+    if !is_name(site) {
+        return Err(BusError::BadName(site.to_owned()).into());
+    }
+    let mut all: Vec<TargetView> = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let after = all.last().map(|target| target.target.clone()).unwrap_or_default();
+        match ask(bus, site, Question { fs: fs.to_owned(), after: after.clone() }).await? {
+            Shown::Refused(reason) => {
+                return Err(SiteTargetsError::Refused { site: site.to_owned(), reason });
+            }
+            Shown::Page { targets, goes_on } => {
+                let is_over = !goes_on || targets.last().is_none_or(|last| last.target <= after);
+                all.extend(targets);
+                if is_over {
+                    return Ok(all);
+                }
+            }
+        }
+    }
+    Err(SiteTargetsError::TooMany(site.to_owned()))
+}
+
+async fn ask(bus: &Bus, site: &str, question: Question) -> Result<Shown, SiteTargetsError> {
+    let body = write_record("a question", &Versioned { version: RECORD_VERSION, body: question })?;
+    let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
+    let answer = bus.client().send_request(bus.names().targets(site), request).await;
+    let message = answer.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => SiteTargetsError::Nobody(site.to_owned()),
+        _ => bus.explain(BusError::away("a site's targets", &error)).into(),
+    })?;
+    Ok(read_record::<Versioned<Shown>>("an answer", &message.payload)?.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_plan::grants::{Ask, Batch, Load};
+
+    use super::*;
+    use crate::sharing::SharingSettings;
+
+    fn question(fs: &str, after: &str) -> Vec<u8> {
+        let body = Question { fs: fs.to_owned(), after: after.to_owned() };
+        serde_json::to_vec(&Versioned { version: RECORD_VERSION, body }).unwrap()
+    }
+
+    #[track_caller]
+    fn page(server: &MetaServer, fs: &str, after: &str) -> (Vec<TargetView>, bool) {
+        match shown(server, &question(fs, after)) {
+            Shown::Page { targets, goes_on } => (targets, goes_on),
+            Shown::Refused(reason) => panic!("{reason}"),
+        }
+    }
+
+    #[test]
+    fn many_targets_are_shown_in_pages_and_each_once() {
+        let server = MetaServer::start(SharingSettings::default());
+        let names: Vec<String> = (0..9_000).map(|n| format!("lfs01/OST{n:04x}")).collect();
+        names.iter().for_each(|name| server.set_load(name, Load { present: 0.25, expected: 0.5 }));
+        server.set_load("lfs02/OST0000", Load::default());
+        let (mut seen, mut pages): (Vec<String>, _) = (Vec::new(), 0);
+        loop {
+            let after = seen.last().cloned().unwrap_or_default();
+            let (targets, goes_on) = page(&server, "lfs01", &after);
+            assert!(serde_json::to_vec(&targets).unwrap().len() < 2 * PAGE_BYTES);
+            seen.extend(targets.into_iter().map(|target| target.target));
+            pages += 1;
+            if !goes_on {
+                break;
+            }
+        }
+        assert!(pages > 1 && seen == names, "{} targets in {pages} pages", seen.len());
+        assert_eq!(page(&server, "lfs02", "").0.len(), 1);
+    }
+
+    #[test]
+    fn clients_have_their_own_names_and_nonsense_is_refused() {
+        let server = MetaServer::start(SharingSettings::default());
+        let asks = vec![Ask { target: "fs/x".to_owned(), ..Ask::default() }];
+        let client = "dtn1:4711:1a2.0".to_owned();
+        server.answer("dtn1", Batch { client: client.clone(), number: 1, asks, ..Batch::default() }).unwrap();
+        assert_eq!(page(&server, "", "").0[0].waiting[0].client, client);
+        assert!(matches!(shown(&server, b"{}"), Shown::Refused(_)));
+    }
+}
