@@ -3,7 +3,7 @@
 use std::io;
 
 use carrack_journal::JournalError;
-use carrack_machine::PoolError;
+use carrack_machine::{PoolError, SpillError};
 use carrack_transport::{TlsError, TransportError};
 use carrack_wire::message::{MessageError, Refuse};
 use carrack_wire::{LedgerError, PreambleError, TableError};
@@ -333,6 +333,14 @@ impl From<TableError> for SessionError {
 impl From<MessageError> for SessionError {
     fn from(error: MessageError) -> Self {
         SessionError::Protocol(error.to_string())
+    }
+}
+
+impl From<SpillError> for SessionError {
+    fn from(error: SpillError) -> Self {
+        let hint = "name a directory on flash with so much space, on a file system with O_TMPFILE and O_DIRECT (ext4, XFS): \
+                    --spill DIR:SIZE";
+        SessionError::refused(error.to_string(), hint)
     }
 }
 

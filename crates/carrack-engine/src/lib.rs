@@ -25,6 +25,7 @@ mod settings;
 mod sharing;
 mod sink;
 mod source;
+mod spill_settings;
 mod stall;
 mod verify;
 
@@ -41,6 +42,7 @@ pub use session::{
 };
 pub use settings::{FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity};
 pub use sharing::{GrantExchange, Sharing};
+pub use spill_settings::{SpillDirectory, SpillSettings};
 pub use verify::{
     Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, Verified, Verifying,
 };

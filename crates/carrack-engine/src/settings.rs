@@ -22,6 +22,7 @@ use carrack_wire::message::{self, MessageError};
 use crate::chunks::Feed;
 use crate::error::SessionError;
 use crate::sharing::Sharing;
+use crate::spill_settings::SpillSettings;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct Settings {
     pub special_modes: bool,
     /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
     pub idle: Option<Duration>,
+    /// Where a source puts objects that can't leave (L9).
+    pub spill: SpillSettings,
     /// The class that the transfer is of where targets are shared out (L13); empty for none.
     pub class: String,
     /// When the transfer has to be done: the rate that this takes is claimed where targets are shared out, as far as its class may (L13).
@@ -89,6 +92,7 @@ impl Default for Settings {
             stall: Duration::from_millis(STALL_MS_DEFAULT.into()),
             special_modes: true,
             idle: None,
+            spill: SpillSettings::default(),
             class: String::new(),
             deadline: None,
             sharing: None,
@@ -359,6 +363,8 @@ impl Settings {
             group_bytes: self.journal.group_bytes,
             group_ms: self.journal.group_time.as_millis() as u32,
             stall_ms: u32::try_from(self.stall.as_millis()).unwrap_or(u32::MAX),
+            spill: self.spill.to_messages(),
+            spill_budget: self.spill.budget.unwrap_or(0),
             class: self.class.clone(),
             deadline_ms: self.deadline.map_or(0, unix_ms),
         }
@@ -431,6 +437,7 @@ impl Settings {
             },
             special_modes: true,
             idle: None,
+            spill: SpillSettings::from_message(message)?,
             class: match message.class.len() {
                 0..=CLASS_BYTES_MAX => message.class.clone(),
                 _ => return Err(MessageError::OutOfRange("the class")),
@@ -504,6 +511,10 @@ mod tests {
             },
             verify: Verify::Readback,
             stall: Duration::from_secs(7),
+            spill: SpillSettings {
+                directories: vec![crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 << 40 }],
+                budget: Some(1 << 50),
+            },
             class: "night".into(),
             deadline: Some(UNIX_EPOCH + Duration::from_millis(1_795_399_200_001)),
             ..Settings::default()

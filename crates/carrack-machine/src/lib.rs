@@ -15,6 +15,7 @@ mod node_state;
 mod placement;
 mod pool;
 mod region;
+mod spill_log;
 mod sys_files;
 mod topology;
 mod watch;
@@ -31,6 +32,7 @@ pub use placement::{
 };
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{Backing, Bound, Pages};
+pub use spill_log::{SpillError, SpillLog, SpillRecord};
 pub use sys_files::SysFiles;
 pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
 pub use watch::{Change, Decision, Loads, NodeLoad, SampleError, ThreadMove, watch_crew};

@@ -130,6 +130,11 @@ impl SlotPool {
         self.shared.slot_count
     }
 
+    /// Threads that wait for one.
+    pub fn waiter_count(&self) -> usize {
+        self.shared.free.waiter_count()
+    }
+
     /// Slots that nobody holds.
     pub fn free_count(&self) -> usize {
         self.shared.free.with(|free| free.len())

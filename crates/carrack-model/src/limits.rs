@@ -37,6 +37,9 @@ pub const SCAN_QUEUE_BATCHES_MAX: usize = 64;
 /// So many that the targets' queues don't run dry although the scan finds one directory after the other.
 pub const QUEUE_ENTRIES_MAX: usize = 32_768;
 
+/// Directories that objects which can't leave may go to.
+pub const SPILL_DIRECTORIES_MAX: usize = 64;
+
 /// Large files that may be open at once at each end: two descriptors each stay below the usual limit of 1,024, and
 /// files of 1 MiB still fill a gigabit path with a round trip of 100 ms.
 pub const OPEN_FILES_MAX: usize = 128;

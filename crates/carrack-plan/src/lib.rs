@@ -17,6 +17,7 @@ mod layout;
 mod pace;
 mod policy;
 mod queue;
+mod spill;
 
 pub use backoff::Backoff;
 pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
@@ -25,3 +26,4 @@ pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
 pub use pace::Pace;
 pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
 pub use queue::{Rates, TargetQueues};
+pub use spill::{SpillGate, SpillVerdict, SpillWindow};

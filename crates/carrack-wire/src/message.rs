@@ -329,6 +329,23 @@ pub struct Settings {
     /// When the transfer has to be done, in milliseconds since 1970; 0 for whenever.
     #[prost(uint64, tag = "27")]
     pub deadline_ms: u64,
+    /// Where the source puts objects that can't leave.
+    #[prost(message, repeated, tag = "28")]
+    pub spill: Vec<SpillDirectory>,
+    /// Bytes that may be written there, all together; 0 for any number.
+    #[prost(uint64, tag = "29")]
+    pub spill_budget: u64,
+}
+
+/// A directory of the source's on flash.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SpillDirectory {
+    /// Its path.
+    #[prost(bytes = "vec", tag = "1")]
+    pub directory: Vec<u8>,
+    /// Bytes of it that may be used.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
 }
 
 /// The values that both ends agree on; see `carrack_model::TransferSpec`.

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use carrack_engine::{Admission, Deed, House, Request, SessionError, Settings, Sharing, check_protection};
+use carrack_engine::{
+    Admission, Deed, House, Request, SessionError, Settings, Sharing, SpillSettings, check_protection,
+};
 use carrack_model::Protection;
 use carrack_transport::Door;
 
@@ -50,7 +52,11 @@ impl House for MoverHouse<'_> {
             base,
             paths: vec![path],
             door: Door::Ports(self.ports.clone()),
-            settings: Settings { sharing: self.sharing.clone(), ..request.settings },
+            settings: Settings {
+                sharing: self.sharing.clone(),
+                spill: SpillSettings::default(),
+                ..request.settings
+            },
             addresses: vec![self.here],
             caller: Some(self.caller),
         })

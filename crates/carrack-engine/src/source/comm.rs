@@ -16,6 +16,7 @@ use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
 use super::queue::{Job, Sent};
+use super::spill::Spill;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
@@ -149,6 +150,12 @@ impl<'a> SourceComm<'a> {
         }
     }
 
+    /// What went to flash (L9).
+    fn tell_spills(&self) {
+        let spills = self.lanes.iter().flat_map(|lane| &lane.spills);
+        spills.filter_map(Spill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
+    }
+
     /// Where the lanes are, and why.
     fn tell_news(&self, link: &mut Link) {
         let source = self.lane.source;
@@ -193,6 +200,7 @@ impl<'a> SourceComm<'a> {
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
         let outbox = &self.lane.outbox;
         outbox.credit(credits);
+        self.lane.spills.iter().for_each(|spill| spill.answered(credits as usize));
         if outbox.seals {
             return Ok(());
         }
@@ -311,6 +319,7 @@ impl CommSide for SourceComm<'_> {
             if self.leads {
                 self.tell_targets(link);
                 self.tell_division();
+                self.tell_spills();
                 self.tell_news(link);
             }
             let counters = Some(self.both().source);

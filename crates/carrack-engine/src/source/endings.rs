@@ -144,6 +144,11 @@ impl Lane<'_> {
         }
     }
 
+    /// Where an object that was not answered yet goes, if that matters.
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<Place> {
+        self.sent().get(&object).and_then(Sent::place).filter(|_| self.source.counts_flow)
+    }
+
     pub(super) fn give_up(&self, sent: Sent) {
         let detail = "the object arrived damaged every time";
         match sent {

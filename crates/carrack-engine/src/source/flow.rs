@@ -28,6 +28,8 @@ const SHARE_MIN: u64 = 2;
 /// The objects on their way, by place. Without a sink that has several targets it counts nothing.
 pub(super) struct Flow {
     is_on: bool,
+    /// What has no room at the sink is read all the same, as it can be set aside.
+    is_lifted: bool,
     credits: u64,
     places: HashMap<Place, Going>,
 }
@@ -41,15 +43,20 @@ struct Going {
 
 impl Flow {
     pub(super) fn new(is_on: bool, credits: u32) -> Flow {
-        Flow { is_on, credits: credits.into(), places: HashMap::new() }
+        Flow { is_on, is_lifted: false, credits: credits.into(), places: HashMap::new() }
     }
 
     pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Whether one more object may go there.
+    /// Whether one more object for there may be read.
     pub(super) fn has_room(&self, place: Place) -> bool {
+        self.is_lifted || self.has_room_at_sink(place)
+    }
+
+    /// Whether one more object may go there.
+    pub(super) fn has_room_at_sink(&self, place: Place) -> bool {
         let in_flight = self.places.get(&place).map_or(0, |going| going.in_flight);
         let others = self.places.len() - usize::from(self.places.contains_key(&place));
         let share = match place {
@@ -69,6 +76,18 @@ impl Flow {
     /// Keeps a job until there is room: at least one object is on its way there, and will arrive.
     pub(super) fn park(&mut self, place: Place, target: TargetId, job: Job) {
         self.places.entry(place).or_default().parked.push((target, job));
+    }
+
+    /// From now on nothing waits for room, or what comes next does; returns what may go on.
+    pub(super) fn lift(&mut self, is_lifted: bool) -> Vec<(TargetId, Job)> {
+        self.is_lifted = is_lifted;
+        let places = self.places.values_mut().filter(|_| is_lifted);
+        places.flat_map(|going| std::mem::take(&mut going.parked)).collect()
+    }
+
+    /// Whether anything waits for room.
+    pub(super) fn is_parking(&self) -> bool {
+        self.places.values().any(|going| !going.parked.is_empty())
     }
 
     /// One object has come to its end; returns what may go on. That is one job, or all when nothing is on its way any more:

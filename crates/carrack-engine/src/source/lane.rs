@@ -18,6 +18,7 @@ use super::large_file::LargeFile;
 use super::outbox::Outbox;
 use super::queue::{Queue, Room, Sent};
 use super::reader;
+use super::spill::Spill;
 use crate::counters::Counters;
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
@@ -41,6 +42,10 @@ pub(super) struct Lane<'a> {
     /// behind the scan.
     pub(super) room: Monitor<Room>,
     pub(super) outbox: Outbox,
+    /// Where objects go that can't leave.
+    pub(super) spills: Vec<Spill>,
+    /// Bytes that were read into slots.
+    read_bytes: AtomicU64,
     /// What of the connections the kernel has not sent; none where nobody waits until it has.
     unsent: Vec<Unsent>,
     /// Control messages for the comm thread to queue.
@@ -58,6 +63,8 @@ pub(super) struct Lane<'a> {
     /// Objects that the sink has answered.
     pub(super) objects_answered: AtomicU64,
     next_object: AtomicU64,
+    /// Objects that have a number and will not be sent.
+    withdrawn: AtomicU64,
     pub(super) next_file: Mutex<FileId>,
     pub(super) counters: Counters,
     pub(super) fault: Fault,
@@ -70,8 +77,10 @@ impl<'a> Lane<'a> {
         endpoints: Vec<Box<dyn SendEndpoint>>,
         pool: SlotPool,
         crew: LaneCrew,
+        spills: Vec<Spill>,
     ) -> Result<Lane<'a>, SessionError> {
-        let ready_max = if source.is_memory { READY_MAX_MEMORY } else { pool.slot_count() };
+        let spilt_max: usize = spills.iter().map(Spill::slot_count).sum();
+        let ready_max = if source.is_memory { READY_MAX_MEMORY } else { pool.slot_count() + spilt_max };
         // At least one for each stream: whoever sends stays with its stream until the object is out.
         let io_threads = source.io_threads.div_ceil(source.lane_count).max(endpoints.len());
         let scheduling = source.settings.scheduling.share(source.lane_count);
@@ -95,6 +104,8 @@ impl<'a> Lane<'a> {
             queue,
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
             outbox: Outbox::new(endpoints, source.credits, ready_max),
+            spills,
+            read_bytes: AtomicU64::new(0),
             unsent,
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
             sent: Mutex::default(),
@@ -105,6 +116,7 @@ impl<'a> Lane<'a> {
             answered: AtomicU64::new(0),
             objects_answered: AtomicU64::new(0),
             next_object: AtomicU64::new(1),
+            withdrawn: AtomicU64::new(0),
             next_file: Mutex::new(FileId(1)),
             counters: Counters::default(),
             fault: Fault::default(),
@@ -119,6 +131,16 @@ impl<'a> Lane<'a> {
             self.fault.spawn(scope, self, "carrack-read", move || {
                 let _seat = self.crew.sit(Duty::Io(i));
                 reader::run(self);
+            });
+        }
+        for spill in &self.spills {
+            self.fault.spawn(scope, self, "carrack-spill", move || {
+                let _seat = self.crew.sit(Duty::Io(0));
+                spill.write_out(self);
+            });
+            self.fault.spawn(scope, self, "carrack-refill", move || {
+                let _seat = self.crew.sit(Duty::Io(0));
+                spill.bring_back(self);
             });
         }
         if self.outbox.seals {
@@ -141,9 +163,27 @@ impl<'a> Lane<'a> {
         ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Objects and bundles posted so far.
+    /// Objects and bundles posted so far, but for those that were withdrawn.
     pub(super) fn objects_sent(&self) -> u64 {
-        self.next_object.load(Ordering::Relaxed) - 1
+        self.next_object.load(Ordering::Relaxed) - 1 - self.withdrawn.load(Ordering::Relaxed)
+    }
+
+    /// An object that has not left never will: what it was is read again.
+    pub(super) fn withdraw(&self, object: ObjectId) {
+        self.withdrawn.fetch_add(1, Ordering::Relaxed);
+        self.reread(object);
+    }
+
+    /// Bytes that were read into slots so far.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// So many were.
+    pub(super) fn has_read(&self, bytes: u64) {
+        if !self.spills.is_empty() {
+            self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// The session is over: whoever waits for the peer need not any more.
@@ -263,6 +303,7 @@ impl Stop for Lane<'_> {
         self.queue.close();
         self.room.close();
         self.outbox.close();
+        self.spills.iter().for_each(Spill::close);
         self.pool.close();
         self.mail.close();
     }

@@ -13,6 +13,7 @@
 //! | [`bundle_filling`] | reads many small files into one slot (M7) | I/O |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
 //! | [`endings`] | what comes next for a file whose objects were answered | I/O, comm |
+//! | [`spill`] | objects that can't leave go to flash, and come back (L9) | `carrack-spill`, `carrack-refill` |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
 
@@ -28,6 +29,7 @@ mod offers;
 mod outbox;
 mod queue;
 mod reader;
+mod spill;
 mod targets;
 
 use std::sync::Arc;
@@ -51,6 +53,7 @@ use chunks::Chunks;
 use comm::SourceComm;
 use lane::Lane;
 use offers::Offers;
+use spill::Spill;
 pub(crate) use targets::RootStorage;
 
 /// What a source needs to begin: the session stands, the roots are open.
@@ -133,6 +136,27 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
 }
 
 impl Source<'_> {
+    /// Each lane's logs: the directories are dealt out.
+    fn spills(&self) -> Result<Vec<Vec<Spill>>, SessionError> {
+        let mut dealt: Vec<Vec<Spill>> = (0..self.lane_count).map(|_| Vec::new()).collect();
+        let wanted = &self.settings.spill;
+        if self.spec.dry_run || wanted.directories.is_empty() {
+            return Ok(dealt);
+        }
+        if self.is_memory {
+            self.camp.tell(
+                "spill: the sources are in memory, and read faster than it writes: not used".to_owned(),
+            );
+            return Ok(dealt);
+        }
+        let budget = wanted.budget.map_or(u64::MAX, |budget| budget / wanted.directories.len() as u64);
+        for (number, directory) in wanted.directories.iter().enumerate() {
+            let spill = Spill::new(directory, budget, self.spec.slot_bytes as usize)?;
+            dealt[number % self.lane_count].push(spill);
+        }
+        Ok(dealt)
+    }
+
     fn run(
         &self,
         starts: Vec<LaneStart<Box<dyn SendEndpoint>>>,
@@ -140,9 +164,14 @@ impl Source<'_> {
         destination: Option<Identity>,
         abort: &Abort,
     ) -> (BothEnds, Result<(), SessionError>) {
-        let prepare =
-            |start: LaneStart<_>| Ok((Lane::new(self, start.endpoints, start.pool, start.crew)?, start.link));
-        let prepared: Result<Vec<_>, SessionError> = starts.into_iter().map(prepare).collect();
+        let spills = match self.spills() {
+            Ok(spills) => spills,
+            Err(error) => return (BothEnds::default(), Err(error)),
+        };
+        let prepare = |(start, spills): (LaneStart<_>, Vec<Spill>)| {
+            Ok((Lane::new(self, start.endpoints, start.pool, start.crew, spills)?, start.link))
+        };
+        let prepared: Result<Vec<_>, SessionError> = starts.into_iter().zip(spills).map(prepare).collect();
         let (lanes, links): (Vec<Lane<'_>>, Vec<_>) = match prepared {
             Ok(prepared) => prepared.into_iter().unzip(),
             Err(error) => return (BothEnds::default(), Err(error)),

@@ -40,12 +40,16 @@ pub(super) struct Outbox {
 }
 
 struct State {
+    /// What came back from flash: older than all that is ready.
+    first: VecDeque<Outgoing>,
     ready: VecDeque<Outgoing>,
     /// Objects that may be ready before whoever brings more has to wait.
     ready_max: usize,
     idle: Vec<Numbered>,
     /// Free slots that the sink has promised.
     credits: u64,
+    /// Bytes that have left.
+    left_bytes: u64,
     /// No object follows.
     is_finished: bool,
 }
@@ -58,7 +62,8 @@ impl Outbox {
         let credits = credits.into();
         let numbered = |(number, endpoint)| Numbered { number, endpoint };
         let idle = endpoints.into_iter().enumerate().map(numbered).collect();
-        let state = State { ready: VecDeque::new(), ready_max, idle, credits, is_finished: false };
+        let (first, ready) = Default::default();
+        let state = State { first, ready, ready_max, idle, credits, left_bytes: 0, is_finished: false };
         let leftovers = Monitor::new(false);
         Outbox { state: Monitor::new(state), leftovers, endpoint_count, sends_extents, seals }
     }
@@ -82,6 +87,52 @@ impl Outbox {
             Some(outcome) => Ok(outcome),
             None => self.state.take(|state| state.drive_or_go_on(home)),
         }
+    }
+
+    /// Puts an object before all others; returns what the caller shall drive.
+    pub(super) fn bring_first(&self, outgoing: Outgoing, wake_comm: impl FnOnce()) -> Option<Departure> {
+        let departure = self.state.with(|state| {
+            state.first.push_back(outgoing);
+            state.departure(&mut Home::default())
+        });
+        if self.endpoint_count == 0 {
+            wake_comm();
+        }
+        departure
+    }
+
+    /// Takes the object back that was brought last, if it is in a slot, more than `kept` are ready, and it is `fit`.
+    pub(super) fn take_last(
+        &self,
+        kept: usize,
+        fit: impl FnOnce(&FrameHeader) -> bool,
+    ) -> Option<(FrameHeader, Slot)> {
+        self.state.release(|state| {
+            let last = state.ready.back().filter(|last| fit(&last.header))?;
+            if state.ready.len() <= kept || !matches!(last.payload, Payload::Slot(_)) {
+                return None;
+            }
+            match state.ready.pop_back()? {
+                Outgoing { header, payload: Payload::Slot(slot) } => Some((header, slot)),
+                Outgoing { payload: Payload::Extent(_), .. } => None,
+            }
+        })
+    }
+
+    /// Puts it where it was.
+    pub(super) fn put_last(&self, header: FrameHeader, slot: Slot) {
+        let outgoing = Outgoing { header, payload: Payload::Slot(slot) };
+        self.state.release(|state| state.ready.push_back(outgoing));
+    }
+
+    /// Bytes that have left so far.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.state.with(|state| state.left_bytes)
+    }
+
+    /// Threads that have read far enough ahead, and wait.
+    pub(super) fn waiter_count(&self) -> usize {
+        self.state.waiter_count()
     }
 
     /// The driver's endpoint is free again: the next object for it, or the endpoint stays here.
@@ -181,8 +232,9 @@ impl State {
         if self.credits == 0 {
             return None;
         }
-        let outgoing = self.ready.pop_front()?;
+        let outgoing = self.first.pop_front().or_else(|| self.ready.pop_front())?;
         self.credits -= 1;
+        self.left_bytes += u64::from(outgoing.header.body_len);
         Some(outgoing)
     }
 }

@@ -352,6 +352,28 @@ impl Queue {
         }
     }
 
+    /// Whether something waits only because the sink has no room for it.
+    pub(super) fn is_parking(&self) -> bool {
+        self.flow.is_parking()
+    }
+
+    /// Whether what has no room at the sink is read all the same.
+    pub(super) fn lift_flow(&mut self, is_lifted: bool) {
+        for (target, job) in self.flow.lift(is_lifted) {
+            self.push_begun(target, job);
+        }
+    }
+
+    /// Whether one more object may go there.
+    pub(super) fn has_room_at_sink(&self, place: Place) -> bool {
+        self.flow.has_room_at_sink(place)
+    }
+
+    /// One that was set aside goes there.
+    pub(super) fn departs(&mut self, place: Place) {
+        self.flow.depart(place);
+    }
+
     /// Objects of a run that a thread cuts by itself.
     pub(super) fn charge(&mut self, target: TargetId, bytes: u64) {
         self.items.charge(target, bytes, self.began.elapsed());

@@ -23,6 +23,7 @@ use super::lane::Lane;
 use super::large_file::{Doom, LargeFile};
 use super::outbox::{Departure, Home};
 use super::queue::{Job, Opening, Parcel, Piece, Sent};
+use super::spill::Spill;
 use crate::check::{bundle_check, object_check};
 use crate::chunks::FILE_COSTS_BYTES;
 use crate::counters::Stage;
@@ -70,7 +71,7 @@ pub(super) fn send_the_rest(lane: &Lane<'_>) {
 
 /// Drives an endpoint as long as objects are ready for it. A peer that does not keep up is waited for: the socket's buffer
 /// is read-ahead enough, and what other threads read meanwhile is sent from here too.
-fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
+pub(super) fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
     while let Some((mut endpoint, outgoing)) = departure {
         let is_in_file = matches!(outgoing.payload, Payload::Extent(_));
         let departing_bytes = lane.departing_bytes(outgoing.header.object);
@@ -144,7 +145,13 @@ impl Reader<'_> {
     }
 
     fn lease(&self) -> Result<Slot, SessionError> {
-        let leased = self.lane.counters.time(Stage::Blocked, || self.lane.pool.lease());
+        let lane = self.lane;
+        let wait = || {
+            lane.spills.iter().for_each(Spill::ring);
+            lane.pool.lease()
+        };
+        let lease = || lane.pool.try_lease().map_or_else(wait, Ok);
+        let leased = lane.counters.time(Stage::Blocked, lease);
         leased.map_err(|_| SessionError::PeerGone)
     }
 
@@ -152,9 +159,11 @@ impl Reader<'_> {
     fn post(&mut self, outgoing: Outgoing, sent: Sent) -> Result<(), SessionError> {
         self.lane.sent().insert(outgoing.header.object, sent);
         let lane = self.lane;
+        lane.has_read(outgoing.header.body_len.into());
         let bring = || lane.outbox.bring(outgoing, &mut self.home, || lane.mail.wake());
         let brought = lane.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
+        lane.spills.iter().for_each(Spill::something_is_ready);
         lane.counters.time(Stage::Network, || drive(lane, departure))
     }
 

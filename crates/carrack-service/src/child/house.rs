@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_engine::{
-    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, check_protection,
+    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, SpillSettings,
+    check_protection,
 };
 use carrack_machine::ZoneKind;
 use carrack_model::escape;
@@ -316,6 +317,7 @@ fn tempered(wished: Settings, limits: &Limits, slot_bytes: u32) -> Settings {
         },
         ports: None,
         target_sets: Vec::new(),
+        spill: SpillSettings::default(),
         lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
         zone: ZoneKind::Off,
         special_modes: false,

@@ -16,6 +16,7 @@ use super::far_options::{CONNECTION, FarArgs};
 use super::journal_options::JournalArgs;
 use super::machine_options::MachineArgs;
 use super::sharing_options::SharingArgs;
+use super::spill_options::SpillArgs;
 use super::storage_options::StorageArgs;
 use crate::exit;
 use crate::lifetime;
@@ -154,6 +155,9 @@ pub struct CpArgs {
     pub sharing: SharingArgs,
 
     #[command(flatten)]
+    spill: SpillArgs,
+
+    #[command(flatten)]
     machine: MachineArgs,
 }
 
@@ -288,6 +292,7 @@ impl CpArgs {
             journal: self.journal.journal(),
             verify: self.journal.verify(),
             stall: self.stall_timeout,
+            spill: self.spill.settings(),
             class: self.sharing.class().to_owned(),
             deadline: self.sharing.deadline(),
             ..Settings::default()

@@ -26,6 +26,7 @@ pub mod rm;
 pub mod serve;
 pub mod session;
 mod sharing_options;
+mod spill_options;
 pub mod stat;
 pub mod status;
 mod storage_options;

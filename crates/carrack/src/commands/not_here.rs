@@ -9,7 +9,7 @@ const PATIENCE: &str = "submitted transfers try again by themselves; `carrack ca
 const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 28] = [
+const OPTIONS: [(&str, bool, &str); 30] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
@@ -17,6 +17,8 @@ const OPTIONS: [(&str, bool, &str); 28] = [
     ("targets", true, "`carrack cp --targets` has it"),
     ("recall", false, "bring released files back beforehand (`lfs hsm_restore`)"),
     ("sharing", true, "the daemon that carries it out knows who shares targets out; --class says as what"),
+    ("spill", true, "`carrack cp --spill` has it"),
+    ("spill-budget", true, "`carrack cp --spill-budget` has it"),
     ("placement", true, MOVERS),
     ("lanes", true, MOVERS),
     ("zone", true, MOVERS),

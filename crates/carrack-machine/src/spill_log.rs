@@ -1,0 +1,238 @@
+//! Records on flash for what slots have no room for (L9): a preallocated file without a name, written and read past the page cache.
+//!
+//! A record is as long as a slot. Any number of threads may write and read; a record goes back when dropped, the file with
+//! the log and its records, however the process ends.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::io::{Errno, pread, pwrite};
+
+/// Direct I/O wants addresses and lengths in multiples of this; slots are.
+const ALIGNMENT: usize = 4_096;
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum SpillError {
+    /// It would not hold a single record.
+    #[error("a spill of {0} bytes has no room for an object of {1} bytes")]
+    TooSmall(u64, usize),
+    /// The directory can't be used: its file system has no files without names, or no direct I/O, or it is not there.
+    #[error("no spill in {}: {action}: {error}", .directory.display())]
+    NoFile {
+        /// Which.
+        directory: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// The log. Its bytes are on the disk from the start, so that no write ever finds it full.
+#[derive(Debug)]
+pub struct SpillLog {
+    file: OwnedFd,
+    record_bytes: usize,
+    record_count: usize,
+    free: Mutex<Bitmap>,
+}
+
+/// Place for a slot's bytes, its holder's alone.
+#[derive(Debug)]
+pub struct SpillRecord {
+    log: Arc<SpillLog>,
+    index: usize,
+}
+
+/// Which records are free: a bit each.
+#[derive(Debug)]
+struct Bitmap {
+    words: Vec<u64>,
+    free_count: usize,
+}
+
+impl SpillLog {
+    /// Makes one of `bytes` in `directory`, with records of `record_bytes` (a multiple of 4,096).
+    ///
+    /// # Errors
+    /// A disk without so much space is one.
+    pub fn create(directory: &Path, bytes: u64, record_bytes: usize) -> Result<Arc<SpillLog>, SpillError> {
+        let record_count = usize::try_from(bytes).unwrap_or(usize::MAX) / record_bytes.max(1);
+        if record_count == 0 || !record_bytes.is_multiple_of(ALIGNMENT) {
+            return Err(SpillError::TooSmall(bytes, record_bytes));
+        }
+        let failed = |action| {
+            move |errno: Errno| SpillError::NoFile {
+                directory: directory.to_owned(),
+                action,
+                error: errno.into(),
+            }
+        };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+        let file = open(directory, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(failed("a file without a name, past the page cache"))?;
+        let len = record_count as u64 * record_bytes as u64;
+        fallocate(&file, FallocateFlags::empty(), 0, len).map_err(failed("its space"))?;
+        let free = Mutex::new(Bitmap::new(record_count));
+        Ok(Arc::new(SpillLog { file, record_bytes, record_count, free }))
+    }
+
+    /// Records in all.
+    pub fn record_count(&self) -> usize {
+        self.record_count
+    }
+
+    /// Records that nobody holds.
+    pub fn free_count(&self) -> usize {
+        self.bitmap().free_count
+    }
+
+    /// A free record, if there is one.
+    pub fn take(self: &Arc<Self>) -> Option<SpillRecord> {
+        let index = self.bitmap().take()?;
+        Some(SpillRecord { log: Arc::clone(self), index })
+    }
+
+    /// A bit is set or it is not: a panic meanwhile leaves nothing wrong.
+    fn bitmap(&self) -> MutexGuard<'_, Bitmap> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SpillRecord {
+    fn offset(&self) -> u64 {
+        self.index as u64 * self.log.record_bytes as u64
+    }
+
+    /// Writes the beginning of a slot, so much of it, rounded up to what direct I/O takes. Returns when the disk has it.
+    ///
+    /// # Errors
+    /// What the disk says; what the record holds then is nothing.
+    pub fn write(&self, slot: &[u8], len: usize) -> io::Result<()> {
+        let wanted = self.rounded(len, slot.len())?;
+        let mut done = 0;
+        while done < wanted {
+            match pwrite(&self.log.file, &slot[done..wanted], self.offset() + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads so much of it back into the beginning of a slot.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn read(&self, slot: &mut [u8], len: usize) -> io::Result<()> {
+        let wanted = self.rounded(len, slot.len())?;
+        let mut done = 0;
+        while done < wanted {
+            match pread(&self.log.file, &mut slot[done..wanted], self.offset() + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn rounded(&self, len: usize, slot_bytes: usize) -> io::Result<usize> {
+        let wanted = len.next_multiple_of(ALIGNMENT);
+        if wanted > slot_bytes.min(self.log.record_bytes) {
+            return Err(Errno::INVAL.into());
+        }
+        Ok(wanted)
+    }
+}
+
+impl Drop for SpillRecord {
+    fn drop(&mut self) {
+        self.log.bitmap().put_back(self.index);
+    }
+}
+
+impl Bitmap {
+    fn new(count: usize) -> Bitmap {
+        let mut words = vec![u64::MAX; count.div_ceil(64)];
+        if let (Some(last), used @ 1..) = (words.last_mut(), count % 64) {
+            *last = (1 << used) - 1;
+        }
+        Bitmap { words, free_count: count }
+    }
+
+    /// The first one that is free: those that are used again and again are few.
+    fn take(&mut self) -> Option<usize> {
+        let (place, word) = self.words.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
+        let bit = word.trailing_zeros() as usize;
+        *word &= !(1 << bit);
+        self.free_count -= 1;
+        Some(place * 64 + bit)
+    }
+
+    fn put_back(&mut self, index: usize) {
+        self.words[index / 64] |= 1 << (index % 64);
+        self.free_count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SlotPool;
+
+    /// On a disk: memory need not know direct I/O.
+    fn log(records: u64) -> Arc<SpillLog> {
+        SpillLog::create(Path::new("/var/tmp"), records << 16, 64 << 10).unwrap()
+    }
+
+    #[test]
+    fn records_hold_what_was_written() {
+        let pool = SlotPool::new(128 << 10, 64 << 10).unwrap();
+        let (mut slot, mut again) = (pool.lease().unwrap(), pool.lease().unwrap());
+        let log = log(3);
+        let records: Vec<SpillRecord> = std::iter::from_fn(|| log.take()).collect();
+        assert_eq!((records.len(), log.free_count()), (3, 0));
+        for (i, record) in records.iter().enumerate() {
+            slot.bytes_mut().fill(i as u8 + 1);
+            record.write(slot.bytes(), 50_001).unwrap();
+        }
+        for (i, record) in records.iter().enumerate() {
+            record.read(again.bytes_mut(), 50_001).unwrap();
+            assert!(again.bytes()[..50_001].iter().all(|byte| *byte == i as u8 + 1));
+        }
+        assert!(records[0].write(slot.bytes(), (64 << 10) + 1).is_err(), "that would be another one's");
+        drop(records);
+        assert_eq!((log.free_count(), log.take().unwrap().index), (3, 0));
+    }
+
+    #[test]
+    fn every_record_is_held_once() {
+        for count in [1, 63, 64, 65, 130] {
+            let mut bitmap = Bitmap::new(count);
+            let taken: Vec<usize> = std::iter::from_fn(|| bitmap.take()).collect();
+            assert_eq!(taken, (0..count).collect::<Vec<_>>());
+            bitmap.put_back(count / 2);
+            assert_eq!((bitmap.take(), bitmap.take()), (Some(count / 2), None));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_at_once() {
+        let error = |directory: &str, bytes| {
+            SpillLog::create(Path::new(directory), bytes, 64 << 10).unwrap_err().to_string()
+        };
+        assert!(error("/var/tmp", 4_096).contains("no room"));
+        assert!(error("/nowhere", 1 << 20).contains("No such file"));
+        assert!(error("/proc", 1 << 20).contains("no spill in /proc"));
+        assert!(error("/var/tmp", 1 << 60).contains("its space"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The options about flash that holds objects while the sink does not take them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use carrack_engine::{SpillDirectory, SpillSettings};
+use clap::{Args, ValueHint};
+
+use crate::size;
+
+const STORAGE: &str = "Storage";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct SpillArgs {
+    /// Where the source goes on reading to while the other end takes less than usual: a directory on flash, and how much of it
+    /// may be used; several are dealt out to the lanes
+    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
+    spill: Vec<Directory>,
+
+    /// Most bytes that are written there in all: flash wears out
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "spill", help_heading = STORAGE)]
+    spill_budget: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Directory(SpillDirectory);
+
+impl FromStr for Directory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Directory, String> {
+        let wrong = || "a directory and a size are needed, such as /nvme/spill:64GiB".to_owned();
+        let (directory, bytes) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let bytes = size::parse(bytes).map_err(|_| wrong())?;
+        let directory = PathBuf::from(directory);
+        if directory.is_absolute() {
+            Ok(Directory(SpillDirectory { directory, bytes }))
+        } else {
+            Err(format!("{} is not absolute, and the source may be another host", directory.display()))
+        }
+    }
+}
+
+impl SpillArgs {
+    /// What the source is told.
+    pub fn settings(&self) -> SpillSettings {
+        SpillSettings {
+            directories: self.spill.iter().map(|directory| directory.0.clone()).collect(),
+            budget: self.spill_budget,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cp {
+        #[command(flatten)]
+        args: SpillArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<SpillSettings, clap::Error> {
+        Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args.settings())
+    }
+
+    #[test]
+    fn directories_have_sizes() {
+        assert_eq!(parse(&[]).unwrap(), SpillSettings::default());
+        let words = ["--spill", "/a:1GiB", "--spill", "/b:c:512MiB", "--spill-budget", "10GiB"];
+        let expected = [("/a", 1u64 << 30), ("/b:c", 512 << 20)];
+        let spill = parse(&words).unwrap();
+        let found = spill.directories.iter().map(|at| (at.directory.to_str().unwrap(), at.bytes));
+        assert_eq!((found.collect::<Vec<_>>(), spill.budget), (expected.to_vec(), Some(10 << 30)));
+        for wrong in ["/a", "/a:", "a:1GiB", "/a:0", "/a:x"] {
+            assert!(parse(&["--spill", wrong]).is_err(), "{wrong}");
+        }
+        assert!(parse(&["--spill-budget", "1GiB"]).is_err());
+    }
+}
