@@ -136,15 +136,17 @@ impl Spill {
     /// The thread that writes: until the session ends, or the flash fails.
     pub(super) fn write_out(&self, lane: &Lane<'_>) {
         let mut gate = SpillGate::new(self.budget);
+        let mut told = gate.verdict();
         let mut watch = Watch::new(lane);
         while self.await_look(&watch).is_ok() {
             if let Some(window) = watch.look(lane, self.log.free_count() < self.log.record_count()) {
-                let last = gate.verdict();
-                let verdict = gate.look(window);
-                if verdict != last {
-                    self.open(lane, verdict == SpillVerdict::Spill);
-                    self.tell(lane, verdict);
-                }
+                gate.look(window);
+            }
+            // Also that it is worn out, which turns out in between.
+            if gate.verdict() != told {
+                told = gate.verdict();
+                self.open(lane, told == SpillVerdict::Spill);
+                self.tell(lane, told);
             }
             while gate.verdict() == SpillVerdict::Spill && !watch.is_due() {
                 match self.write_one(lane, &mut gate) {

@@ -66,6 +66,13 @@ impl<'a> Job<'a> {
             Some(identify(&route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        if let Far::Source(FarEnd::Daemon(_)) | Far::Both(FarEnd::Daemon(_), _) = route.far
+            && !settings.spill.directories.is_empty()
+        {
+            let trouble =
+                Trouble::new("--spill is for a directory at the source, and a daemon lets nobody choose one");
+            return Err(usage(trouble.hint("leave it out, or go there by ssh")));
+        }
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = args.sharing.sharing();

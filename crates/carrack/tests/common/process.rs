@@ -59,6 +59,10 @@ impl Running {
         Running { child: command.spawn().unwrap(), stdout, stderr }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
