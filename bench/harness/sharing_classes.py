@@ -25,7 +25,7 @@ def transfers(stage, socket):
     cuts = [(range(half, PIECES), ["--class", CLASS]), *((range(number, half, OTHERS), []) for number in range(OTHERS))]
     return [
         [sharing_run.copy_command(
-            stage.carrack, stage.disks, stage.disks.files(pieces), stage.disks.copies / f"t{number}", socket, "--quiet", *more
+            stage.carrack, stage.disks.files(pieces), stage.disks.copies / f"t{number}", socket, "--quiet", *more
         )]
         for number, (pieces, more) in enumerate(cuts)
     ]

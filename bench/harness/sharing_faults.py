@@ -89,7 +89,7 @@ class Trial:
         """Of one transfer."""
         files = self.stage.disks.part(number, COUNT, PIECES)
         place = self.stage.disks.copies / f"t{number}"
-        return sharing_run.copy_command(self.stage.carrack, self.stage.disks, files, place, self.daemon.socket, "--verbose")
+        return sharing_run.copy_command(self.stage.carrack, files, place, self.daemon.socket, "--verbose")
 
     def wrong(self):
         """How many of all copies are not there, or not as their source."""

@@ -4,7 +4,7 @@ import json
 import os
 import statistics
 
-from . import sharing_classes, sharing_faults
+from . import load_feed, sharing_classes, sharing_faults, sharing_foreground
 from .disks import MIB
 from .shared_disks import PIECES
 
@@ -157,8 +157,76 @@ Not shown: faults of the network between hosts, and of a fleet's NATS.
 """
 
 
+def foreground(section):
+    """What the job and the transfers had of each other, what the daemon was told, and what was foretold."""
+    ways, job = section["ways"], sharing_foreground
+    alone_s = statistics.mean(ways["alone"]["units_s"])
+    rows = []
+    for way, words in job.WAYS.items():
+        one = ways[way]
+        units = one.get("units_s")
+        rows.append([
+            words, ", ".join(f"{seconds:.1f}" for seconds in units) if units else "", f"{statistics.mean(units) / alone_s:.2f}" if units else "",
+            f"{one['median_ms']:.0f}" if units else "", f"{one['p99_ms']:.0f}" if units else "",
+            f"{one['seconds']:.1f}" if "seconds" in one else "", mb(one["together"]) if "together" in one else "",
+        ])
+    header = ["", "units of work, s each", "÷ alone", "a request, ms: median", "99 % within", "transfers, s", "MB/s"]
+    return (
+        f"""The job reads {job.WANTS:.0%} of each disk's rate, in requests of 1 MiB past the page cache, one at a time on each disk; a unit of its work takes {job.BUSY_S:.0f} s if the disks keep
+up, then it reads nothing for {job.IDLE_S:.0f} s. {job.COUNT} transfers move all files meanwhile and begin with it; units that ended before them count.
+
+"""
+        + table(header, rows)
+        + f"""
+"The load is measured": a Prometheus (`testbed/prometheus`) reads the kernel's counters of the disks each second, which contain what transfers read; the daemon
+asks it every {job.EVERY_S} s for the rate over {job.WINDOW_S} s and takes off what transfers told (`[sharing.health]`, `history = "none"`). "A busy hour is expected": Prometheus knows {load_feed.HISTORY_DAYS} days
+of a job with a daily pattern, whose day is now. What the daemon showed (`carrack targets`), means of all disks from {job.WINDOW_S + 2 * job.EVERY_S} s after the job began or ended to read:
+
+"""
+        + loads(ways)
+        + "\n"
+        + foretold(section["forecast"])
+        + f"""
+Not shown: jobs that write; jobs and windows of minutes. Measurements over {job.WINDOW_S} s come some seconds late, against which units of {job.BUSY_S:.0f} s are short; and as transfers
+tell what they have read at other moments than counters are read, a part of it is taken for the job's. Each way ran once.
+"""
+    )
+
+
+def loads(ways):
+    """What was told, in percent."""
+    rows = [
+        [sharing_foreground.WAYS[way], *(percent(ways[way]["told"][part][name]) for part in ("busy", "idle") for name in ("load", "expected"))]
+        for way in ("health", "expected")
+    ]
+    return table(["", "load while it reads", "expected then", "load while it does not", "expected then"], rows)
+
+
+def percent(part):
+    """Of one, if there is any."""
+    return "–" if part is None else f"{part:.0%}"
+
+
+def foretold(forecast):
+    """How far off the ways of looking ahead would have been."""
+    chosen, capacity = forecast["methods"], forecast["capacity"]
+    rows = []
+    for error in sorted(forecast["errors"], key=lambda error: error["horizon"], reverse=True):
+        name = f"**{error['method']}** (chosen)" if error["method"] == chosen[error["horizon"]] else error["method"]
+        rows.append([f"the next {error['horizon']}", name, mb(error["mae"], 2),
+                     f"{error['mae'] / capacity:.1%}", mb(error["rmse"], 2)])
+    return (
+        f"""`carrack forecast` of these {forecast['history']['days']:.0f} days, of one disk. The past is made: {load_feed.BUSY:.0%} of each disk for {load_feed.BUSY_HOURS} hours a day that begin up to {load_feed.LATE_S // 60} min
+earlier or later, else {load_feed.IDLE:.0%}, each five minutes up to {load_feed.NOISE:.0%} more or less. So the errors show that a pattern is found where there is one, and not how regular jobs are.
+
+"""
+        + table(["over", "way", "MAE, MB/s", "of what a disk bears", "RMSE, MB/s"], rows)
+    )
+
+
 PARTS = {
     "transfers": ("Transfers at the same time", transfers),
     "classes": ("A guarantee among others", classes),
     "faults": ("When something fails", faults),
+    "foreground": ("A job that computes on the disks", foreground),
 }

@@ -94,11 +94,9 @@ def targets_of(path):
         connection.close()
 
 
-def copy_command(carrack, disks, files, target, sharing, *more):
-    """`carrack cp` of these files, past the page cache, by the way of these disks."""
-    sets = [word for path in disks.array.paths for word in ("--targets", path)]
-    fixed = ["--source-io", "direct", "--buffer", "64MiB"]
-    return [carrack, "cp", *sets, "--sharing", sharing, *fixed, *more, *files, f"{target}/"]
+def copy_command(carrack, files, target, sharing, *more):
+    """`carrack cp` of these files, past the page cache."""
+    return [carrack, "cp", "--sharing", sharing, "--source-io", "direct", "--buffer", "64MiB", *more, *files, f"{target}/"]
 
 
 class Transfer:

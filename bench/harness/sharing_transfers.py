@@ -17,7 +17,7 @@ def carrack_commands(stage, count, sharing):
     """A process for each transfer."""
     parts = [stage.disks.part(number, count, pieces(count)) for number in range(count)]
     return [
-        [sharing_run.copy_command(stage.carrack, stage.disks, part, stage.disks.copies, sharing, "--quiet")] for part in parts
+        [sharing_run.copy_command(stage.carrack, part, stage.disks.copies, sharing, "--quiet")] for part in parts
     ]
 
 
