@@ -151,6 +151,8 @@ def _run(trial, kind):
             if not sharing_run.wait_until(lambda: not any(one.runs() for one in started), MOST_S):
                 raise OSError(f"{kind}: a transfer has not ended within {MOST_S} s")
     others = [one for one in started if one is not victim]
+    if min(one.end_s for one in others) <= trial.over_s:
+        raise OSError(f"{kind}: a transfer ended before the fault was over: larger files")
     found = {
         "kind": kind,
         "away_s": trial.over_s - trial.fault_s,

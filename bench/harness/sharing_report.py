@@ -149,8 +149,8 @@ def faults(section):
     return table(header, rows) + f"""
 {sharing_faults.COUNT} transfers run; after {sharing_faults.BEFORE_S:.0f} s comes the fault. Seconds: median (longest) over transfers, or targets, and runs. Going on alone counts from the
 fault, by the transfer's own warning; keeping to grants again and having targets count from when there is a server that answers again
-(for a dead transfer: from its death), by the transfer's word and by `GET /v1/targets`, asked every {sharing_faults.POLL_S * 1000:.0f} ms. "–" is a warning that nobody gave: a server that
-was back within a second was not missed. Pauses are the longest ones from the fault until the first transfer's end; in brackets those between
+(for a dead transfer: from its death), by the transfer's word, which it gives with its counters every 0.5 s, so that these two figures are up to 0.5 s too
+long, and by `GET /v1/targets`, asked every {sharing_faults.POLL_S * 1000:.0f} ms. "–" is a warning that nobody gave: a server that was back within a second was not missed. Pauses are the longest ones from the fault until the first transfer's end; in brackets those between
 {sharing_faults.SETTLE_S:.1f} s after the beginning and the fault, when nothing was wrong. A transfer that waits its turn everywhere reads nothing either. At the end every copy is
 compared with its source, also those of the transfer that was killed, which was started once more and went on where it was.
 Not shown: faults of the network between hosts, and of a fleet's NATS.
