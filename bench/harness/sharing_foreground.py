@@ -15,7 +15,7 @@ from .shared_disks import PIECES, Reaper
 JOB = Path(__file__).resolve().parent / "steady_job.py"
 COUNT = 4
 # What the job wants of each disk's rate while it reads, how long a unit of its work then takes, and the time between two.
-WANTS, BUSY_S, IDLE_S = 0.4, 12.0, 10.0
+WANTS, BUSY_S, IDLE_S = 0.4, 8.0, 10.0
 # Units of the job alone.
 UNITS = 2
 # Of the daemon's measurements: sites have minutes, and jobs hours.
@@ -115,6 +115,8 @@ def percentile(values, part):
 def of_units(units):
     """What the job had."""
     services_s = [service_s for unit in units for service_s in unit["services_s"]]
+    if not units:
+        return {"units_s": []}
     return {
         "units_s": [unit["ended_s"] - unit["begun_s"] for unit in units],
         "median_ms": percentile(services_s, 0.5) * 1e3,
@@ -131,13 +133,13 @@ def alone(stage):
     return of_units(units)
 
 
-def beside(stage, sharing, has_job=True):
-    """Transfers of all files, and the job meanwhile."""
+def beside(stage, sharing, has_job=True, is_told=False):
+    """Transfers of all files, and the job meanwhile; and what the daemon is told of load, if it is."""
     copies = stage.disks.copies
     parts = [stage.disks.part(number, COUNT, PIECES) for number in range(COUNT)]
     commands = [[sharing_run.copy_command(stage.carrack, part, copies, sharing, "--quiet")] for part in parts]
     with stage.disks.empty_copies(), (job(stage) if has_job else nullcontext([])) as units:
-        loads = nullcontext(None) if sharing == "off" else Loads(sharing)
+        loads = Loads(sharing) if is_told else nullcontext()
         with Reaper(copies) as reaper, loads as watched, sharing_run.crowd(commands) as started:
             begun_s = time.monotonic()
             if not sharing_run.wait_until(lambda: not any(one.runs() for one in started), MOST_S, 0.1):
@@ -146,20 +148,15 @@ def beside(stage, sharing, has_job=True):
     if any(any(one.codes) for one in started) or reaper.bytes != len(stage.disks.files(range(PIECES))) * stage.disks.piece_bytes:
         raise OSError(f"transfers failed: exit codes {[one.codes for one in started]}, {reaper.bytes} bytes")
     units = [unit for unit in units if unit["ended_s"] <= ended_s]
-    if has_job and not units:
-        raise OSError("the job has not completed a unit of its work while transfers ran: larger files")
     found = {"seconds": ended_s - begun_s, "together": reaper.bytes / (ended_s - begun_s)}
-    if units:
+    if has_job:
         found.update(of_units(units))
-    if watched and units:
+    if watched:
         found["told"] = told(watched.seen, units, ended_s)
+        if unknown := found["told"]["unknown"]:
+            # Prometheus has other names for them than transfers.
+            raise OSError(f"the load of {', '.join(unknown)} was never told")
     return found
-
-
-def check_names(one):
-    """Ends the part where the daemon hears of other targets than transfers use: nothing would be measured."""
-    if one["told"]["unknown"]:
-        raise OSError(f"the load of {', '.join(one['told']['unknown'])} was never told")
 
 
 def with_daemon(stage, directory, more, has_job=True):
@@ -174,9 +171,7 @@ def with_health(stage, directory, port, history=None, device=None):
         more = health(stage, url, "prometheus" if history else "none")
         with sharing_run.Daemon(stage.carrack, directory, more).up() as daemon:
             foretold = forecast(stage, daemon.config, device) if history else None
-            one = beside(stage, daemon.socket)
-            check_names(one)
-            return one, foretold
+            return beside(stage, daemon.socket, is_told=True), foretold
 
 
 def forecast(stage, config, device):
@@ -217,8 +212,17 @@ def measure(stage, say):
 def words(one):
     """A run in a line."""
     parts = [f"transfers {one['seconds']:.1f} s"] if "seconds" in one else []
-    if "units_s" in one:
+    if one.get("units_s") == []:
+        parts += ["no unit of the job's work was completed meanwhile"]
+    elif "units_s" in one:
         units = ", ".join(f"{seconds:.1f}" for seconds in one["units_s"])
         parts += [f"units {units} s; requests {one['median_ms']:.0f} ms, 99 % within {one['p99_ms']:.0f} ms"]
-    parts += [f"told {one['told']}"] if "told" in one else []
+    for part, words_of_part in (("busy", "while it reads"), ("idle", "while it does not")) if "told" in one else ():
+        load, expected = (one["told"][part][name] for name in ("load", "expected"))
+        parts.append(f"load {percent(load)} {words_of_part}, expected {percent(expected)}")
     return "; ".join(parts)
+
+
+def percent(part):
+    """Of one, if there is any."""
+    return "–" if part is None else f"{part:.0%}"

@@ -166,7 +166,7 @@ def foreground(section):
         one = ways[way]
         units = one.get("units_s")
         rows.append([
-            words, ", ".join(f"{seconds:.1f}" for seconds in units) if units else "", f"{statistics.mean(units) / alone_s:.2f}" if units else "",
+            words, ", ".join(f"{seconds:.1f}" for seconds in units) if units else "none completed" if units == [] else "", f"{statistics.mean(units) / alone_s:.2f}" if units else "",
             f"{one['median_ms']:.0f}" if units else "", f"{one['p99_ms']:.0f}" if units else "",
             f"{one['seconds']:.1f}" if "seconds" in one else "", mb(one["together"]) if "together" in one else "",
         ])
@@ -196,15 +196,10 @@ tell what they have read at other moments than counters are read, a part of it i
 def loads(ways):
     """What was told, in percent."""
     rows = [
-        [sharing_foreground.WAYS[way], *(percent(ways[way]["told"][part][name]) for part in ("busy", "idle") for name in ("load", "expected"))]
+        [sharing_foreground.WAYS[way], *(sharing_foreground.percent(ways[way]["told"][part][name]) for part in ("busy", "idle") for name in ("load", "expected"))]
         for way in ("health", "expected")
     ]
     return table(["", "load while it reads", "expected then", "load while it does not", "expected then"], rows)
-
-
-def percent(part):
-    """Of one, if there is any."""
-    return "–" if part is None else f"{part:.0%}"
 
 
 def foretold(forecast):

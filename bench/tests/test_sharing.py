@@ -108,7 +108,7 @@ class Load(unittest.TestCase):
         self.assertEqual(values, sorted(values))
 
     def test_load_is_told_apart_from_the_time_without(self):
-        units = [{"begun_s": 0, "ended_s": 12}, {"begun_s": 22, "ended_s": 34}]
+        units = [{"begun_s": 0, "ended_s": 12}, {"begun_s": 22, "ended_s": 34}]  # a window and two steps: from 6 and 18, then from 28 on
         late_s = sharing_foreground.WINDOW_S + 2 * sharing_foreground.EVERY_S
         seen = [(at_s, {"a": (0.4 if late_s <= at_s <= 12 or 28 <= at_s <= 34 else 0.0 if at_s >= 18 else 0.2, 0.3)}) for at_s in range(36)]
         found = sharing_foreground.told([*seen, (35.5, {"b": (None, None)})], units, 34)
