@@ -23,6 +23,12 @@ disks      slow disks with files on them
 disk_load  a program that reads or writes disks beside a run
 congestion one run between memory and slow disks, for bench/congestion
 congestion_report  congestion.json and CONGESTION.md
+shared_disks  disks that seek, with files that transfers share
+sharing_run   a daemon that shares them out, transfers that ask it, what each has read by when
+sharing_transfers, sharing_classes, sharing_faults, sharing_foreground  parts of bench/sharing
+steady_job    a program that computes on disks beside a run
+load_feed     a Prometheus that measures disks, and a past for it
+sharing_report  sharing.json and SHARING.md
 builds     carrack of a git revision
 options    the command lines
 """
