@@ -409,6 +409,7 @@ mod tests {
         fs::create_dir(dir.path().join("d")).unwrap();
         assert_eq!(create(&dir, b"d", 1).unwrap_err().kind(), FailureKind::InTheWay);
         let file = create(&dir, b"e", 1).unwrap();
+        file.write_at(b"x", 0).unwrap();
         fs::create_dir(dir.path().join("e")).unwrap();
         assert_eq!(file.commit(&Metadata::default(), true).unwrap_err().kind(), FailureKind::InTheWay);
         assert_eq!(names(&dir).len(), 2);

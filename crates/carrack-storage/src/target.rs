@@ -73,7 +73,7 @@ pub struct StorageTarget {
 /// How a target is called.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
-    label: Arc<str>,
+    pub(crate) label: Arc<str>,
     shared: Option<Arc<str>>,
 }
 

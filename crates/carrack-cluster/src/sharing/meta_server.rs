@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::limits::CLASS_BYTES_MAX;
-use carrack_plan::grants::{Answer, Ask, Batch, GrantServer, Held, Load, TargetView};
+use carrack_plan::grants::{Answer, Ask, Batch, GrantServer, Held, Load, Moved, TargetView};
 
 use super::health::{HealthSettings, HealthThread};
 use super::settings::{DEFAULT_CLASS, SharingSettings};
@@ -162,7 +162,8 @@ fn is_of(target: &str, name: &str) -> bool {
 }
 
 fn check(batch: &Batch) -> Result<(), Refusal> {
-    let count = batch.asks.len().max(batch.held.len()).max(batch.returns.len());
+    let lists = [batch.asks.len(), batch.held.len(), batch.returns.len(), batch.moved.len()];
+    let count = lists.into_iter().max().unwrap_or(0);
     if count > TARGETS_OF_BATCH_MAX {
         return Err(Refusal::TooMany(count));
     }
@@ -172,7 +173,8 @@ fn check(batch: &Batch) -> Result<(), Refusal> {
     }
     let asked = batch.asks.iter().map(|Ask { target, .. }| target);
     let held = batch.held.iter().chain(&batch.returns).map(|Held { target, .. }| target);
-    asked.chain(held).try_for_each(|target| name(target, "a target's name", TARGET_BYTES_MAX))
+    let moved = batch.moved.iter().map(|Moved { target, .. }| target);
+    asked.chain(held).chain(moved).try_for_each(|target| name(target, "a target's name", TARGET_BYTES_MAX))
 }
 
 fn name(name: &str, what: &'static str, bytes_max: usize) -> Result<(), Refusal> {
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!((target.holders[0].client.as_str(), target.waiting[0].client.as_str()), ("1/a", "2/a"));
         assert_eq!((target.load, target.load_expected), (Some(0.25), Some(0.5)));
         let told = holding(&first, asking("a", 2, &["fs/x"]));
-        let told = Batch { held: told.held.iter().map(|h| Held { bytes: 9, ..h.clone() }).collect(), ..told };
+        let told = Batch { moved: vec![Moved { target: "fs/x".into(), bytes: 9 }], ..told };
         server.answer("1", told).unwrap();
         assert_eq!(server.moved_bytes(), [("fs/x".to_owned(), 9)]);
         // Who ends makes room at once.

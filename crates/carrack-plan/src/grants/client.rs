@@ -197,6 +197,7 @@ impl GrantClient {
             number: self.number,
             epoch: self.epoch,
             bytes_moved: self.bytes_moved,
+            moved: self.targets.values_mut().filter_map(|target| target.tell_moved(self.number)).collect(),
             leaves: true,
             ..Batch::default()
         }
@@ -297,11 +298,7 @@ impl GrantClient {
     }
 
     fn has_nothing_to_say(&self) -> bool {
-        self.returns.is_empty()
-            && self
-                .targets
-                .values()
-                .all(|target| target.waiting == 0 && target.in_service == 0 && target.grants.is_empty())
+        self.returns.is_empty() && self.targets.values().all(OwnTarget::is_quiet)
     }
 
     fn say(&mut self, now: Duration) -> Batch {
@@ -328,6 +325,7 @@ impl GrantClient {
         };
         for id in self.by_name.values() {
             let Some(target) = self.targets.get_mut(id) else { continue };
+            batch.moved.extend(target.tell_moved(self.number));
             batch.asks.extend(target.ask(self.number, now));
             let held = target.grants.iter().map(|grant| {
                 let is_idle = target.is_dry(grant, now, self.settings.linger);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::classes::{ClassState, RateClock, guaranteed_to_client};
-use super::messages::Batch;
+use super::messages::{Batch, Moved};
 use super::settings::GrantSettings;
 use super::turns::{ClientKey, Standing};
 
@@ -16,6 +16,9 @@ pub(super) struct Client {
     number: u64,
     pub(super) heard_at: Duration,
     bytes_moved: u64,
+    /// The same by target. One that this server was told of first when it had moved some already counts from there.
+    moved: BTreeMap<String, u64>,
+    is_known_from_its_start: bool,
     threads: usize,
     clock: RateClock,
     /// How far it, or its class, was behind what is guaranteed when it last spoke. Not how far it is now: of two that are equally late the
@@ -39,6 +42,8 @@ impl Client {
             number: 0,
             heard_at: now,
             bytes_moved: batch.bytes_moved,
+            moved: BTreeMap::new(),
+            is_known_from_its_start: batch.epoch == 0,
             threads: 1,
             clock: RateClock::starting(now),
             lateness: Duration::ZERO,
@@ -67,6 +72,17 @@ impl Client {
         class.clock.charge(now, bytes, of_class, is_hungry);
         self.lateness = self.clock.lateness(now).max(class.clock.lateness(now));
         true
+    }
+
+    /// Bytes by target that no batch has told before.
+    pub(super) fn newly_moved<'b>(&mut self, batch: &'b Batch) -> Vec<(&'b str, u64)> {
+        let Client { moved: known, is_known_from_its_start, .. } = self;
+        let newly = |moved: &'b Moved| {
+            let before = known.insert(moved.target.clone(), moved.bytes);
+            let before = before.unwrap_or(if *is_known_from_its_start { 0 } else { moved.bytes });
+            (&*moved.target, moved.bytes.saturating_sub(before))
+        };
+        batch.moved.iter().map(newly).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// What it asks for now; returns what it asked for before and does not any more.

@@ -79,11 +79,9 @@ impl Holding {
         at.saturating_sub(self.burst_start)
     }
 
-    /// Returns the bytes that were not told before.
-    pub(super) fn tell(&mut self, now: Duration, held: &Held) -> u64 {
-        let before = self.used.bytes;
-        self.used = Use { bytes: held.bytes.max(before), at: now, is_idle: held.is_idle };
-        self.used.bytes - before
+    /// What it was used for so far.
+    pub(super) fn tell(&mut self, now: Duration, held: &Held) {
+        self.used = Use { bytes: held.bytes.max(self.used.bytes), at: now, is_idle: held.is_idle };
     }
 
     /// The rate at which it was used, once it was used for long enough to tell.

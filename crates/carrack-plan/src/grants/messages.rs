@@ -43,6 +43,9 @@ pub struct Batch {
     /// Every grant that it holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
+    /// What it has moved from or to each target, as far as that was not in a batch that was answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<Moved>,
     /// Grants that it gives back; told again until a batch that told it is answered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<Held>,
@@ -59,6 +62,16 @@ pub struct Deadline {
     pub bytes_left: u64,
     /// From now.
     pub in_ms: u64,
+}
+
+/// What a client has moved from or to a target, under whichever grants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Moved {
+    /// The target.
+    pub target: String,
+    /// Bytes since the client began.
+    pub bytes: u64,
 }
 
 /// A wish to work on a target.

@@ -23,7 +23,7 @@ mod view;
 pub use client::{ClientSettings, GrantClient, Notice};
 pub use granted::{Gate, Granted};
 pub use health::{LOAD_IGNORED, Load, SHARE_MIN};
-pub use messages::{Answer, Ask, Batch, Deadline, Grant, Held};
+pub use messages::{Answer, Ask, Batch, Deadline, Grant, Held, Moved};
 pub use server::GrantServer;
 pub use settings::{Class, GrantSettings, RESERVED_TO_FAIR, WaitingBound};
 pub use view::{TargetView, ViewOfHolder, ViewOfWaiting};

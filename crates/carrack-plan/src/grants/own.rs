@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::messages::{Ask, Grant, Held, micros};
+use super::messages::{Ask, Grant, Held, Moved, micros};
 use crate::policy::{Service, TargetState};
 
 /// One target, as the client has it.
@@ -21,6 +21,16 @@ pub(super) struct OwnTarget {
     known_at: Option<Duration>,
     pub(super) used_at: Duration,
     pub(super) grants: Vec<OwnGrant>,
+    moved: OwnBytes,
+}
+
+/// Bytes that were moved from or to a target: in all, in the last batch that told it, and as far as that was answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct OwnBytes {
+    all: u64,
+    said: u64,
+    said_in: u64,
+    heard: u64,
 }
 
 /// A grant as the client has it. From the batch's way and the answer's it takes the shorter: it begins no earlier and ends no later
@@ -50,7 +60,22 @@ impl OwnTarget {
             known_at: None,
             used_at: Duration::ZERO,
             grants: Vec::new(),
+            moved: OwnBytes::default(),
         }
+    }
+
+    /// Whether something was moved that no answered batch has told.
+    pub(super) fn has_untold(&self) -> bool {
+        self.moved.all > self.moved.heard
+    }
+
+    /// That, for the batch with this number.
+    pub(super) fn tell_moved(&mut self, number: u64) -> Option<Moved> {
+        if !self.has_untold() {
+            return None;
+        }
+        self.moved = OwnBytes { said: self.moved.all, said_in: number, ..self.moved };
+        Some(Moved { target: (*self.name).to_owned(), bytes: self.moved.all })
     }
 
     /// Whether the server has said who may use it: before, it may be started on.
@@ -70,6 +95,7 @@ impl OwnTarget {
     /// Bytes were moved, under the grant that they were begun under or the one that came after it.
     pub(super) fn finished(&mut self, service: Service, now: Duration) {
         self.used_at = now;
+        self.moved.all = self.moved.all.saturating_add(service.bytes);
         let grant = self.grants.iter_mut().filter(|grant| grant.from <= now).max_by_key(|grant| grant.from);
         if let Some(grant) = grant {
             grant.objects += 1;
@@ -92,6 +118,11 @@ impl OwnTarget {
             self.known_at = None;
             self.asked_in = None;
         }
+    }
+
+    /// Nothing to do, nothing held, nothing to tell.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.waiting == 0 && self.in_service == 0 && self.grants.is_empty() && !self.has_untold()
     }
 
     /// How its queue stands.
@@ -138,6 +169,9 @@ impl OwnTarget {
 
     /// An answer that no longer leaves open who may use it: to the batch with this number.
     pub(super) fn learn(&mut self, number: u64, now: Duration) {
+        if self.moved.said_in <= number {
+            self.moved.heard = self.moved.said;
+        }
         if !self.grants.is_empty() || self.asked_in.is_some_and(|(first, _)| first <= number) {
             self.known_at = Some(now);
         }

@@ -158,7 +158,6 @@ impl GrantServer {
         is_settling: bool,
     ) {
         let is_own_epoch = epoch == self.epoch;
-        let mut moved_bytes = 0;
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
             target.expire(context);
             for held in words.returns.iter().filter(|_| is_own_epoch) {
@@ -173,12 +172,7 @@ impl GrantServer {
                 }
             }
             target.keep(context, wanted);
-            moved_bytes = target.take_moved();
         });
-        if moved_bytes > 0 && (self.moved_bytes.len() < TARGETS_MAX || self.moved_bytes.contains_key(name)) {
-            let moved = self.moved_bytes.entry(name.to_owned()).or_default();
-            *moved = moved.saturating_add(moved_bytes);
-        }
     }
 
     /// Gives a client what it can have of a target.
@@ -216,7 +210,16 @@ impl GrantServer {
             key
         });
         let client = self.clients.get_mut(&key)?;
-        client.hear(now, batch, class, self.classes.get_mut(class)?).then_some(key)
+        if !client.hear(now, batch, class, self.classes.get_mut(class)?) {
+            return None;
+        }
+        for (target, bytes) in client.newly_moved(batch) {
+            if self.moved_bytes.len() < TARGETS_MAX || self.moved_bytes.contains_key(target) {
+                let moved = self.moved_bytes.entry(target.to_owned()).or_default();
+                *moved = moved.saturating_add(bytes);
+            }
+        }
+        Some(key)
     }
 
     /// Takes down which of its targets others want too, and what it has waited for the longest.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::simulation::ms;
-use super::{Answer, Ask, Batch, Class, GrantServer, GrantSettings, Held, Load};
+use super::{Answer, Ask, Batch, Class, GrantServer, GrantSettings, Held, Load, Moved};
 
 /// A server that has listened for long enough.
 fn server() -> GrantServer {
@@ -243,13 +243,19 @@ fn threads_bound_what_one_has_of_what_others_want() {
 #[test]
 fn what_was_moved_is_counted_once_however_often_it_is_told() {
     let mut server = server();
-    let given = server.answer(ms(1_000), &batch("a", 1, &["x"]));
-    let told = |bytes| held(&given).into_iter().map(|held| Held { bytes, ..held }).collect::<Vec<_>>();
-    for (number, bytes) in [(2, 10), (3, 10), (4, 30)] {
-        server.answer(ms(1_000 + 10 * number), &Batch { held: told(bytes), ..batch("a", number, &["x"]) });
+    let moved = |bytes| vec![Moved { target: "x".to_owned(), bytes }];
+    for (number, bytes) in [(1, 0), (2, 10), (3, 10), (4, 30), (5, 70)] {
+        // Whatever it was granted, and whether it asks for more.
+        let asks: &[&str] = if number < 4 { &["x"] } else { &[] };
+        server.answer(ms(1_000 + 10 * number), &Batch { moved: moved(bytes), ..batch("a", number, asks) });
     }
-    server.answer(ms(1_100), &Batch { returns: told(70), ..batch("a", 5, &[]) });
-    server.answer(ms(1_200), &Batch { leaves: true, ..batch("a", 6, &[]) });
-    assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 70)]);
+    server.answer(ms(1_100), &Batch { moved: moved(75), leaves: true, ..batch("a", 6, &[]) });
+    assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 75)]);
+    // One that began before the server did tells of bytes that nobody could have counted.
+    let other = |number, bytes| Batch { epoch: 7, moved: moved(bytes), ..batch("b", number, &["x"]) };
+    server.answer(ms(1_200), &other(1, 1_000));
+    server.answer(ms(1_210), &other(2, 1_005));
+    assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 80)]);
+    server.answer(ms(1_220), &Batch { leaves: true, ..batch("b", 3, &[]) });
     assert!(server.clients().next().is_none() && !server.knows("a"));
 }

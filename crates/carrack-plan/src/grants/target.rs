@@ -35,16 +35,9 @@ pub(super) struct Target {
     /// When each place that rests may be used again.
     rests: Vec<Duration>,
     bytes_per_s: f64,
-    /// What was told of it and not yet taken.
-    moved_bytes: u64,
 }
 
 impl Target {
-    /// Bytes that clients told they moved, since this was asked last.
-    pub(super) fn take_moved(&mut self) -> u64 {
-        std::mem::take(&mut self.moved_bytes)
-    }
-
     /// Nobody has it, wants it, or is kept from it.
     pub(super) fn is_unused(&self) -> bool {
         self.holdings.is_empty() && self.rests.is_empty() && self.turns.waiting().next().is_none()
@@ -97,7 +90,7 @@ impl Target {
     pub(super) fn give_back(&mut self, context: &Context<'_>, client: ClientKey, held: &Held) {
         let is_it = |holding: &Holding| holding.id == held.id && holding.client == client;
         if let Some(index) = self.holdings.iter().position(is_it) {
-            self.moved_bytes = self.moved_bytes.saturating_add(self.holdings[index].tell(context.now, held));
+            self.holdings[index].tell(context.now, held);
             let is_early = self.holdings[index].burst_end > context.now && self.is_wanted(context, client);
             let gap = if is_early { context.settings.silence() } else { Duration::ZERO };
             self.end(context, index, context.now, gap);
@@ -108,7 +101,7 @@ impl Target {
     pub(super) fn tell(&mut self, now: Duration, client: ClientKey, held: &Held) {
         let is_it = |holding: &&mut Holding| holding.id == held.id && holding.client == client;
         if let Some(holding) = self.holdings.iter_mut().find(is_it) {
-            self.moved_bytes = self.moved_bytes.saturating_add(holding.tell(now, held));
+            holding.tell(now, held);
         }
     }
 

@@ -169,13 +169,17 @@ impl FileSystems {
         let disks = Disks::of(&self.sysfs, device);
         let is_on_disks = disks.is_some();
         let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
-        let (key, label) = match (self.set.get(&device), disks) {
-            (Some(member), _) => (TargetKey::FileSystem(device), label_of(&member.path)),
-            (None, Some(disks)) => (TargetKey::Host(disks.key().into()), disks.label),
-            (None, None) => whole_mount(device, medium, mount),
+        let (mut key, label) = match disks {
+            Some(disks) => (TargetKey::Host(disks.key().into()), disks.label),
+            None => whole_mount(device, medium, mount),
         };
         let scope = (!has_pieces).then(|| own_scope(medium, is_on_disks, mount)).flatten();
-        let names = Names::new(&label, scope.as_deref());
+        let mut names = Names::new(&label, scope.as_deref());
+        if let Some(member) = self.set.get(&device) {
+            // Its user's name for it here; others, who need not have named it, meet at what it is.
+            key = TargetKey::FileSystem(device);
+            names.label = label_of(&member.path).into();
+        }
         let met = self.registry.meet(key, || names.clone(), medium, disk_count);
         // With as many targets as that, files of this one are queued with those of target 0: nobody's.
         met.unwrap_or_else(|| StorageTarget::new(TargetId(0), names, medium, disk_count))
@@ -334,6 +338,12 @@ mod tests {
         };
         let found = systems.of(held.as_fd()).unwrap();
         assert_eq!((found.kind(), &*found.own_target().label), (FileSystemKind::Set, "/dev/shm"));
+        // Who has declared nothing has to meet those who have.
+        let disk = File::open(dir.path()).unwrap();
+        let shared =
+            |systems: &FileSystems| systems.of(disk.as_fd()).unwrap().own_target().shared_name.clone();
+        assert_eq!(shared(&systems), shared(&none()));
+        assert!(shared(&systems).is_some());
     }
 
     #[test]
