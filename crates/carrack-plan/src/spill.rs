@@ -258,7 +258,8 @@ mod tests {
         assert_eq!((gate.verdict(), gate.look(stalled)), (SpillVerdict::WornOut, SpillVerdict::WornOut));
         for (took_ms, expected) in [(2, SpillVerdict::Spill), (4, SpillVerdict::TooSlow)] {
             let mut gate = SpillGate::new(u64::MAX);
-            (gate.look(free), gate.look(stalled));
+            gate.look(free);
+            gate.look(stalled);
             (0..RECORDS_KNOWN).for_each(|_| gate.wrote(1 << 20, Duration::from_millis(took_ms)));
             assert_eq!(gate.look(stalled), expected, "500 and 250 MiB/s for a source of 400");
         }
