@@ -274,9 +274,9 @@ impl Pass {
 }
 
 impl Gate for Pass {
-    fn may_start(&self, target: TargetId, now: Duration) -> bool {
+    fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.own(target) else { return true };
-        self.inner.asking().client.may_start(target, now + self.began)
+        self.inner.asking().client.may_start(target, in_service, now + self.began)
     }
 
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {

@@ -134,13 +134,13 @@ impl GrantClient {
         self.deadline = Some((u64::try_from(own).unwrap_or(u64::MAX), at));
     }
 
-    /// Whether an object of this target may be begun now.
-    pub fn may_start(&self, target: TargetId, now: Duration) -> bool {
+    /// Whether an object of this target, of which so many are in service, may be begun now.
+    pub fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.targets.get(&target) else { return true };
         let silent_since = self.silent_since(now);
         !self.is_managed
             || !target.is_known()
-            || target.grants.iter().any(|grant| grant.is_open(now, silent_since))
+            || target.grants.iter().any(|grant| grant.is_open(now, silent_since) && grant.takes(in_service))
     }
 
     /// When a target that may not be started on may be, if nothing changes but the time.

@@ -36,6 +36,7 @@ fn grant(id: u64, target: &str, starts_in: u64, ends_in: u64, others_wait: bool)
         starts_in_us: starts_in * 1_000,
         ends_in_us: ends_in * 1_000,
         bytes_max: others_wait.then_some(3 * MIB),
+        requests_max: None,
         others_wait,
     }
 }
@@ -55,12 +56,12 @@ fn granted(grants: &[Grant]) -> GrantClient {
 #[test]
 fn nobody_waits_for_the_first_answer() {
     let mut client = client();
-    assert!(client.may_start(X, ms(0)) && client.may_start(TargetId(99), ms(0)));
+    assert!(client.may_start(X, 0, ms(0)) && client.may_start(TargetId(99), 0, ms(0)));
     let batch = client.batch(ms(0), &[state(X, 9, 0)]).unwrap();
     assert_eq!((batch.asks.len(), &*batch.asks[0].target, batch.asks[0].bytes), (1, "x", 9 * MIB));
     client.answered(ms(1), &answer(&batch, &[]));
-    assert!(!client.may_start(X, ms(1)), "others have it");
-    assert!(client.may_start(Y, ms(1)), "it was not asked for");
+    assert!(!client.may_start(X, 0, ms(1)), "others have it");
+    assert!(client.may_start(Y, 0, ms(1)), "it was not asked for");
     // It is asked for at once when there is work.
     assert!(client.batch(ms(5), &[state(X, 9, 0), state(Y, 1, 0)]).is_none(), "not that soon");
     assert_eq!(client.batch(ms(10), &[state(X, 9, 0), state(Y, 1, 0)]).unwrap().asks.len(), 2);
@@ -71,20 +72,33 @@ fn nobody_waits_for_the_first_answer() {
 #[test]
 fn works_on_what_it_has_while_it_has_it() {
     let client = granted(&[grant(1, "x", 0, 100, false), grant(2, "y", 50, 100, false)]);
-    assert!(client.may_start(X, ms(1)) && client.may_start(X, ms(99)) && !client.may_start(X, ms(100)));
-    assert!(!client.may_start(Y, ms(50)) && client.may_start(Y, ms(51)) && !client.may_start(Y, ms(100)));
+    assert!(
+        client.may_start(X, 0, ms(1)) && client.may_start(X, 0, ms(99)) && !client.may_start(X, 0, ms(100))
+    );
+    assert!(
+        !client.may_start(Y, 0, ms(50)) && client.may_start(Y, 0, ms(51)) && !client.may_start(Y, 0, ms(100))
+    );
     assert_eq!((client.opens_at(Y, ms(2)), client.opens_at(Y, ms(51))), (Some(ms(51)), None));
+}
+
+#[test]
+fn makes_no_more_requests_than_it_may() {
+    let mut beside_computation = grant(1, "x", 0, 500, false);
+    beside_computation.requests_max = Some(2);
+    let client = granted(&[beside_computation, grant(2, "y", 0, 500, false)]);
+    let may = |target| [0, 1, 2, 7].map(|in_service| client.may_start(target, in_service, ms(10)));
+    assert_eq!((may(X), may(Y)), ([true, true, false, false], [true; 4]));
 }
 
 #[test]
 fn stops_at_the_bytes_and_gives_back() {
     let mut client = granted(&[grant(1, "x", 0, 500, true), grant(2, "y", 0, 500, false)]);
     for step in 0..3 {
-        assert!(client.may_start(X, ms(10)));
+        assert!(client.may_start(X, 0, ms(10)));
         client.started(X, MIB, ms(10));
         client.finished(X, Service { time: ms(7), bytes: MIB }, ms(20 + step));
     }
-    assert!(!client.may_start(X, ms(23)) && client.may_start(Y, ms(23)));
+    assert!(!client.may_start(X, 0, ms(23)) && client.may_start(Y, 0, ms(23)));
     let batch = client.batch(ms(24), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
     let [back] = &batch.returns[..] else { panic!("{batch:?}") };
     assert_eq!((back.id, back.objects, back.bytes, back.busy_us), (1, 3, 3 * MIB, 21_000));
@@ -137,8 +151,8 @@ fn goes_on_when_the_server_is_away_and_says_so_once() {
         if let Some(notice) = client.take_notice() {
             assert_eq!((notice, away_at.replace(at)), (Notice::Unmanaged, None));
         }
-        assert!(client.may_start(X, ms(at)), "what it had it goes on with, at {at}");
-        assert_eq!(client.may_start(Y, ms(at)), away_at.is_some());
+        assert!(client.may_start(X, 0, ms(at)), "what it had it goes on with, at {at}");
+        assert_eq!(client.may_start(Y, 0, ms(at)), away_at.is_some());
     }
     // The first batch without an answer is that of 100 ms.
     assert_eq!(away_at, Some(1_100));
@@ -148,7 +162,7 @@ fn goes_on_when_the_server_is_away_and_says_so_once() {
     let next = client.batch(ms(3_100), &queues).unwrap();
     client.answered(ms(3_101), &answer(&next, &[grant(9, "y", 0, 500, true)]));
     assert_eq!((client.take_notice(), client.take_notice()), (Some(Notice::Managed), None));
-    assert!(client.may_start(Y, ms(3_102)) && !client.may_start(X, ms(3_102)));
+    assert!(client.may_start(Y, 0, ms(3_102)) && !client.may_start(X, 0, ms(3_102)));
 }
 
 #[test]
@@ -177,6 +191,6 @@ fn who_has_nothing_to_do_is_silent() {
     assert!(client.batch(ms(700), &[state(X, 0, 0)]).is_none());
     assert!(client.batch(ms(9_000), &[state(X, 0, 0)]).is_none());
     assert_eq!(client.take_notice(), None);
-    assert!(client.may_start(X, ms(9_000)), "it may have changed hands since");
+    assert!(client.may_start(X, 0, ms(9_000)), "it may have changed hands since");
     assert!(client.leave().leaves);
 }

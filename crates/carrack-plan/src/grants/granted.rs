@@ -8,8 +8,8 @@ use crate::policy::{Policy, Service, TargetState, Verdict};
 
 /// Who says which targets may be worked on now; a [`GrantClient`](super::GrantClient) is behind it.
 pub trait Gate: Send {
-    /// Whether an object of this target may be begun now.
-    fn may_start(&self, target: TargetId, now: Duration) -> bool;
+    /// Whether an object of this target, of which so many are in service, may be begun now.
+    fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool;
 
     /// When a target that may not be started on may be, if nothing changes but the time.
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration>;
@@ -39,8 +39,9 @@ impl<G: Gate> Granted<G> {
 impl<G: Gate> Policy for Granted<G> {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         self.open.clear();
+        let is_open = |state: &TargetState| self.gate.may_start(state.target, state.in_service, now);
         self.open.extend(targets.iter().map(|state| TargetState {
-            is_blocked: state.is_blocked || (state.waiting > 0 && !self.gate.may_start(state.target, now)),
+            is_blocked: state.is_blocked || (state.waiting > 0 && !is_open(state)),
             ..*state
         }));
         self.policy.choose(now, &self.open)

@@ -11,6 +11,9 @@ pub const SHARE_MIN: f64 = 0.05;
 /// need not change hands.
 pub const LOAD_IGNORED: f64 = 0.1;
 
+/// Requests that a client makes at a time of a target that computation uses: one is worked on, and the next one waits.
+const REQUESTS_BESIDE_COMPUTATION: u32 = 2;
+
 /// A load that was not told anew for so long is not known any more.
 const VALID: Duration = Duration::from_secs(300);
 
@@ -39,6 +42,8 @@ pub(super) struct Allowance {
     duty: f64,
     /// How long a burst lasts at most.
     pub(super) burst: Duration,
+    /// Requests at a time of each of them, where computation is: what it asks for shall not stand behind a client's whole threads.
+    pub(super) requests_max: Option<u32>,
 }
 
 impl Told {
@@ -58,7 +63,8 @@ impl Allowance {
         let places = users.ceil().max(1.0);
         let duty = users / places;
         let burst = settings.burst.mul_f64(duty).max(settings.burst_min).min(settings.burst);
-        Allowance { users: places as usize, duty, burst }
+        let requests_max = (left < 1.0).then_some(REQUESTS_BESIDE_COMPUTATION);
+        Allowance { users: places as usize, duty, burst, requests_max }
     }
 
     /// Whether places are never rested: a holder may go on if nobody waits.
@@ -101,10 +107,16 @@ mod tests {
     #[test]
     fn shrinks_below_one_user_and_grows_back() {
         let ms = Duration::from_millis;
-        assert_eq!(allowance(1, 0.05), Allowance { users: 1, duty: 1.0, burst: ms(500) });
-        assert_eq!(allowance(1, 0.5), Allowance { users: 1, duty: 0.5, burst: ms(250) });
+        assert_eq!(allowance(1, 0.05), Allowance { users: 1, duty: 1.0, burst: ms(500), requests_max: None });
+        assert_eq!(
+            allowance(1, 0.5),
+            Allowance { users: 1, duty: 0.5, burst: ms(250), requests_max: Some(2) }
+        );
         assert_eq!(allowance(1, 0.5).rest(ms(250)), ms(250));
-        assert_eq!(allowance(4, 0.5), Allowance { users: 2, duty: 1.0, burst: ms(500) });
+        assert_eq!(
+            allowance(4, 0.5),
+            Allowance { users: 2, duty: 1.0, burst: ms(500), requests_max: Some(2) }
+        );
         assert_eq!(allowance(4, 0.9).users, 1);
         assert_eq!(allowance(1, 1.0).burst, ms(50));
     }

@@ -25,6 +25,8 @@ pub(super) struct Holding {
     /// Bytes after which it stops, and those moved when the burst began.
     pub(super) bytes_max: Option<u64>,
     pub(super) bytes_at_burst: u64,
+    /// Requests at a time.
+    pub(super) requests_max: Option<u32>,
     pub(super) others_wait: bool,
 }
 
@@ -50,6 +52,7 @@ impl Holding {
             used: Use::default(),
             bytes_max: None,
             bytes_at_burst: 0,
+            requests_max: None,
             others_wait: false,
         }
     }
@@ -97,6 +100,7 @@ impl Holding {
             starts_in_us: micros(self.start.saturating_sub(now)),
             ends_in_us: micros(self.until.saturating_sub(now)),
             bytes_max: self.bytes_max,
+            requests_max: self.requests_max,
             others_wait: self.others_wait,
         }
     }

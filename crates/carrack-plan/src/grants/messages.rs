@@ -149,6 +149,9 @@ pub struct Grant {
     /// Bytes that may be moved under it, those included that were; all if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
+    /// Requests at a time; any number if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_max: Option<u32>,
     /// Others wait for the target: it is given back as soon as it is not needed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub others_wait: bool,

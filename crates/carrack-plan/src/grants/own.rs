@@ -41,6 +41,7 @@ pub(super) struct OwnGrant {
     pub(super) from: Duration,
     pub(super) until: Duration,
     bytes_max: Option<u64>,
+    requests_max: Option<u32>,
     pub(super) others_wait: bool,
     bytes_begun: u64,
     bytes: u64,
@@ -196,6 +197,7 @@ impl OwnGrant {
             from,
             until: sent_at + Duration::from_micros(grant.ends_in_us),
             bytes_max: grant.bytes_max,
+            requests_max: grant.requests_max,
             others_wait: grant.others_wait,
             bytes_begun: known.map_or(0, |known| known.bytes_begun),
             bytes: known.map_or(0, |known| known.bytes),
@@ -209,6 +211,11 @@ impl OwnGrant {
     pub(super) fn is_open(&self, now: Duration, silent_since: Option<Duration>) -> bool {
         let until = if silent_since.is_some_and(|at| self.until > at) { Duration::MAX } else { self.until };
         self.from <= now && now < until && !self.is_used_up()
+    }
+
+    /// Whether one more request may be made while so many are in service.
+    pub(super) fn takes(&self, in_service: u32) -> bool {
+        self.requests_max.is_none_or(|most| in_service < most)
     }
 
     pub(super) fn begin(&mut self, bytes: u64) {

@@ -14,6 +14,10 @@ pub struct GrantSettings {
     pub users: u32,
     /// How long a holder goes on while others wait. Half a second: a change of hands costs a disk tens of milliseconds.
     pub burst: Duration,
+    /// Where many wait, bursts become shorter, so that everybody has had a turn after so long, ...
+    pub round: Duration,
+    /// ... but not shorter than this.
+    pub burst_short: Duration,
     /// The bytes after which it stops, should these come first.
     pub burst_bytes: u64,
     /// What a burst is not shortened below, however busy the target is.
@@ -30,6 +34,8 @@ impl Default for GrantSettings {
         GrantSettings {
             users: 1,
             burst: Duration::from_millis(500),
+            round: Duration::from_secs(4),
+            burst_short: Duration::from_millis(250),
             burst_bytes: 256 << 20,
             burst_min: Duration::from_millis(50),
             lease: Duration::from_secs(2),

@@ -142,8 +142,8 @@ impl Shared {
 }
 
 impl Gate for Shared {
-    fn may_start(&self, target: TargetId, now: Duration) -> bool {
-        self.client().may_start(target, now)
+    fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
+        self.client().may_start(target, in_service, now)
     }
 
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {

@@ -215,10 +215,13 @@ impl Target {
         }
     }
 
-    /// As long as a burst may be, or shorter if its bytes are moved sooner.
+    /// As long as a burst may be; shorter if its bytes are moved sooner, or many wait.
     fn burst(&self, settings: &GrantSettings, allowance: Allowance) -> Duration {
         let by_bytes = Duration::try_from_secs_f64(settings.burst_bytes as f64 / self.bytes_per_s);
-        by_bytes.map_or(allowance.burst, |span| span.clamp(settings.burst_min, allowance.burst))
+        let users = self.turns.waiting().count() + self.holdings.len();
+        let by_round = settings.round / u32::try_from(users.max(1)).unwrap_or(u32::MAX);
+        let longest = allowance.burst.min(by_round.max(settings.burst_short));
+        by_bytes.map_or(longest, |span| span.min(longest)).max(settings.burst_min.min(allowance.burst))
     }
 
     /// When a place is free for one more: now, or when those before it have ended and rested.
@@ -284,6 +287,7 @@ impl Target {
         let own = self.holdings.iter_mut().filter(|holding| holding.client == wanted.client);
         for holding in own {
             holding.others_wait = others_wait;
+            holding.requests_max = allowance.requests_max;
             if goes_on && holding.is_running(now) {
                 if holding.burst_end <= now {
                     self.turns.settle(holding.client, holding.turn, holding.took(now));
