@@ -271,6 +271,7 @@ fn a_session_that_comes_too_late_leaves_nothing() {
         let late = TestFeed::open([]);
         thread::scope(|scope| {
             place.run(way, 1, &TestFeed::of([place.small(1, 0)]));
+            let _ends = EndsLater(&late);
             scope.spawn(|| place.run(way, 2, &late));
             wait_until("it has begun", || place.hidden() >= 3);
             place.run(way, 3, &TestFeed::of([place.close(1)]));
@@ -281,6 +282,15 @@ fn a_session_that_comes_too_late_leaves_nothing() {
         assert_eq!(place.hidden(), 0, "{:?}", place.names());
         let modified = |directory: PathBuf| fs::metadata(directory).unwrap().modified().unwrap();
         assert_eq!(modified(place.source()), modified(place.sink()));
+    }
+}
+
+/// Ends a feed when a test fails, too: the session that waits for it would hold the test up for ever.
+struct EndsLater<'a>(&'a TestFeed);
+
+impl Drop for EndsLater<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

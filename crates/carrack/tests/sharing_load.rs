@@ -92,13 +92,13 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Three days in which a target was used and idle by turns of five minutes: whenever one looks, it will be used soon.
+/// Three days in which a target was used and idle by turns of five minutes: it is about to be used.
 fn history(place: &TempDir, target: &str, load: f64) -> PathBuf {
     let mut text = "time,target,load\n".to_owned();
-    let slot = now_s() / 300;
-    for slot in slot - 3 * 288..slot {
-        writeln!(text, "{},{target},{}", slot * 300, if slot % 2 == 0 { load * CAPACITY } else { 0.0 })
-            .unwrap();
+    let now = now_s() / 300;
+    for slot in now - 3 * 288..now {
+        let is_used = (now + 1 - slot).is_multiple_of(2);
+        writeln!(text, "{},{target},{}", slot * 300, if is_used { load * CAPACITY } else { 0.0 }).unwrap();
     }
     let path = place.path().join("history.csv");
     fs::write(&path, text).unwrap();

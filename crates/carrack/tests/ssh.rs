@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
@@ -392,6 +393,11 @@ impl Midway {
         let output = self.running.end();
         self.site.sshd.wait_for_no_session();
         assert!(told.elapsed() < END_MAX, "{:?}\n{}", told.elapsed(), talk(&output));
+        // Whoever was told to end may outlive its session by a moment.
+        let tidy_by = Instant::now() + Duration::from_secs(2);
+        while !temporary_names(&self.sink).is_empty() && Instant::now() < tidy_by {
+            thread::sleep(Duration::from_millis(20));
+        }
         let left = temporary_names(&self.sink).len();
         assert_eq!(fs::read_dir(&self.sink).unwrap().count(), left, "something got its name");
         (output, left)
