@@ -3,11 +3,11 @@
 import mmap
 import os
 import shutil
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 from .disks import MIB, Disks
+from .regular import Regular
 
 # Of each disk: a transfer has a whole number of them.
 PIECES = 16
@@ -99,22 +99,21 @@ class SharedDisks:
                 file.write(self._noise)
 
 
-class Reaper:
+class Reaper(Regular):
     """Takes away what is whole, and counts it: memory holds the disks, not their copies too.
 
     `check` is asked of each copy before; those of which it says no are `wrong`.
     """
 
     def __init__(self, directory, check=None):
+        super().__init__(SWEEP_S)
         self.bytes = 0
         self.files = 0
         self.wrong = []
         self._directory = Path(directory)
         self._check = check
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def sweep(self):
+    def look(self):
         """All that is whole now."""
         # Temporary names begin with a dot.
         for path in self._directory.rglob("p*"):
@@ -125,15 +124,6 @@ class Reaper:
                 self.files += 1
                 path.unlink()
 
-    def _run(self):
-        while not self._is_over.wait(SWEEP_S):
-            self.sweep()
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._is_over.set()
-        self._thread.join()
-        self.sweep()
+    def __exit__(self, *words):
+        super().__exit__(*words)
+        self.look()

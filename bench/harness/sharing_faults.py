@@ -4,10 +4,10 @@ import re
 import signal
 import statistics
 import tempfile
-import threading
 import time
 
 from . import sharing_run
+from .regular import Regular
 
 COUNT = 4
 # Of each disk: some 17 s for all of them. They stay in memory until the end.
@@ -31,28 +31,19 @@ KINDS = {
 }
 
 
-class Watch:
+class Watch(Regular):
     """Asks the daemon who has each target, every `POLL_S`, for the time of a `with`."""
 
     def __init__(self, socket):
+        super().__init__(POLL_S)
         self.seen = []  # (monotonic time, {target: (processes that have it now, whether others wait)})
         self._socket = socket
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self):
-        while not self._is_over.wait(POLL_S):
-            targets = sharing_run.targets_of(self._socket)
-            if targets is not None:
-                self.seen.append((time.monotonic(), {target["target"]: _holders(target) for target in targets}))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._is_over.set()
-        self._thread.join()
+    def look(self):
+        """Who has them now, if it answers."""
+        targets = sharing_run.targets_of(self._socket)
+        if targets is not None:
+            self.seen.append((time.monotonic(), {target["target"]: _holders(target) for target in targets}))
 
     def held_by_others(self, targets, since_s, pid=None):
         """{target: seconds until somebody else than this process was seen to have it, None if nobody was}."""

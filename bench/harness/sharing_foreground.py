@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from . import load_feed, sharing_run
+from .regular import Regular
 from .shared_disks import PIECES, Reaper
 
 JOB = Path(__file__).resolve().parent / "steady_job.py"
@@ -59,27 +59,18 @@ def job(stage):
         units += json.loads(process.stdout.read())
 
 
-class Loads:
+class Loads(Regular):
     """Notes what the daemon says of each target's load, for the time of a `with`."""
 
     def __init__(self, socket):
+        super().__init__(SAMPLE_S)
         self.seen = []  # (monotonic time, {target: (load, expected)})
         self._socket = socket
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self):
-        while not self._is_over.wait(SAMPLE_S):
-            targets = sharing_run.targets_of(self._socket) or []
-            self.seen.append((time.monotonic(), {one["target"]: (one.get("load"), one.get("load_expected")) for one in targets}))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._is_over.set()
-        self._thread.join()
+    def look(self):
+        """What it says now."""
+        targets = sharing_run.targets_of(self._socket) or []
+        self.seen.append((time.monotonic(), {one["target"]: (one.get("load"), one.get("load_expected")) for one in targets}))
 
 
 def mean(values):

@@ -11,6 +11,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+from .regular import Regular
+
 # A daemon answers after so long, or does not start.
 START_S = 10
 # What is asked of a daemon's socket is answered by then, or not.
@@ -186,30 +188,20 @@ def crowd(transfers, listens=False):
             transfer.wait()
 
 
-class Meter:
+class Meter(Regular):
     """Notes what each transfer has read, again and again, for the time of a `with`."""
 
     def __init__(self, transfers, every_s):
+        super().__init__(every_s)
         self.samples = []  # (monotonic time, [bytes of each transfer])
         self._transfers = transfers
-        self._every_s = every_s
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._latest = [0] * len(transfers)
 
-    def _run(self):
-        latest = [0] * len(self._transfers)
-        while not self._is_over.wait(self._every_s):
-            # One that has ended has no account any more.
-            latest = [max(before, transfer.read_bytes()) for before, transfer in zip(latest, self._transfers, strict=True)]
-            self.samples.append((time.monotonic(), latest))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._is_over.set()
-        self._thread.join()
+    def look(self):
+        """What they have read now; one that has ended has no account any more."""
+        both = zip(self._latest, self._transfers, strict=True)
+        self._latest = [max(before, transfer.read_bytes()) for before, transfer in both]
+        self.samples.append((time.monotonic(), self._latest))
 
 
 def between(samples, begin_s, end_s):
