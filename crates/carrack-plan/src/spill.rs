@@ -146,9 +146,8 @@ impl SpillGate {
     }
 
     fn is_slow(&self) -> bool {
-        let slower = |flash: f64, source: f64| flash < source;
-        self.records >= RECORDS_KNOWN
-            && self.flash.0.zip(self.source.0).is_some_and(|(flash, source)| slower(flash, source))
+        let is_known = self.records >= RECORDS_KNOWN;
+        is_known && self.flash.0.zip(self.source.0).is_some_and(|(flash, source)| flash < source)
     }
 }
 
