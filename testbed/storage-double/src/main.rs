@@ -116,15 +116,16 @@ fn serve(arguments: Serve) -> io::Result<()> {
     }
     let station = Arc::new(Station::new(double, &arguments.mount_point, arguments.direct, arguments.threads));
     let listener = UnixListener::bind(&arguments.control)?;
+    // Before anybody can see it mounted, and so end it.
+    let signals = Signals::new([SIGTERM, SIGINT])?;
     station.mount()?;
-    quit_on_signals(station.clone(), arguments.control.clone())?;
+    quit_on_signals(signals, station.clone(), arguments.control.clone());
     control::serve(&listener, &arguments.control, &station);
     std::fs::remove_file(&arguments.control)
 }
 
 /// Unmounts and ends, whatever became of the socket.
-fn quit_on_signals(station: Arc<Station>, socket: PathBuf) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+fn quit_on_signals(mut signals: Signals, station: Arc<Station>, socket: PathBuf) {
     thread::spawn(move || {
         for _ in signals.forever() {
             match station.unmount() {
@@ -137,5 +138,4 @@ fn quit_on_signals(station: Arc<Station>, socket: PathBuf) -> io::Result<()> {
             }
         }
     });
-    Ok(())
 }
