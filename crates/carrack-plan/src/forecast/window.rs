@@ -1,6 +1,7 @@
 //! When a transfer should start: where it takes the least time, before its deadline (L14).
 
 use super::{Forecast, STEP_S};
+use crate::grants::share_left;
 
 /// A later start has to make the transfer so much shorter. Less is within what forecasts are off by, and waiting has its
 /// own price: until a transfer runs, everything can still happen to it.
@@ -11,26 +12,21 @@ const WORTH: f64 = 0.05;
 pub struct RateModel {
     idle_bytes_per_s: f64,
     full_load: f64,
-    least_share: f64,
 }
 
 impl RateModel {
-    /// A transfer that moves `idle_bytes_per_s` beside no load, and `least_share` of that, or what `full_load` leaves of it,
-    /// beside any. `full_load` is in the forecast's unit: 1 for a share that is busy, a target's rate for bytes per second. None
-    /// if one of the first two is not above 0, or the share is not above 0 and at most 1: the transfer would never end.
-    pub fn new(idle_bytes_per_s: f64, full_load: f64, least_share: f64) -> Option<Self> {
-        let are_numbers = idle_bytes_per_s.is_finite() && full_load.is_finite();
-        let is_possible = are_numbers
-            && idle_bytes_per_s > 0.0
-            && full_load > 0.0
-            && least_share > 0.0
-            && least_share <= 1.0;
-        is_possible.then_some(Self { idle_bytes_per_s, full_load, least_share })
+    /// A transfer that moves `idle_bytes_per_s` beside no load, and what sharing leaves it of that ([`share_left`]) beside any.
+    /// `full_load` is in the forecast's unit: 1 for a share that is busy, a target's rate for bytes per second. None if one of
+    /// them is not above 0: the transfer would never end.
+    pub fn new(idle_bytes_per_s: f64, full_load: f64) -> Option<Self> {
+        let is_possible = |value: f64| value.is_finite() && value > 0.0;
+        (is_possible(idle_bytes_per_s) && is_possible(full_load))
+            .then_some(Self { idle_bytes_per_s, full_load })
     }
 
     /// Bytes per second beside a load.
     pub fn rate(&self, load: f64) -> f64 {
-        self.idle_bytes_per_s * (1.0 - load / self.full_load).clamp(self.least_share, 1.0)
+        self.idle_bytes_per_s * share_left(load / self.full_load)
     }
 }
 

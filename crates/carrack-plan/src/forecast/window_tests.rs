@@ -11,12 +11,13 @@ fn forecast(start_s: i64, expected: Vec<f64>) -> Forecast {
 }
 
 fn rate() -> RateModel {
-    RateModel::new(1e6, 1.0, 0.1).expect("a possible rate")
+    RateModel::new(1e6, 1.0).expect("a possible rate")
 }
 
-/// Busy, then idle for an hour, then busy.
+/// Busy, then idle for an hour, then busy. Nothing of it is rounded.
 fn day_with_a_gap() -> Forecast {
-    forecast(0, [vec![0.9; 24], vec![0.0; 12], vec![0.9; 252]].concat())
+    const BUSY: f64 = 19.0 / 32.0;
+    forecast(0, [vec![BUSY; 24], vec![0.0; 12], vec![BUSY; 252]].concat())
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn a_deadline_before_the_idle_hour_ends_moves_the_start() {
 fn nobody_waits_for_little() {
     let level = forecast(0, vec![0.30; 288]);
     assert_eq!(best_window(&level, 1_000_000_000, &rate(), 1234, 80_000).start_s, 1234);
-    let hardly_better = forecast(0, [vec![0.30; 144], vec![0.27; 144]].concat());
+    let hardly_better = forecast(0, [vec![0.30; 144], vec![0.29; 144]].concat());
     assert_eq!(best_window(&hardly_better, 1_000_000_000, &rate(), 0, 80_000).start_s, 0);
     let better = forecast(0, [vec![0.30; 144], vec![0.10; 144]].concat());
     assert_eq!(best_window(&better, 1_000_000_000, &rate(), 0, 80_000).start_s, 43_200);
@@ -46,11 +47,10 @@ fn nobody_waits_for_little() {
 
 #[test]
 fn what_would_never_end_is_no_rate() {
-    assert_eq!(RateModel::new(0.0, 1.0, 0.1), None);
-    assert_eq!(RateModel::new(1e6, 0.0, 0.1), None);
-    assert_eq!(RateModel::new(1e6, 1.0, 0.0), None);
-    assert_eq!(RateModel::new(f64::NAN, 1.0, 0.1), None);
-    assert_eq!(RateModel::new(1e6, 1.0, 1.1), None);
+    assert_eq!(RateModel::new(0.0, 1.0), None);
+    assert_eq!(RateModel::new(1e6, 0.0), None);
+    assert_eq!(RateModel::new(f64::NAN, 1.0), None);
+    assert_eq!(RateModel::new(1e6, f64::INFINITY), None);
 }
 
 /// The end of bytes from a start, second by second.

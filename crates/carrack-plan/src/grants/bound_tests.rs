@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::simulation::ms;
 use super::{
     Answer, Ask, Batch, Class, Grant, GrantServer, GrantSettings, Held, Load, ViewOfHolder, WaitingBound,
+    share_left,
 };
 
 const TARGET: &str = "OST0000";
@@ -232,7 +233,7 @@ impl<'a> Run<'a> {
             weight: self.peers[index].weight,
             others: others.map(|other| self.peers[other].weight).collect(),
             has_guarantees: self.peers.iter().any(|peer| peer.is_guaranteed),
-            share: self.loads.iter().map(|load| 1.0 - load).fold(1.0, f64::min),
+            share: self.loads.iter().map(|load| share_left(*load)).fold(1.0, f64::min),
             deaths: self.peers.iter().filter(|peer| peer.dies_at.is_some()).count() as u32,
         };
         bound.limit(self.settings)

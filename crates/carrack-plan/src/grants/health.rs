@@ -8,11 +8,16 @@ use super::settings::GrantSettings;
 pub const SHARE_MIN: f64 = 0.05;
 
 /// Less load than this counts as none: it is within what feeds tell of an idle target, and a target that is not rested at all
-/// need not change hands.
-pub const LOAD_IGNORED: f64 = 0.1;
+/// need not change hands. Not more than needed: computation that transfers keep from a target is hardly seen there.
+const LOAD_IGNORED: f64 = 0.05;
 
-/// Requests that a client makes at a time of a target that computation uses: one is worked on, and the next one waits.
-const REQUESTS_BESIDE_COMPUTATION: u32 = 2;
+/// Computation is left so many times what it was seen to use, so that it can use more if it wants more: what it is left is
+/// the most that it can be seen to use.
+const HEADROOM: f64 = 1.5;
+
+/// Requests that a client makes at a time of a target that computation uses. With a second one waiting a disk goes on
+/// where its head is and lets computation's requests stand.
+const REQUESTS_BESIDE_COMPUTATION: u32 = 1;
 
 /// A load that was not told anew for so long is not known any more.
 const VALID: Duration = Duration::from_secs(300);
@@ -52,13 +57,19 @@ impl Told {
     }
 }
 
+/// The part of a target's time that transfers have beside computation that uses so much of it: `1 − 1.5 · load`, the whole of it below
+/// 0.05, and never less than [`SHARE_MIN`].
+pub fn share_left(load: f64) -> f64 {
+    if load < LOAD_IGNORED { 1.0 } else { (1.0 - HEADROOM * load).max(SHARE_MIN) }
+}
+
 impl Allowance {
-    /// Of `users` privileged users computation leaves `users · (1 − load)`. That many places there are, rounded up, each used for its
-    /// part of the time: so it is one rule above one user and below. Bursts become shorter by the same part, so that rests
-    /// are short as well.
+    /// Of `users` privileged users computation leaves `users ·` [`share_left`]. That many places there are, rounded up, each used for
+    /// its part of the time: so it is one rule above one user and below. Bursts become shorter by the same part, so that
+    /// rests are short as well.
     pub(super) fn new(settings: &GrantSettings, told: Option<Told>, now: Duration) -> Allowance {
         let load = told.filter(|told| told.is_known(now)).map_or(0.0, |told| told.load.worst());
-        let left = if load < LOAD_IGNORED { 1.0 } else { (1.0 - load).max(SHARE_MIN) };
+        let left = share_left(load);
         let users = f64::from(settings.users.max(1)) * left;
         let places = users.ceil().max(1.0);
         let duty = users / places;
@@ -107,15 +118,15 @@ mod tests {
     #[test]
     fn shrinks_below_one_user_and_grows_back() {
         let ms = Duration::from_millis;
-        assert_eq!(allowance(1, 0.05), Allowance { users: 1, duty: 1.0, burst: ms(500), requests_max: None });
+        assert_eq!(allowance(1, 0.04), Allowance { users: 1, duty: 1.0, burst: ms(500), requests_max: None });
         assert_eq!(
             allowance(1, 0.5),
-            Allowance { users: 1, duty: 0.5, burst: ms(250), requests_max: Some(2) }
+            Allowance { users: 1, duty: 0.25, burst: ms(125), requests_max: Some(1) }
         );
-        assert_eq!(allowance(1, 0.5).rest(ms(250)), ms(250));
+        assert_eq!(allowance(1, 0.5).rest(ms(125)), ms(375));
         assert_eq!(
             allowance(4, 0.5),
-            Allowance { users: 2, duty: 1.0, burst: ms(500), requests_max: Some(2) }
+            Allowance { users: 1, duty: 1.0, burst: ms(500), requests_max: Some(1) }
         );
         assert_eq!(allowance(4, 0.9).users, 1);
         assert_eq!(allowance(1, 1.0).burst, ms(50));
@@ -138,7 +149,7 @@ mod tests {
             let rest = allowance.rest(allowance.burst).as_secs_f64();
             let burst = allowance.burst.as_secs_f64();
             let used = allowance.users as f64 * burst / (burst + rest) / f64::from(users);
-            prop_assert!((used - (1.0 - load.min(1.0)).max(SHARE_MIN)).abs() < 1e-6, "{used}");
+            prop_assert!((used - share_left(load)).abs() < 1e-6, "{used}");
             let cycle = GrantSettings::default().burst.as_secs_f64().max(0.05 / SHARE_MIN);
             prop_assert!(burst + rest <= cycle + 1e-6, "{burst} and {rest}");
         }

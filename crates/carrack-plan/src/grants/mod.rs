@@ -22,7 +22,7 @@ mod view;
 
 pub use client::{ClientSettings, GrantClient, Notice};
 pub use granted::{Gate, Granted};
-pub use health::{LOAD_IGNORED, Load, SHARE_MIN};
+pub use health::{Load, SHARE_MIN, share_left};
 pub use messages::{Answer, Ask, Batch, Deadline, Grant, Held, Moved};
 pub use server::GrantServer;
 pub use settings::{Class, GrantSettings, RESERVED_TO_FAIR, WaitingBound};

@@ -176,7 +176,7 @@ fn what_was_adopted_beyond_the_limit_ends_with_the_burst() {
 #[test]
 fn a_busy_target_rests_between_bursts() {
     let mut server = server();
-    server.set_load("x", Load { present: 0.2, expected: 0.75 }, ms(900));
+    server.set_load("x", Load { present: 0.2, expected: 0.5 }, ms(900));
     let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
     assert_eq!(spans(&first), [(0, 125)]);
     let mut starts = Vec::new();
@@ -191,7 +191,7 @@ fn a_busy_target_rests_between_bursts() {
     starts.dedup();
     assert_eq!(starts, [1_500, 2_000, 2_500, 3_000]);
     let view = &server.targets(ms(3_000))[0];
-    assert_eq!((view.load, view.load_expected, view.burst_ms), (Some(0.2), Some(0.75), 125));
+    assert_eq!((view.load, view.load_expected, view.burst_ms), (Some(0.2), Some(0.5), 125));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! When a submitted transfer starts: at once, at a time, or when its storage is expected to be the least busy (L14).
 
 use carrack_plan::forecast::{Forecast, RateModel, Window, best_window};
-use carrack_plan::grants::SHARE_MIN;
 use clap::Args;
 
 use super::forecast::too_old;
@@ -120,7 +119,7 @@ impl WhenArgs {
             let message = format!("there are too few measurements of {name} for a forecast");
             return Err(Trouble::new(message).hint("a day is the least; or say when: --when 6h").tamed());
         }
-        let model = RateModel::new(idle_rate, capacity, SHARE_MIN);
+        let model = RateModel::new(idle_rate, capacity);
         let model = model.ok_or_else(|| Trouble::new("a transfer at this rate would never end"))?;
         let window = best_window(&forecast, bytes, &model, now_s, deadline_s);
         Ok(chosen(&window, &forecast, now_s, deadline_s))
