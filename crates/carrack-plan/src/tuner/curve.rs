@@ -1,0 +1,180 @@
+//! Throughput over one knob's value, as far as it is known, and what a value is worth.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::knob::Knob;
+use super::meter::{Reading, StageRates};
+
+/// Samples over which a mean is smoothed once there are so many; older ones fade. Eight seconds' worth.
+const MEMORY: u32 = 32;
+
+/// What a doubling has to bring, as an exponent: `2^0.03` is 2.1 %. On the level part the smaller of two values wins by it.
+const ELASTICITY_MIN: f64 = 0.03;
+
+/// Retransmissions up to this part cost nothing: a path loses that much by itself.
+const LOSS_FREE: f64 = 0.01;
+
+/// A part of 1 % more that is sent again has to bring 5 % more throughput.
+const LOSS_PRICE: f64 = 5.0;
+
+/// The relative deviation of samples before any is known.
+const NOISE_FIRST: f64 = 0.03;
+
+/// Less noise than this is not believed.
+const NOISE_MIN: f64 = 0.005;
+
+/// A sample counts for no more than so many deviations: a step of the rate is not noise (Huber 1981, winsorizing).
+const NOISE_OUTLIER: f64 = 3.0;
+
+/// The weight of a new sample in what is known of the noise.
+const NOISE_WEIGHT: f64 = 1.0 / 16.0;
+
+/// What is known of one value of a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// The knob's value.
+    pub value: u32,
+    /// Mean rates, later samples weighing more.
+    pub rates: StageRates,
+    /// Variance of what was written in bytes per second, in the square of that.
+    pub variance: f64,
+    /// The part of what was sent that was sent again, 0 to 1.
+    pub loss: f64,
+    /// Samples that are in it.
+    pub samples: u32,
+    /// When the last of them was taken, since the session's start.
+    pub at: Duration,
+    /// Whether it still counts: nothing has changed since but this knob.
+    pub is_current: bool,
+}
+
+impl CurvePoint {
+    fn new(value: u32) -> CurvePoint {
+        let at = Duration::ZERO;
+        let rates = StageRates::default();
+        CurvePoint { value, rates, variance: 0.0, loss: 0.0, samples: 0, at, is_current: true }
+    }
+
+    /// The throughput that it brings and keeps up, in bytes per second.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.rates.lasting()
+    }
+
+    /// A running mean and variance; exponentially smoothed once they have their full memory (Welford; Finch 2009).
+    fn add(&mut self, at: Duration, reading: &Reading) {
+        self.samples = self.samples.saturating_add(1);
+        self.at = at;
+        let weight = 1.0 / f64::from(self.samples.min(MEMORY));
+        let difference = reading.rates.written - self.rates.written;
+        self.rates.approach(&reading.rates, weight);
+        self.variance = (1.0 - weight) * (self.variance + weight * difference * difference);
+        self.loss += weight * (reading.loss - self.loss);
+    }
+
+    /// The square of the mean's relative standard error, for such a noise of samples.
+    pub(super) fn error(&self, noise: &Noise) -> f64 {
+        noise.variance / f64::from(self.samples.clamp(1, MEMORY))
+    }
+}
+
+/// The square of the samples' relative deviation from their means, the same for all values: three samples at one value would
+/// by chance often agree too well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noise {
+    variance: f64,
+}
+
+impl Default for Noise {
+    fn default() -> Noise {
+        Noise { variance: NOISE_FIRST * NOISE_FIRST }
+    }
+}
+
+impl Noise {
+    /// The deviation of one sample, as a part of the mean.
+    pub fn deviation(&self) -> f64 {
+        self.variance.sqrt()
+    }
+
+    /// Learns from a sample beside the mean that was expected.
+    pub fn learn(&mut self, rate: f64, expected: f64) {
+        let most = NOISE_OUTLIER * self.deviation();
+        let deviation = (rate / expected.max(1.0) - 1.0).clamp(-most, most);
+        self.variance += NOISE_WEIGHT * (deviation * deviation - self.variance);
+        self.variance = self.variance.max(NOISE_MIN * NOISE_MIN);
+    }
+}
+
+/// What each stream costs beside that: `ln K` of Falcon's utility `T / K^n`. At `1 / 64` a path on which every stream brings its full share is
+/// still used with as many as there can be.
+const STREAM_PRICE: f64 = 1.0 / 64.0;
+
+/// What concurrency costs: the logarithm of throughput is weighed against it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Price {
+    /// For each unit of the knob's value: `ln K` of Falcon's utility `T / K^n`.
+    each: f64,
+}
+
+impl Price {
+    /// Streams compete with other transfers for the network, and have a price for each. Threads have none: what they share is for grants.
+    pub fn of(knob: Knob) -> Price {
+        Price { each: if knob == Knob::Streams { STREAM_PRICE } else { 0.0 } }
+    }
+
+    /// The utility of a point.
+    pub fn of_point(&self, point: &CurvePoint) -> f64 {
+        self.utility(point.value, point.bytes_per_s(), point.loss)
+    }
+
+    /// The utility of so much at this value.
+    pub fn utility(&self, value: u32, bytes_per_s: f64, loss: f64) -> f64 {
+        let value = f64::from(value);
+        bytes_per_s.max(1.0).ln()
+            - ELASTICITY_MIN * value.ln()
+            - self.each * value
+            - LOSS_PRICE * (loss - LOSS_FREE).max(0.0)
+    }
+}
+
+/// One knob's curve.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Curve {
+    points: BTreeMap<u32, CurvePoint>,
+}
+
+impl Curve {
+    pub fn add(&mut self, value: u32, at: Duration, reading: &Reading) {
+        let point = self.points.entry(value).or_insert(CurvePoint::new(value));
+        if !point.is_current {
+            *point = CurvePoint::new(value);
+        }
+        point.add(at, reading);
+    }
+
+    /// What still counts for a value.
+    pub fn get(&self, value: u32) -> Option<&CurvePoint> {
+        self.points.get(&value).filter(|point| point.is_current)
+    }
+
+    /// What still counts, by rising value.
+    pub fn current(&self) -> impl DoubleEndedIterator<Item = &CurvePoint> {
+        self.points.values().filter(|point| point.is_current)
+    }
+
+    /// All that was seen, by rising value.
+    pub fn all(&self) -> impl Iterator<Item = &CurvePoint> {
+        self.points.values()
+    }
+
+    /// From now on nothing else counts.
+    pub fn keep_only(&mut self, point: Option<CurvePoint>) {
+        self.points.values_mut().for_each(|point| point.is_current = false);
+        if let Some(point) = point {
+            self.points.insert(point.value, CurvePoint { is_current: true, ..point });
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What can be turned while a session runs, and how far.
+
+use std::fmt;
+use std::ops::{Index, IndexMut};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A number that may change while a session runs. The sizes of objects and bundles and the number of lanes are fixed at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// I/O threads of the source that are at work.
+    Readers,
+    /// Data connections that are used.
+    Streams,
+    /// I/O threads of the sink that are at work.
+    Writers,
+}
+
+impl Knob {
+    /// All of them, in the order of an object's way.
+    pub const ALL: [Knob; 3] = [Knob::Readers, Knob::Streams, Knob::Writers];
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Knob::Readers => "readers",
+            Knob::Streams => "streams",
+            Knob::Writers => "writers",
+        })
+    }
+}
+
+/// The values that a knob may have, and the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnobRange {
+    /// The smallest value, at least 1.
+    pub least: u32,
+    /// The largest value.
+    pub most: u32,
+    /// The value at the session's start. What is not the bottleneck is not made less than this.
+    pub start: u32,
+}
+
+impl KnobRange {
+    /// From `least` to `most`, beginning with `start`; what does not fit is moved to where it does.
+    pub fn new(least: u32, most: u32, start: u32) -> KnobRange {
+        let least = least.max(1);
+        let most = most.max(least);
+        KnobRange { least, most, start: start.clamp(least, most) }
+    }
+
+    /// A value that the user chose: it is never moved.
+    pub fn fixed(value: u32) -> KnobRange {
+        KnobRange::new(value, value, value)
+    }
+
+    /// Whether there is nothing to choose.
+    pub fn is_fixed(&self) -> bool {
+        self.least == self.most
+    }
+
+    /// The value nearest to this one.
+    pub fn clamp(&self, value: u32) -> u32 {
+        value.clamp(self.least, self.most)
+    }
+}
+
+/// Something for each knob.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerKnob<T> {
+    /// For [`Knob::Readers`].
+    pub readers: T,
+    /// For [`Knob::Streams`].
+    pub streams: T,
+    /// For [`Knob::Writers`].
+    pub writers: T,
+}
+
+impl<T> PerKnob<T> {
+    /// Made knob by knob.
+    pub fn from_fn(mut make: impl FnMut(Knob) -> T) -> PerKnob<T> {
+        PerKnob { readers: make(Knob::Readers), streams: make(Knob::Streams), writers: make(Knob::Writers) }
+    }
+}
+
+impl<T> Index<Knob> for PerKnob<T> {
+    type Output = T;
+
+    fn index(&self, knob: Knob) -> &T {
+        match knob {
+            Knob::Readers => &self.readers,
+            Knob::Streams => &self.streams,
+            Knob::Writers => &self.writers,
+        }
+    }
+}
+
+impl<T> IndexMut<Knob> for PerKnob<T> {
+    fn index_mut(&mut self, knob: Knob) -> &mut T {
+        match knob {
+            Knob::Readers => &mut self.readers,
+            Knob::Streams => &mut self.streams,
+            Knob::Writers => &mut self.writers,
+        }
+    }
+}
+
+/// What a tuner has to know at a session's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunerSetup {
+    /// The values that may be chosen.
+    pub ranges: PerKnob<KnobRange>,
+    /// The path's round trip; zero within one host.
+    pub round_trip: Duration,
+}
