@@ -3,7 +3,7 @@
 //! A file lies on storage targets ([`Layout`]); a [`FileCursor`] cuts it into objects on stripe edges (L1), a
 //! [`Bundler`] gathers small files into bundles (M7), and [`TargetQueues`] hands both out, target by target (L2).
 //! What a fleet of movers decides is in [`fleet`], who may use a shared file system's targets in [`grants`], what load targets are
-//! expected to have in [`forecast`].
+//! expected to have in [`forecast`], how many threads and streams a session uses in [`tuner`].
 //!
 //! Everything here is pure: no I/O, no clock, no threads, no chance. The simulator runs the same code.
 
@@ -18,6 +18,7 @@ mod pace;
 mod policy;
 mod queue;
 mod spill;
+pub mod tuner;
 
 pub use backoff::Backoff;
 pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};

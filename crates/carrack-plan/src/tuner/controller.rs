@@ -1,0 +1,442 @@
+//! The controller: what is tried, what is kept, and when to look again.
+//!
+//! Owns the present settings and what is known of them. Knows no clock: the samples bring their times.
+
+use std::time::Duration;
+
+use super::curve::{Curve, CurvePoint, Noise, Price};
+use super::decision::{Cause, Decision, Move, Outcome, Trial};
+use super::knob::{Knob, PerKnob, TunerSetup};
+use super::level::Level;
+use super::meter::{Meter, Reading};
+use super::record::TunerRecord;
+use super::sample::{Bottleneck, Sample, Stages};
+use super::search::{Reach, Search};
+use super::verdict::{Comparison, SAMPLES_MIN};
+
+/// What a knob does takes so long to be seen, beside the path's part: a thread's first object has to come through.
+const SETTLE: Duration = Duration::from_millis(400);
+
+/// A stream doubles its window each round trip: from ten segments to 4 MiB in nine, and the first answer takes one.
+const SETTLE_ROUND_TRIPS: u32 = 10;
+
+/// No path takes longer.
+const SETTLE_MAX: Duration = Duration::from_secs(3);
+
+/// A look goes so many deviations of a sample to each side, as a part of the value, within these limits.
+const STEP_NOISE: f64 = 4.0;
+const STEP_MIN: f64 = 0.125;
+const STEP_MAX: f64 = 0.25;
+
+/// A move that has changed the throughput by this part has changed the other knobs' curves.
+const OTHER_CURVES: f64 = 0.03;
+
+/// A look that finds this elasticity (a value doubled brings 74 %) has found another curve. Of two equal transfers that share a path each
+/// finds 0.5.
+const ELASTICITY_OTHER: f64 = 0.8;
+
+/// Trials until it settles, whatever they show: a full climb of one knob from 1 to 256 takes 8, closing in on a value 5 more.
+const TRIALS_MAX: u32 = 24;
+
+/// The first look after settling, and the longest time between two: a look costs what an eighth of the knob brings for two seconds,
+/// or 0.4 % of the throughput then.
+const LOOK_FIRST: Duration = Duration::from_secs(15);
+const LOOK_MAX: Duration = Duration::from_secs(60);
+
+/// Another stage is the bottleneck if it is for so long.
+const BOTTLENECK_LASTS: Duration = Duration::from_secs(2);
+
+/// The first wait after the bottleneck's move has brought nothing new; twice as long each time.
+const BOTTLENECK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A throughput that differs from the history's by more than this part makes it say nothing.
+const HISTORY_HOLDS: f64 = 0.25;
+
+/// Finds the settings of one session and follows them. See the [module](super) and `docs/tuner.md`.
+#[derive(Clone, Debug)]
+pub struct Tuner {
+    setup: TunerSetup,
+    /// The best known settings.
+    kept: PerKnob<u32>,
+    /// Those in force: another value of one knob while it is tried.
+    present: PerKnob<u32>,
+    /// What was raised although that alone brought nothing, and the values before: it has moved the bottleneck.
+    credit: Vec<(Knob, u32)>,
+    curves: PerKnob<Curve>,
+    level: Level,
+    noise: Noise,
+    meter: Meter,
+    stages: Stages,
+    /// The stage that holds the others up at the kept settings.
+    bottleneck: Bottleneck,
+    aim: Aim,
+    episode: Episode,
+    /// When the present settings show what they bring, and samples since.
+    steady_from: Duration,
+    samples: u32,
+    look_after: Duration,
+    bottleneck_after: Duration,
+    /// The throughput of an earlier session with these settings, until it is compared.
+    expected: Option<f64>,
+}
+
+/// What the present settings are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Aim {
+    /// To know what the kept settings bring.
+    Measure,
+    /// To see what another value brings.
+    Try(Attempt),
+    /// To move data.
+    Settled { look_at: Duration, bottleneck_at: Duration, is_other_since: Option<Duration> },
+}
+
+/// Another value of one knob.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Attempt {
+    knob: Knob,
+    value: u32,
+    /// Whether less is tried of something that is not the bottleneck.
+    is_release: bool,
+}
+
+/// From a cause to the next rest.
+#[derive(Clone, Copy, Debug)]
+struct Episode {
+    cause: Cause,
+    reach: Reach,
+    trials: u32,
+    has_gained: bool,
+    has_released: bool,
+}
+
+impl Episode {
+    fn new(cause: Cause, reach: Reach) -> Episode {
+        Episode { cause, reach, trials: 0, has_gained: false, has_released: false }
+    }
+}
+
+impl Tuner {
+    /// Begins with the ranges' start values.
+    pub fn new(setup: TunerSetup) -> Tuner {
+        let start = PerKnob::from_fn(|knob| setup.ranges[knob].start);
+        Tuner {
+            setup,
+            kept: start,
+            present: start,
+            credit: Vec::new(),
+            curves: PerKnob::default(),
+            level: Level::default(),
+            noise: Noise::default(),
+            meter: Meter::default(),
+            stages: Stages::default(),
+            bottleneck: Bottleneck::Reading,
+            aim: Aim::Measure,
+            episode: Episode::new(Cause::Start, Reach::Wide),
+            steady_from: settle(setup.round_trip),
+            samples: 0,
+            look_after: LOOK_FIRST,
+            bottleneck_after: Duration::ZERO,
+            expected: None,
+        }
+    }
+
+    /// Begins with the settings of an earlier session of the same [`Workload`](super::Workload), as far as the ranges allow them, and
+    /// tries only what is near them, unless they bring another throughput now.
+    pub fn from_history(setup: TunerSetup, record: &TunerRecord) -> Tuner {
+        let start = PerKnob::from_fn(|knob| setup.ranges[knob].clamp(record.values[knob]));
+        let reach = if record.is_settled { Reach::Near(STEP_MAX) } else { Reach::Wide };
+        Tuner {
+            kept: start,
+            present: start,
+            episode: Episode::new(Cause::Start, reach),
+            expected: Some(record.bytes_per_s as f64),
+            ..Tuner::new(setup)
+        }
+    }
+
+    /// The value that a knob should have now.
+    pub fn value(&self, knob: Knob) -> u32 {
+        self.present[knob]
+    }
+
+    /// The stage that holds the others up.
+    pub fn bottleneck(&self) -> Bottleneck {
+        self.bottleneck
+    }
+
+    /// Whether nothing is being tried.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.aim, Aim::Settled { .. })
+    }
+
+    /// The path's round trip is another one.
+    pub fn set_round_trip(&mut self, round_trip: Duration) {
+        self.setup.round_trip = round_trip;
+    }
+
+    /// What is known, to be shown and kept; `at_s` is now in Unix seconds.
+    pub fn record(&self, at_s: u64) -> TunerRecord {
+        TunerRecord {
+            at_s,
+            values: self.kept,
+            is_settled: self.is_settled(),
+            bytes_per_s: self.level.mean() as u64,
+            curves: PerKnob::from_fn(|knob| self.curves[knob].all().copied().collect()),
+        }
+    }
+
+    /// Takes a sample, every 250 ms or so. What to do, if anything is decided.
+    pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
+        let reading = self.meter.read(sample)?;
+        self.stages.learn(sample);
+        if reading.since < self.steady_from {
+            return None;
+        }
+        self.samples += 1;
+        self.learn(sample.at, &reading);
+        if !matches!(self.aim, Aim::Try(_))
+            && let Some((from, to)) = self.level.learn(reading.rates, &self.noise)
+        {
+            self.start_over(Cause::Moved { from, to });
+            return None;
+        }
+        match self.aim {
+            Aim::Measure if self.samples < SAMPLES_MIN => None,
+            Aim::Measure => Some(self.measured(sample.at)),
+            Aim::Try(attempt) => self.judge(sample.at, attempt),
+            Aim::Settled { .. } => self.watch(sample.at),
+        }
+    }
+
+    /// Adds a reading to the curves: to all of them at the kept settings, otherwise to that of the knob that is tried.
+    fn learn(&mut self, at: Duration, reading: &Reading) {
+        let tried = if let Aim::Try(attempt) = self.aim { Some(attempt.knob) } else { None };
+        let known = tried.unwrap_or(Knob::Readers);
+        if let Some(point) = self.curves[known].get(self.present[known]).filter(|point| point.samples > 1) {
+            self.noise.learn(reading.rates.written, point.rates.written);
+        }
+        for knob in Knob::ALL.into_iter().filter(|knob| tried.is_none_or(|tried| tried == *knob)) {
+            self.curves[knob].add(self.present[knob], at, reading);
+        }
+    }
+
+    /// Nothing that was known counts any more.
+    fn start_over(&mut self, cause: Cause) {
+        Knob::ALL.into_iter().for_each(|knob| self.curves[knob].keep_only(None));
+        self.level.forget();
+        self.credit.clear();
+        self.look_after = LOOK_FIRST;
+        self.bottleneck_after = Duration::ZERO;
+        self.begin(cause, Reach::Wide);
+    }
+
+    fn begin(&mut self, cause: Cause, reach: Reach) {
+        self.episode = Episode::new(cause, reach);
+        self.aim = Aim::Measure;
+        self.samples = 0;
+    }
+
+    /// The kept settings are known well enough to try others.
+    fn measured(&mut self, at: Duration) -> Decision {
+        self.bottleneck = self.stages.bottleneck();
+        let differs = |expected: f64| (self.level.mean() / expected.max(1.0) - 1.0).abs() > HISTORY_HOLDS;
+        if self.expected.take().is_some_and(differs) {
+            self.episode.reach = Reach::Wide;
+        }
+        self.go_on(at, None)
+    }
+
+    /// Settled: whether there is a reason to try something.
+    fn watch(&mut self, at: Duration) -> Option<Decision> {
+        let Aim::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else { return None };
+        let look_at = *look_at;
+        let bottleneck = self.stages.bottleneck();
+        if bottleneck == self.bottleneck {
+            *is_other_since = None;
+        } else if at.saturating_sub(*is_other_since.get_or_insert(at)) >= BOTTLENECK_LASTS
+            && at >= *bottleneck_at
+        {
+            self.bottleneck = bottleneck;
+            bottleneck.knobs().iter().for_each(|knob| self.forget_others(*knob));
+            self.begin(Cause::Bottleneck, Reach::Wide);
+            return Some(self.go_on(at, None));
+        }
+        if at < look_at && !self.level.has_drifted(&self.noise) {
+            return None;
+        }
+        Knob::ALL.into_iter().for_each(|knob| self.forget_others(knob));
+        // A step as large as it takes to see a difference in this noise.
+        let step = (STEP_NOISE * self.noise.deviation()).clamp(STEP_MIN, STEP_MAX);
+        self.begin(Cause::Look, Reach::Near(step));
+        Some(self.go_on(at, None))
+    }
+
+    /// Only the kept value's point counts on this knob's curve.
+    fn forget_others(&mut self, knob: Knob) {
+        let here = self.curves[knob].get(self.kept[knob]).copied();
+        self.curves[knob].keep_only(here);
+    }
+
+    /// From the kept settings: the next trial, or a rest.
+    fn go_on(&mut self, at: Duration, trial: Option<Trial>) -> Decision {
+        let mut knobs = self.bottleneck.knobs().iter();
+        match knobs.find_map(|knob| self.next(*knob)).or_else(|| self.next_release()) {
+            Some(attempt) => self.attempt(at, attempt, trial),
+            None => self.rest(at, trial),
+        }
+    }
+
+    fn next(&self, knob: Knob) -> Option<Attempt> {
+        let search = Search {
+            curve: &self.curves[knob],
+            range: self.setup.ranges[knob],
+            price: Price::of(knob),
+            reach: self.episode.reach,
+            fewer_first: self.stages.is_cpu_full(),
+        };
+        let may_try = self.episode.trials < TRIALS_MAX && !self.is_on_credit(knob);
+        let value = search.next(self.kept[knob]).filter(|_| may_try)?;
+        Some(Attempt { knob, value, is_release: false })
+    }
+
+    /// A look also asks whether less of what is not the bottleneck does as well: of what has most beyond its start.
+    fn next_release(&mut self) -> Option<Attempt> {
+        if self.episode.cause != Cause::Look || std::mem::replace(&mut self.episode.has_released, true) {
+            return None;
+        }
+        let start = |knob: Knob| self.setup.ranges[knob].start;
+        let excess = |knob: Knob| f64::from(self.kept[knob]) / f64::from(start(knob));
+        let knob = Knob::ALL
+            .into_iter()
+            .filter(|knob| !self.bottleneck.knobs().contains(knob) && excess(*knob) > 1.0)
+            .max_by(|one, other| excess(*one).total_cmp(&excess(*other)))?;
+        let value = (self.kept[knob] - (self.kept[knob] / 4).max(1)).max(start(knob));
+        Some(Attempt { knob, value, is_release: true })
+    }
+
+    fn attempt(&mut self, at: Duration, attempt: Attempt, trial: Option<Trial>) -> Decision {
+        self.episode.trials += 1;
+        self.aim = Aim::Try(attempt);
+        let action = if attempt.is_release { Move::Release } else { Move::Try };
+        self.turn(at, attempt.knob, attempt.value, action, trial)
+    }
+
+    /// Whether what is tried stays, once that is known, and what comes next.
+    fn judge(&mut self, at: Duration, attempt: Attempt) -> Option<Decision> {
+        let Attempt { knob, value, is_release } = attempt;
+        let curve = &self.curves[knob];
+        let (home, there) = (*curve.get(self.kept[knob])?, *curve.get(value)?);
+        let comparison = Comparison {
+            knob,
+            home: &home,
+            there: &there,
+            noise: &self.noise,
+            reach: self.episode.reach,
+            samples: self.samples,
+            has_moved: self.stages.bottleneck() != self.bottleneck,
+            can_follow: self
+                .stages
+                .bottleneck()
+                .knobs()
+                .iter()
+                .any(|other| *other != knob && self.can_raise(*other)),
+        };
+        let outcome = if is_release { comparison.sufficiency() } else { comparison.outcome() }?;
+        let gain = comparison.gain();
+        let trial = Some(Trial { knob, from: home.value, to: value, gain, outcome });
+        match outcome {
+            Outcome::Kept => self.keep(knob, &there, gain),
+            Outcome::Relieved => self.credit(knob, value),
+            Outcome::Rejected => return Some(self.reject(at, attempt, trial)),
+        }
+        Some(self.go_on(at, trial))
+    }
+
+    fn keep(&mut self, knob: Knob, there: &CurvePoint, gain: f64) {
+        let home = std::mem::replace(&mut self.kept[knob], there.value);
+        self.level.set(there.rates, there.samples);
+        self.bottleneck = self.stages.bottleneck();
+        self.episode.has_gained = true;
+        let step = (f64::from(there.value) / f64::from(home)).ln();
+        if gain.ln_1p() / step > ELASTICITY_OTHER {
+            self.episode.reach = Reach::Wide;
+        }
+        if gain > OTHER_CURVES {
+            self.credit.clear();
+        }
+        if gain.abs() > OTHER_CURVES {
+            for other in Knob::ALL.into_iter().filter(|other| *other != knob) {
+                self.curves[other].keep_only(Some(CurvePoint { value: self.kept[other], ..*there }));
+            }
+        }
+    }
+
+    /// It stays for now, so that what has become the bottleneck can be tried.
+    fn credit(&mut self, knob: Knob, value: u32) {
+        self.credit.push((knob, std::mem::replace(&mut self.kept[knob], value)));
+        self.bottleneck = self.stages.bottleneck();
+        Knob::ALL.into_iter().filter(|other| *other != knob).for_each(|other| self.forget_others(other));
+    }
+
+    fn is_on_credit(&self, knob: Knob) -> bool {
+        self.credit.iter().any(|(on_credit, _)| *on_credit == knob)
+    }
+
+    fn can_raise(&self, knob: Knob) -> bool {
+        !self.is_on_credit(knob) && self.kept[knob] < self.setup.ranges[knob].most
+    }
+
+    /// Straight to the next value: the way over the kept one would only cost time.
+    fn reject(&mut self, at: Duration, attempt: Attempt, trial: Option<Trial>) -> Decision {
+        match self.next(attempt.knob).filter(|_| !attempt.is_release) {
+            Some(next) => self.attempt(at, next, trial),
+            None => self.back(at, attempt.knob, trial),
+        }
+    }
+
+    fn back(&mut self, at: Duration, knob: Knob, trial: Option<Trial>) -> Decision {
+        self.aim = Aim::Measure;
+        self.turn(at, knob, self.kept[knob], Move::Back, trial)
+    }
+
+    /// Nothing more to try.
+    fn rest(&mut self, at: Duration, trial: Option<Trial>) -> Decision {
+        if let Some((knob, value)) = self.credit.pop() {
+            // It has not helped.
+            self.kept[knob] = value;
+            self.episode.trials = TRIALS_MAX;
+            return self.back(at, knob, trial);
+        }
+        if self.episode.has_gained {
+            (self.look_after, self.bottleneck_after) = (LOOK_FIRST, Duration::ZERO);
+        } else if self.episode.cause == Cause::Bottleneck {
+            self.bottleneck_after = (2 * self.bottleneck_after).clamp(BOTTLENECK_AGAIN, LOOK_MAX);
+        }
+        self.aim = Aim::Settled {
+            look_at: at + self.look_after,
+            bottleneck_at: at + self.bottleneck_after,
+            is_other_since: None,
+        };
+        self.look_after = (2 * self.look_after).min(LOOK_MAX);
+        self.level.settle();
+        let knob = self.bottleneck.knobs()[0];
+        self.turn(at, knob, self.kept[knob], Move::Settle, trial)
+    }
+
+    fn turn(&mut self, at: Duration, knob: Knob, to: u32, action: Move, trial: Option<Trial>) -> Decision {
+        let from = std::mem::replace(&mut self.present[knob], to);
+        if from != to {
+            self.level.pause();
+            self.steady_from = at + settle(self.setup.round_trip);
+            self.samples = 0;
+        }
+        let (bottleneck, cause) = (self.bottleneck, self.episode.cause);
+        Decision { at, knob, from, to, action, bottleneck, cause, trial }
+    }
+}
+
+/// How long what a knob does takes to be seen.
+fn settle(round_trip: Duration) -> Duration {
+    (SETTLE + SETTLE_ROUND_TRIPS * round_trip).min(SETTLE_MAX)
+}

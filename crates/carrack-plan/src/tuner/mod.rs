@@ -1,0 +1,29 @@
+//! How many readers, streams and writers a session has: one controller with a knob for each (Y4, Y5, Y7).
+//!
+//! The engine tells a [`Tuner`] a [`Sample`] some four times a second and turns the knob that a [`Decision`] names. The tuner
+//! finds out from the queues which stage holds the others up, climbs the curve of throughput over that stage's knob, stays where more
+//! would bring less than it costs, and looks again when something has changed. What it has learned is a [`TunerRecord`], from which
+//! a later session between the same ends begins.
+//!
+//! `docs/tuner.md` has the mathematics, every constant's reason and what was measured. Fleets choose the number of
+//! pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairTuner)).
+
+mod controller;
+mod curve;
+mod decision;
+mod knob;
+mod level;
+mod meter;
+mod record;
+mod sample;
+mod search;
+mod verdict;
+
+pub use controller::Tuner;
+pub use curve::CurvePoint;
+pub use decision::{Cause, Decision, Move, Outcome, Trial};
+pub use knob::{Knob, KnobRange, PerKnob, TunerSetup};
+pub use meter::StageRates;
+pub use record::{SizeClass, TunerRecord, Workload};
+pub use sample::{Bottleneck, QueueFill, Sample};
+
