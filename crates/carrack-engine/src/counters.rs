@@ -81,6 +81,7 @@ impl Counters {
             blocked_ns: self.stage_ns[Stage::Blocked as usize].load(Relaxed),
             storage_busy: self.storage_busy.load(Relaxed),
             bytes_arrived: self.bytes_arrived.load(Relaxed),
+            ..message::Counters::default()
         }
     }
 }
@@ -111,6 +112,8 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
         blocked_ns: one.blocked_ns + other.blocked_ns,
         storage_busy: one.storage_busy + other.storage_busy,
         bytes_arrived: one.bytes_arrived + other.bytes_arrived,
+        // Told of all lanes together.
+        ..one
     }
 }
 

@@ -12,6 +12,7 @@ mod counters;
 mod error;
 mod examine;
 mod fault;
+mod gate;
 mod ground;
 mod idle;
 mod lanes;
@@ -27,6 +28,7 @@ mod sink;
 mod source;
 mod spill_settings;
 mod stall;
+mod tuner_memory;
 mod verify;
 
 pub use abort::Abort;
@@ -43,6 +45,7 @@ pub use session::{
 pub use settings::{FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity};
 pub use sharing::{GrantExchange, Sharing};
 pub use spill_settings::{SpillDirectory, SpillSettings};
+pub use tuner_memory::{History, TunerMemory};
 pub use verify::{
     Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, Verified, Verifying,
 };

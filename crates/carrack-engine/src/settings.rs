@@ -23,6 +23,7 @@ use crate::chunks::Feed;
 use crate::error::SessionError;
 use crate::sharing::Sharing;
 use crate::spill_settings::SpillSettings;
+use crate::tuner_memory::History;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,10 @@ pub struct Settings {
     pub class: String,
     /// When the transfer has to be done: the rate that this takes is claimed where targets are shared out, as far as its class may (L13).
     pub deadline: Option<SystemTime>,
+    /// Whether the session's knobs are turned while it runs (Y4, Y5, Y7).
+    pub tunes: bool,
+    /// What earlier sessions between these ends have found out, if this end is the source. Not told to the other end, which has its own.
+    pub history: Option<History>,
     /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
     pub sharing: Option<Sharing>,
 }
@@ -95,6 +100,8 @@ impl Default for Settings {
             spill: SpillSettings::default(),
             class: String::new(),
             deadline: None,
+            tunes: true,
+            history: None,
             sharing: None,
         }
     }
@@ -266,6 +273,12 @@ impl Settings {
         }
     }
 
+    /// I/O threads that the tuner may come to from so many at the start: four times as many, and 64 that aren't many.
+    /// A number that the user chose stays.
+    pub(crate) fn io_threads_most(&self, start: usize) -> usize {
+        if self.tunes && self.io_threads == 0 { (4 * start).min(64).max(start) } else { start }
+    }
+
     /// Slots of all lanes.
     pub(crate) fn slot_count(&self, slot_bytes: u32) -> u32 {
         let slots = self.pool_bytes / u64::from(slot_bytes);
@@ -367,6 +380,7 @@ impl Settings {
             spill_budget: self.spill.budget.unwrap_or(0),
             class: self.class.clone(),
             deadline_ms: self.deadline.map_or(0, unix_ms),
+            no_tune: !self.tunes,
         }
     }
 
@@ -446,6 +460,8 @@ impl Settings {
                 0 => None,
                 unix_ms => Some(of_unix_ms(unix_ms).ok_or(MessageError::OutOfRange("the deadline"))?),
             },
+            tunes: !message.no_tune,
+            history: None,
             sharing: None,
         })
     }
@@ -517,6 +533,7 @@ mod tests {
             },
             class: "night".into(),
             deadline: Some(UNIX_EPOCH + Duration::from_millis(1_795_399_200_001)),
+            tunes: false,
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));

@@ -3,6 +3,7 @@
 //! Knows neither files nor peers.
 
 mod binding;
+mod cpu_use;
 mod crew;
 pub mod doctor;
 mod flows;
@@ -22,6 +23,7 @@ mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
+pub use cpu_use::CpuUse;
 pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
 pub use flows::follow_flows;
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};

@@ -65,6 +65,12 @@ pub const STREAMS_NEAR: u16 = 2;
 /// fills 1 Gbit/s × 100 ms with 4; twice that leaves room for streams that recover from a loss.
 pub const STREAMS_FAR: u16 = 8;
 
+/// Streams that are opened on a near and on a far path where the tuner may come to use more: 16 fill 5 Gbit/s × 100 ms with
+/// a kernel's default buffers.
+pub const STREAMS_NEAR_MOST: u16 = 4;
+/// The same on a far path.
+pub const STREAMS_FAR_MOST: u16 = 16;
+
 /// I/O threads of one end.
 pub const IO_THREADS_MAX: usize = 256;
 

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameError, FrameHeader};
 
+use crate::gauge::Gauge;
 use crate::seal::SealBroken;
-use crate::unsent::Unsent;
 
 /// How long a call may wait for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +150,8 @@ pub trait SendEndpoint: Send {
     /// Says that no object follows. Only while idle.
     fn finish(&mut self) -> Result<(), TransportError>;
 
-    /// What of it the kernel has not sent yet, for those that don't drive it; nothing if it can't be known.
-    fn unsent(&self) -> Option<Unsent> {
+    /// Shows what the kernel knows of it to those that don't drive it; nothing if there is no kernel's connection.
+    fn gauge(&self) -> Option<Gauge> {
         None
     }
 }

@@ -10,18 +10,19 @@ pub mod conformance;
 mod endpoint;
 mod extent;
 mod framing;
+mod gauge;
 mod link;
 mod loopback;
 mod rendezvous;
 pub mod seal;
 mod tcp;
 mod tls;
-mod unsent;
 
 pub use endpoint::{
     ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
     TransportError,
 };
+pub use gauge::{Gauge, PathState};
 pub use link::{Channel, Link, LinkInput};
 pub use loopback::loopback_pair;
 pub use rendezvous::{
@@ -29,4 +30,3 @@ pub use rendezvous::{
 };
 pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
 pub use tls::{TlsChannel, TlsError};
-pub use unsent::Unsent;

@@ -19,8 +19,8 @@ use crate::endpoint::{
 };
 use crate::extent::ExtentWriter;
 use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
+use crate::gauge::Gauge;
 use crate::seal::Seal;
-use crate::unsent::Unsent;
 
 /// Below this round-trip time the path is a machine or a building: no pacing is needed there, and BBR's costs a third
 /// of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
@@ -171,8 +171,8 @@ impl SendEndpoint for TcpSender {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    fn unsent(&self) -> Option<Unsent> {
-        Some(Unsent::of(&self.stream))
+    fn gauge(&self) -> Option<Gauge> {
+        Some(Gauge::of(&self.stream))
     }
 }
 

@@ -24,7 +24,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 40, 41, 42, 43, 44, 45, 46, 47"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     body: Option<Control>,
 }
@@ -133,6 +133,9 @@ pub enum Control {
     /// Sink → source: that is done.
     #[prost(message, tag = "33")]
     Settled(Mark),
+    /// Source → sink that has told its slots: how the session's knobs stand from now on.
+    #[prost(message, tag = "34")]
+    Knobs(Knobs),
     /// Caller → called end, first, instead of `Hello`: files are to be compared.
     #[prost(message, tag = "40")]
     Verify(Verify),
@@ -335,6 +338,9 @@ pub struct Settings {
     /// Bytes that may be written there, all together; 0 for any number.
     #[prost(uint64, tag = "29")]
     pub spill_budget: u64,
+    /// Whether threads and connections stay as they are at the start.
+    #[prost(bool, tag = "30")]
+    pub no_tune: bool,
 }
 
 /// A directory of the source's on flash.
@@ -748,6 +754,26 @@ pub struct Counters {
     /// Sink: bytes that arrived on the data connections, those of objects that are not whole included.
     #[prost(uint64, tag = "18")]
     pub bytes_arrived: u64,
+    /// Sink: objects that wait for an I/O thread.
+    #[prost(uint32, tag = "20")]
+    pub write_waiting: u32,
+    /// Sink: slots of all lanes, each for one object. A sink that tells none knows nothing of `Knobs`.
+    #[prost(uint32, tag = "21")]
+    pub write_slots: u32,
+    /// Sink: I/O threads that write at a time at the start, where objects wait for their targets.
+    #[prost(uint32, tag = "22")]
+    pub write_threads: u32,
+}
+
+/// What a source's tuner wants of the sink (Y5), over all lanes.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Knobs {
+    /// Data connections that are used.
+    #[prost(uint32, tag = "1")]
+    pub streams: u32,
+    /// I/O threads that write at a time, where objects wait for their targets.
+    #[prost(uint32, tag = "2")]
+    pub writers: u32,
 }
 
 /// A file's digest.

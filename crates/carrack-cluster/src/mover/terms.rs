@@ -77,6 +77,8 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
         verify: verify(options)?,
         stall: STALL,
         class: class(options)?,
+        // What one pair tries, the fleet's tuner would see as a change of the path.
+        tunes: false,
         ..defaults
     };
     Ok((spec, settings))

@@ -209,7 +209,7 @@ impl Answerer {
                 Served::DialMe(listening) => Some(listening),
             },
         };
-        let streams = StreamCount::new(self.spec.streams, lane_count as u16);
+        let streams = StreamCount::new(self.spec.streams, lane_count as u16, self.settings.tunes);
         let host = self.caller.map(|address| address.to_string());
         let dialling = connect::dial_only(link, host.as_deref(), to_dial.as_ref(), &keys, streams)?;
         if let Err(problem) = &dialling {

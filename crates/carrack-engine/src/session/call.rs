@@ -240,7 +240,7 @@ impl Caller<'_> {
         lane_count: usize,
     ) -> Result<Dialling, SessionError> {
         let spec = &self.transfer.spec;
-        let streams = StreamCount::new(spec.streams, lane_count as u16);
+        let streams = StreamCount::new(spec.streams, lane_count as u16, self.transfer.settings.tunes);
         let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams)? {
             Ok(streams) => return Ok(Ok(streams)),
             Err(problem) => problem,

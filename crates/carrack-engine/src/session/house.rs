@@ -12,6 +12,7 @@ use carrack_transport::Door;
 use crate::error::SessionError;
 use crate::settings::Settings;
 use crate::sharing::Sharing;
+use crate::tuner_memory::History;
 
 /// What a caller wants to do with paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,7 @@ pub struct OwnHouse {
     caller: Option<IpAddr>,
     here: Option<IpAddr>,
     sharing: Option<Sharing>,
+    history: Option<History>,
 }
 
 impl OwnHouse {
@@ -101,12 +103,22 @@ impl OwnHouse {
         let mut words = value.split(' ');
         let mut address = |skipped| words.nth(skipped).and_then(|word| word.parse().ok());
         let (caller, here) = (address(0), address(1));
-        OwnHouse { protection_min, caller, here, sharing: None }
+        OwnHouse { protection_min, caller, here, sharing: None, history: None }
     }
 
     /// The same that asks for targets which others use too.
     pub fn with_sharing(self, sharing: Option<Sharing>) -> OwnHouse {
         OwnHouse { sharing, ..self }
+    }
+
+    /// The same whose sources begin from what earlier ones have found out.
+    pub fn with_history(self, history: Option<History>) -> OwnHouse {
+        OwnHouse { history, ..self }
+    }
+
+    /// Who called, by the address that ssh tells.
+    pub fn caller(&self) -> Option<IpAddr> {
+        self.caller
     }
 }
 
@@ -117,7 +129,11 @@ impl House for OwnHouse {
             base: Base::Anywhere,
             paths: request.paths.iter().map(|path| own_path(path)).collect(),
             door: Door::Ports(request.settings.ports.clone()),
-            settings: Settings { sharing: self.sharing.clone(), ..request.settings },
+            settings: Settings {
+                sharing: self.sharing.clone(),
+                history: self.history.clone(),
+                ..request.settings
+            },
             addresses: self.here.into_iter().collect(),
             caller: self.caller,
         })

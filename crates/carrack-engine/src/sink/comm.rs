@@ -101,6 +101,9 @@ impl<'a> SinkComm<'a> {
         let waiting = |lane: &Lane<'_>| lane.inbox.with(|inbox| inbox.targets().0.len());
         let waiting: usize = self.lanes.iter().map(waiting).sum();
         sink.storage_busy = sink.storage_busy.saturating_add(waiting as u32);
+        sink.write_waiting = waiting as u32;
+        sink.write_slots = self.lanes.iter().map(|lane| lane.pool.slot_count() as u32).sum();
+        sink.write_threads = if self.lane.sink.is_sorting { self.lane.sink.io_threads as u32 } else { 0 };
         BothEnds { sink, ..self.both }
     }
 
@@ -328,6 +331,7 @@ impl CommSide for SinkComm<'_> {
             Control::Settle(mark) => self.push_end(Task::Settle(mark.number)),
             Control::Offer(offer) => self.push_end(Task::Offer(offer)),
             Control::Leave(_) => self.is_left = true,
+            Control::Knobs(knobs) => self.lanes.iter().for_each(|lane| lane.turn(knobs)),
             Control::Finish(finish) => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
                 self.lane.sink.closes.fetch_or(finish.closes, Relaxed);

@@ -12,7 +12,7 @@ use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, Notice, TargetId, escape};
 use carrack_storage::WriteIo;
 use carrack_transport::{Incoming, ReceiveEndpoint};
-use carrack_wire::message::Control;
+use carrack_wire::message::{Control, Knobs};
 use carrack_wire::{FrameKind, Ledger, TableReader, TableRecord};
 
 use super::inbox::Inbox;
@@ -21,6 +21,7 @@ use super::{Sink, writer};
 use crate::counters::Counters;
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
+use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::report::deliver;
 
@@ -59,7 +60,11 @@ pub(super) struct Lane<'a> {
     pub(super) sink: &'a Sink<'a>,
     /// Whether it is the first lane, which ends last.
     pub(super) leads: bool,
-    io_threads: usize,
+    /// Those of its I/O threads that are at work.
+    pub(super) writers: Gate,
+    thread_count: usize,
+    /// Streams of this lane.
+    stream_count: usize,
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
     pub(super) inbox: Arc<Monitor<Inbox>>,
@@ -82,10 +87,11 @@ impl<'a> Lane<'a> {
         pool: SlotPool,
         crew: LaneCrew,
     ) -> Result<Lane<'a>, SessionError> {
-        // One thread more than streams: whoever drives a stream may be waiting for it when a file is to be ended. Where
-        // objects wait for their targets, whoever drives a stream does nothing else.
         let wanted = sink.io_threads.div_ceil(sink.lane_count);
-        let io_threads = if sink.is_sorting { wanted + stream_count } else { wanted.max(stream_count + 1) };
+        let used = sink.streams_at_start(stream_count * sink.lane_count).div_ceil(sink.lane_count);
+        let most = sink.io_threads_most.div_ceil(sink.lane_count).max(wanted);
+        let thread_count = sink.threads_for(stream_count, most);
+        let writers = Gate::new(sink.threads_for(used, wanted));
         let pass = sink.share.as_ref().map(|share| share.pass(wanted));
         let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting, pass.clone());
         inbox.add_target(sink.storage.own().own_target());
@@ -96,7 +102,9 @@ impl<'a> Lane<'a> {
         Ok(Lane {
             sink,
             leads,
-            io_threads,
+            writers,
+            thread_count,
+            stream_count,
             inbox,
             files: Mutex::new(Files {
                 ledger: Ledger::new(OPEN_FILES_MAX / sink.lane_count),
@@ -115,17 +123,25 @@ impl<'a> Lane<'a> {
 
     /// Starts its I/O threads.
     pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        for i in 0..self.io_threads {
+        for i in 0..self.thread_count {
             self.fault.spawn(scope, self, "carrack-write", move || {
                 let _seat = self.crew.sit(Duty::Io(i));
-                writer::run(self);
+                writer::run(self, i);
             });
         }
     }
 
     /// A seat for a thread that hardly computes: with the I/O threads.
     pub(super) fn sit_beside(&self) -> Seated {
-        self.crew.sit(Duty::Io(self.io_threads))
+        self.crew.sit(Duty::Io(self.thread_count))
+    }
+
+    /// The source will use so many streams of all lanes, and so many threads shall write.
+    pub(super) fn turn(&self, knobs: Knobs) {
+        let part = |count: u32| (count as usize).div_ceil(self.sink.lane_count);
+        let streams = part(knobs.streams).min(self.stream_count);
+        let threads = self.sink.threads_for(streams, part(knobs.writers));
+        self.writers.set(threads.min(self.thread_count));
     }
 
     pub(super) fn files(&self) -> MutexGuard<'_, Files> {
@@ -236,6 +252,7 @@ impl Stop for Lane<'_> {
         if let (true, Some(committer)) = (self.leads, &self.sink.committer) {
             committer.close();
         }
+        self.writers.close();
         self.inbox.close();
         self.pool.close();
         self.mail.close();

@@ -35,7 +35,7 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_model::{Metadata, Scheduling, TransferSpec};
 use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames};
-use carrack_transport::{Link, ReceiveEndpoint};
+use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -111,6 +111,10 @@ struct Sink<'a> {
     lane_count: usize,
     /// I/O threads that the storage can use, of all lanes.
     io_threads: usize,
+    /// Those that it may come to use.
+    io_threads_most: usize,
+    /// Streams that are used at first, of those that stand.
+    stream_count: StreamCount,
     /// Whether one thread at a time writes to a file. A local file system locks it for a buffered write, and a second
     /// writer would spin on that lock: 15 % of all CPU time with one large file and two streams on two cores.
     writes_in_turn: bool,
@@ -151,6 +155,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         Ok(prepared) => prepared,
         Err(error) => return (BothEnds::default(), Err(error)),
     };
+    let io_threads = settings.io_thread_count(storage.depth());
     let sink = Sink {
         camp: start.camp,
         scratch,
@@ -161,7 +166,12 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
         scheduling: settings.scheduling.share(starts.len()),
         lane_count: starts.len(),
-        io_threads: settings.io_thread_count(storage.depth()),
+        io_threads,
+        io_threads_most: match storage.has_targets() {
+            true => settings.io_threads_most(io_threads),
+            false => io_threads,
+        },
+        stream_count: StreamCount::new(start.spec.streams, starts.len() as u16, settings.tunes),
         writes_in_turn: storage.own().own_target().medium != Medium::Network,
         is_sorting: storage.has_targets(),
         idle: settings.idle,
@@ -226,6 +236,16 @@ impl Sink<'_> {
         // Before the files are dropped: what is recorded of them stays.
         let result = cause(result, self.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
         (both, is_left && both.summary().entries_failed == 0, result)
+    }
+
+    fn streams_at_start(&self, opened: usize) -> usize {
+        self.stream_count.used(opened)
+    }
+
+    /// Threads of a lane for so many streams and writers. One thread more than streams: whoever drives a stream may be waiting for it
+    /// when a file is to be ended. Where objects wait for their targets, whoever drives a stream does nothing else.
+    fn threads_for(&self, streams: usize, writers: usize) -> usize {
+        if self.is_sorting { writers + streams } else { writers.max(streams + 1) }
     }
 
     fn start_committer<'scope>(

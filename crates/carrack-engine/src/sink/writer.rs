@@ -22,10 +22,11 @@ use crate::counters::Stage;
 use crate::error::SessionError;
 use crate::placed;
 
-/// Works until the session ends.
-pub(super) fn run(lane: &Lane<'_>) {
+/// Works until the session ends, while so many threads are to be at work that this one, with its number, is among them.
+pub(super) fn run(lane: &Lane<'_>, number: usize) {
     let mut writer = Writer { lane, unpacker: unpack::Unpacker::default() };
     loop {
+        lane.writers.pass(number);
         let taken = lane.counters.time(Stage::Idle, || lane.inbox.take_timed(|inbox| inbox.take()));
         let Ok(task) = taken else { return };
         if let Err(error) = writer.work(task) {

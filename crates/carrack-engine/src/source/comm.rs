@@ -17,6 +17,7 @@ use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
 use super::queue::{Job, Sent};
 use super::spill::Spill;
+use super::tuning::Tuning;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
@@ -40,6 +41,8 @@ pub(super) struct SourceComm<'a> {
     counters_due: Instant,
     idle: IdleWatch,
     stall: StallWatch,
+    /// Of the lane that leads, unless nothing is to be turned.
+    tuning: Option<Tuning<'a>>,
     finish_sent: bool,
     /// The sink, which says that everything is there, is to hear that this is known.
     says_farewell: bool,
@@ -59,6 +62,7 @@ impl<'a> SourceComm<'a> {
             counters_due: Instant::now() + COUNTERS_EVERY,
             idle: IdleWatch::new(lanes[index].source.settings.idle),
             stall: StallWatch::new(lanes[index].source.settings.stall, Instant::now()),
+            tuning: (index == 0).then(|| Tuning::begin(lanes)).flatten(),
             finish_sent: false,
             says_farewell: false,
             is_over: false,
@@ -327,12 +331,19 @@ impl CommSide for SourceComm<'_> {
             let closes = self.lane.source.chunks.as_ref().is_some_and(Chunks::closes);
             link.queue_control(Control::Finish(Finish { counters, objects_sent, closes }).to_body());
             self.finish_sent = true;
+            self.tuning.iter().for_each(Tuning::leave);
             self.lane.outbox.finish();
         }
         if std::mem::take(&mut self.says_farewell) {
             link.queue_control(Control::Leave(Leave {}).to_body());
         }
-        Ok(self.counters_due)
+        let Some(tuning) = self.tuning.as_mut().filter(|_| !self.finish_sent) else {
+            return Ok(self.counters_due);
+        };
+        if let Some(knobs) = tuning.look(&self.both.sink, now) {
+            link.queue_control(Control::Knobs(knobs).to_body());
+        }
+        Ok(self.counters_due.min(tuning.due()))
     }
 
     fn control(&mut self, message: Control) -> Result<(), SessionError> {

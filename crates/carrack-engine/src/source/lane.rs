@@ -9,7 +9,7 @@ use std::thread::Scope;
 use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
 use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId};
-use carrack_transport::{SendEndpoint, Unsent};
+use carrack_transport::{Gauge, PathState, SendEndpoint};
 use carrack_wire::message::Control;
 
 use super::Source;
@@ -22,6 +22,7 @@ use super::spill::Spill;
 use crate::counters::Counters;
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
+use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::report::deliver;
 
@@ -33,8 +34,12 @@ const READY_MAX_MEMORY: usize = 4;
 pub(super) struct Lane<'a> {
     /// What all lanes of the source look at.
     pub(super) source: &'a Source<'a>,
-    /// I/O threads.
+    /// I/O threads that it begins with.
     pub(super) io_threads: usize,
+    /// Those that are at work, of [`thread_count`](Self::thread_count).
+    pub(super) readers: Gate,
+    /// I/O threads that could be.
+    pub(super) thread_count: usize,
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
     pub(super) queue: Arc<Monitor<Queue>>,
@@ -46,8 +51,8 @@ pub(super) struct Lane<'a> {
     pub(super) spills: Vec<Spill>,
     /// Bytes that were read into slots.
     read_bytes: AtomicU64,
-    /// What of the connections the kernel has not sent; none where nobody waits until it has.
-    unsent: Vec<Unsent>,
+    /// What the kernel knows of the connections.
+    gauges: Vec<Gauge>,
     /// Control messages for the comm thread to queue.
     pub(super) mail: Mailbox<Vec<u8>>,
     /// Objects on their way, by id: what to do when the sink answers.
@@ -81,13 +86,15 @@ impl<'a> Lane<'a> {
     ) -> Result<Lane<'a>, SessionError> {
         let spilt_max: usize = spills.iter().map(Spill::slot_count).sum();
         let ready_max = if source.is_memory { READY_MAX_MEMORY } else { pool.slot_count() + spilt_max };
+        let streams =
+            source.streams_at_start(endpoints.len() * source.lane_count).div_ceil(source.lane_count);
         // At least one for each stream: whoever sends stays with its stream until the object is out.
-        let io_threads = source.io_threads.div_ceil(source.lane_count).max(endpoints.len());
+        let io_threads = source.io_threads.div_ceil(source.lane_count).max(streams);
+        let most = source.settings.io_threads_most(source.io_threads).div_ceil(source.lane_count);
+        let thread_count =
+            if source.is_memory { io_threads } else { most }.max(io_threads).max(endpoints.len());
         let scheduling = source.settings.scheduling.share(source.lane_count);
-        let unsent = match source.chunks {
-            Some(_) => endpoints.iter().filter_map(|endpoint| endpoint.unsent()).collect(),
-            None => Vec::new(),
-        };
+        let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
         let flow = Flow::new(source.counts_flow, source.credits);
         let pass = source.share.as_ref().map(|share| share.pass(io_threads));
         let queue =
@@ -99,14 +106,16 @@ impl<'a> Lane<'a> {
         Ok(Lane {
             source,
             io_threads,
+            readers: Gate::new(io_threads),
+            thread_count,
             pool,
             crew,
             queue,
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
-            outbox: Outbox::new(endpoints, source.credits, ready_max),
+            outbox: Outbox::new(endpoints, streams, source.credits, ready_max),
             spills,
             read_bytes: AtomicU64::new(0),
-            unsent,
+            gauges,
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
             sent: Mutex::default(),
             files: Mutex::default(),
@@ -126,11 +135,11 @@ impl<'a> Lane<'a> {
 
     /// Starts its I/O threads.
     pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let io_threads = if self.source.spec.dry_run { 0 } else { self.io_threads };
-        for i in 0..io_threads {
+        let thread_count = if self.source.spec.dry_run { 0 } else { self.thread_count };
+        for i in 0..thread_count {
             self.fault.spawn(scope, self, "carrack-read", move || {
                 let _seat = self.crew.sit(Duty::Io(i));
-                reader::run(self);
+                reader::run(self, i);
             });
         }
         for spill in &self.spills {
@@ -217,9 +226,27 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// So many of its threads are at work from now on.
+    pub(super) fn set_readers(&self, count: usize) {
+        if self.readers.open_to() != count {
+            self.readers.set(count);
+            self.queue.release_many(count, |queue| queue.set_readers(count));
+        }
+    }
+
+    /// Bytes of work that the sink has answered.
+    pub(super) fn answered_bytes(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// How the connections' paths do.
+    pub(super) fn paths(&self) -> impl Iterator<Item = PathState> {
+        self.gauges.iter().filter_map(Gauge::path)
+    }
+
     /// Bytes that the kernel has taken and not sent.
     pub(super) fn unsent_bytes(&self) -> u64 {
-        self.unsent.iter().map(Unsent::bytes).sum()
+        self.gauges.iter().map(Gauge::unsent_bytes).sum()
     }
 
     /// So many bytes of work are with the kernel.
@@ -300,6 +327,7 @@ impl Stop for Lane<'_> {
         if let Some(chunks) = &self.source.chunks {
             chunks.close();
         }
+        self.readers.close();
         self.queue.close();
         self.room.close();
         self.outbox.close();

@@ -16,6 +16,7 @@
 //! | [`spill`] | objects that can't leave go to flash, and come back (L9) | `carrack-spill`, `carrack-refill` |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
+//! | [`tuning`] | how many threads and connections are used (Y4, Y5) | comm |
 
 mod bundle_filling;
 mod chunks;
@@ -31,6 +32,7 @@ mod queue;
 mod reader;
 mod spill;
 mod targets;
+mod tuning;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -38,7 +40,7 @@ use std::thread;
 
 use carrack_model::{EntryFailure, TransferSpec};
 use carrack_storage::{FileSystems, Identity, ScanRoot};
-use carrack_transport::SendEndpoint;
+use carrack_transport::{SendEndpoint, StreamCount};
 
 use crate::abort::Abort;
 use crate::chunks::ChunkFeed;
@@ -136,6 +138,11 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
 }
 
 impl Source<'_> {
+    /// Streams of all lanes that are used at first, of so many that stand.
+    fn streams_at_start(&self, opened: usize) -> usize {
+        StreamCount::new(self.spec.streams, self.lane_count as u16, self.settings.tunes).used(opened)
+    }
+
     /// Each lane's logs: the directories are dealt out.
     fn spills(&self) -> Result<Vec<Vec<Spill>>, SessionError> {
         let mut dealt: Vec<Vec<Spill>> = (0..self.lane_count).map(|_| Vec::new()).collect();

@@ -46,6 +46,8 @@ struct State {
     /// Objects that may be ready before whoever brings more has to wait.
     ready_max: usize,
     idle: Vec<Numbered>,
+    /// Endpoints that are used: the first ones.
+    used: usize,
     /// Free slots that the sink has promised.
     credits: u64,
     /// Bytes that have left.
@@ -55,7 +57,13 @@ struct State {
 }
 
 impl Outbox {
-    pub(super) fn new(endpoints: Vec<Box<dyn SendEndpoint>>, credits: u32, ready_max: usize) -> Outbox {
+    /// `used` of the endpoints are used at first.
+    pub(super) fn new(
+        endpoints: Vec<Box<dyn SendEndpoint>>,
+        used: usize,
+        credits: u32,
+        ready_max: usize,
+    ) -> Outbox {
         let endpoint_count = endpoints.len();
         let sends_extents = endpoint_count > 0 && endpoints.iter().all(|endpoint| endpoint.sends_extents());
         let seals = endpoints.iter().any(|endpoint| endpoint.seals());
@@ -63,7 +71,7 @@ impl Outbox {
         let numbered = |(number, endpoint)| Numbered { number, endpoint };
         let idle = endpoints.into_iter().enumerate().map(numbered).collect();
         let (first, ready) = Default::default();
-        let state = State { first, ready, ready_max, idle, credits, left_bytes: 0, is_finished: false };
+        let state = State { first, ready, ready_max, idle, used, credits, left_bytes: 0, is_finished: false };
         let leftovers = Monitor::new(false);
         Outbox { state: Monitor::new(state), leftovers, endpoint_count, sends_extents, seals }
     }
@@ -128,6 +136,13 @@ impl Outbox {
     /// Bytes that have left so far.
     pub(super) fn left_bytes(&self) -> u64 {
         self.state.with(|state| state.left_bytes)
+    }
+
+    /// Uses so many endpoints from now on, one at least.
+    pub(super) fn use_endpoints(&self, count: usize) {
+        let before = self.state.with(|state| std::mem::replace(&mut state.used, count.max(1)));
+        // Whoever waits for an endpoint may find one now.
+        self.state.release_many(count.saturating_sub(before), |_| ());
     }
 
     /// Threads that have read far enough ahead, and wait.
@@ -220,9 +235,11 @@ impl State {
     }
 
     fn departure(&mut self, home: &mut Home) -> Option<Departure> {
-        let last = self.idle.len().checked_sub(1)?;
+        let is_used = |idle: &Numbered| idle.number < self.used;
+        let is_home = |idle: &Numbered| Some(idle.number) == home.0 && is_used(idle);
+        let last = self.idle.iter().rposition(is_used)?;
+        let place = self.idle.iter().position(is_home).unwrap_or(last);
         let outgoing = self.ready_object()?;
-        let place = self.idle.iter().position(|idle| Some(idle.number) == home.0).unwrap_or(last);
         let endpoint = self.idle.swap_remove(place);
         home.0 = Some(endpoint.number);
         Some((endpoint, outgoing))

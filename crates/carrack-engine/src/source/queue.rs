@@ -1,6 +1,6 @@
 //! What waits at the source, and what is on its way: the target queues (L2) with the items that lie in them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,10 @@ pub(super) struct Queue {
     errands: VecDeque<Job>,
     items: TargetQueues<Job>,
     flow: Flow,
-    known: HashSet<TargetId>,
+    /// With the requests at a time that each likes.
+    known: HashMap<TargetId, u32>,
+    /// Threads at work, and those at the start.
+    readers: [usize; 2],
     /// How many more large files may be opened.
     permits: usize,
     scheduling: Scheduling,
@@ -227,7 +230,8 @@ impl Queue {
             errands: VecDeque::new(),
             items,
             flow,
-            known: HashSet::new(),
+            known: HashMap::new(),
+            readers: [io_threads; 2],
             permits: open_files_max,
             scheduling,
             pass,
@@ -236,15 +240,35 @@ impl Queue {
     }
 
     pub(super) fn knows(&self, target: TargetId) -> bool {
-        self.known.contains(&target)
+        self.known.contains_key(&target)
     }
 
     pub(super) fn add_target(&mut self, target: &StorageTarget) {
-        self.known.insert(target.id);
+        let depth = depth_of_queue(target, self.scheduling.in_flight_max);
+        self.known.insert(target.id, depth);
         if let Some(pass) = &self.pass {
             pass.learn(target);
         }
-        self.items.set_depth(target.id, depth_of_queue(target, self.scheduling.in_flight_max));
+        self.items.set_depth(target.id, self.depth_now(depth));
+    }
+
+    /// So many threads are at work from now on: of each target the same part more or less may be in service.
+    pub(super) fn set_readers(&mut self, count: usize) {
+        self.readers[0] = count;
+        let depths: Vec<(TargetId, u32)> = self.known.iter().map(|(id, depth)| (*id, *depth)).collect();
+        for (target, depth) in depths {
+            self.items.set_depth(target, self.depth_now(depth));
+        }
+    }
+
+    /// More than a target likes where more threads have shown that it takes more; never more than the user allows.
+    fn depth_now(&self, depth: u32) -> u32 {
+        let [now, start] = self.readers;
+        if now <= start || self.scheduling.in_flight_max > 0 {
+            return depth;
+        }
+        let more = u64::from(depth) * now as u64 / start.max(1) as u64;
+        u32::try_from(more).unwrap_or(u32::MAX)
     }
 
     /// Puts work behind what waits. What comes from the scan has waited for room before; what comes from other work

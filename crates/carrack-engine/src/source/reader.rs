@@ -37,10 +37,11 @@ const DIRECT_ALIGN: usize = 4096;
 /// blocks of the fastest plain mover (WDT), which found smaller ones slower.
 const RUN_OBJECTS: usize = 16;
 
-/// Works until the session ends.
-pub(super) fn run(lane: &Lane<'_>) {
+/// Works until the session ends, while so many threads are to be at work that this one, with its number, is among them.
+pub(super) fn run(lane: &Lane<'_>, number: usize) {
     let mut reader = Reader { lane, table: Vec::new(), home: Home::default(), serving: None };
     loop {
+        lane.readers.pass(number);
         let taken = lane.counters.time(Stage::Idle, || lane.queue.take_timed(|queue| queue.take()));
         let Ok((target, job)) = taken else { return };
         // A cursor that was put back, or simply more work: the next waiter may go on.

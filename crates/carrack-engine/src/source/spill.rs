@@ -316,7 +316,7 @@ impl Watch {
         // Who finds nothing to do because the sink has no room for it is held back, too.
         let parked = if is_parking { unoccupied } else { 0 };
         let waiting = lane.pool.waiter_count() + lane.outbox.waiter_count() + parked;
-        let busy = lane.io_threads.saturating_sub(unoccupied - parked);
+        let busy = lane.readers.open_to().saturating_sub(unoccupied - parked);
         self.held_back += waiting.min(busy) as f64 / busy.max(1) as f64;
         if self.looks < LOOKS {
             return None;

@@ -26,4 +26,3 @@ pub use knob::{Knob, KnobRange, PerKnob, TunerSetup};
 pub use meter::StageRates;
 pub use record::{SizeClass, TunerRecord, Workload};
 pub use sample::{Bottleneck, QueueFill, Sample};
-

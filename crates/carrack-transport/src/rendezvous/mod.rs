@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use carrack_model::limits::{STREAMS_FAR, STREAMS_MAX, STREAMS_NEAR};
+use carrack_model::limits::{STREAMS_FAR, STREAMS_FAR_MOST, STREAMS_MAX, STREAMS_NEAR, STREAMS_NEAR_MOST};
 use carrack_model::{Cipher, Protection};
 use carrack_wire::auth::ListenerNonce;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -82,34 +82,53 @@ impl Stream {
     }
 }
 
-/// How many streams the dialer makes.
+/// How many streams the dialer makes, and how many of them are used at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamCount {
-    near: u16,
-    far: u16,
+    near: Streams,
+    far: Streams,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Streams {
+    used: u16,
+    opened: u16,
 }
 
 impl StreamCount {
     /// For `lanes` lanes, the same number for each; `wanted` in all, or, if that is 0, as many as the length of the path
-    /// asks for.
-    pub fn new(wanted: u16, lanes: u16) -> StreamCount {
+    /// asks for, and if it `may_grow` some that are not used at first.
+    pub fn new(wanted: u16, lanes: u16, may_grow: bool) -> StreamCount {
         let lanes = lanes.max(1);
-        let (near, far) = match wanted {
-            0 => (STREAMS_NEAR * lanes, STREAMS_FAR.max(STREAMS_NEAR * lanes)),
-            wanted => (wanted, wanted),
-        };
         // Up to a multiple of the lanes, and if those are too many, down to one.
-        let for_each = |count: u16| count.div_ceil(lanes).min(STREAMS_MAX as u16 / lanes).max(1);
-        StreamCount { near: for_each(near) * lanes, far: for_each(far) * lanes }
+        let for_all = |count: u16| count.div_ceil(lanes).min(STREAMS_MAX as u16 / lanes).max(1) * lanes;
+        let streams = |used: u16, most: u16| {
+            let opened = if may_grow { most.max(used) } else { used };
+            Streams { used: for_all(used), opened: for_all(opened) }
+        };
+        match wanted {
+            0 => {
+                let near = STREAMS_NEAR * lanes;
+                let far = streams(STREAMS_FAR.max(near), STREAMS_FAR_MOST);
+                StreamCount { near: streams(near, STREAMS_NEAR_MOST * lanes), far }
+            }
+            wanted => StreamCount { near: streams(wanted, wanted), far: streams(wanted, wanted) },
+        }
     }
 
-    /// For a round trip.
+    /// Those that are used at first, of so many that were opened.
+    pub fn used(self, opened: usize) -> usize {
+        let made = [self.near, self.far].into_iter().find(|streams| usize::from(streams.opened) == opened);
+        made.map_or(opened, |streams| streams.used.into())
+    }
+
+    /// To be opened for a round trip.
     fn for_rtt(self, rtt: Duration) -> u16 {
-        if rtt < NEAR_RTT { self.near } else { self.far }
+        if rtt < NEAR_RTT { self.near.opened } else { self.far.opened }
     }
 
     fn most(self) -> u16 {
-        self.near.max(self.far)
+        self.near.opened.max(self.far.opened)
     }
 }
 

@@ -73,11 +73,11 @@ fn streams_stand_although_strangers_knock() {
     let other_nonce = ListenerNonce::new([5; 32]);
     for (key, nonce) in [(&other_keys, &nonce), (&disagreeing, &nonce), (&keys(), &other_nonce)] {
         assert!(matches!(
-            dial(&[address], key, nonce, StreamCount::new(1, 1), &|| true),
+            dial(&[address], key, nonce, StreamCount::new(1, 1, false), &|| true),
             Err(DialError::Closed(_))
         ));
     }
-    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(3, 1), &|| true).unwrap();
+    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(3, 1, false), &|| true).unwrap();
     assert_eq!((dialled.len(), serving.join().unwrap().len()), (3, 3));
     drop(silent);
     assert!(TcpStream::connect(address).is_err(), "the port is closed once the streams stand");
@@ -155,7 +155,7 @@ fn answer_with(
 #[test]
 fn a_dialer_does_not_trust_a_listener_without_the_key() {
     let nonce = ListenerNonce::new([1; 32]);
-    let dial = |address| dial(&[address], &keys(), &nonce, StreamCount::new(1, 1), &|| true);
+    let dial = |address| dial(&[address], &keys(), &nonce, StreamCount::new(1, 1, false), &|| true);
     let impostor = answer_with(1, |_| vec![0; PROOF_BYTES]);
     assert!(matches!(dial(impostor), Err(DialError::Stranger(_, AuthError::WrongProof))));
     let mirror = answer_with(1, |heard| heard.to_vec());
@@ -172,14 +172,14 @@ fn where_one_stream_stood_no_other_address_is_dialled() {
         _ => vec![],
     });
     let (listener, address, other) = listen();
-    let dialled = dial(&[halfway, address], &keys(), &nonce, StreamCount::new(2, 1), &|| true);
+    let dialled = dial(&[halfway, address], &keys(), &nonce, StreamCount::new(2, 1, false), &|| true);
     assert!(matches!(dialled, Err(DialError::Closed(refusing)) if refusing == halfway));
     assert!(listener.entrance.accept().is_err());
     // Where none did, the next one is.
     let serving = serve(listener);
     let closing = answer_with(2, |_| vec![]);
     assert_eq!(
-        dial(&[closing, address], &keys(), &other, StreamCount::new(2, 1), &|| true).unwrap().len(),
+        dial(&[closing, address], &keys(), &other, StreamCount::new(2, 1, false), &|| true).unwrap().len(),
         2
     );
     assert_eq!(serving.join().unwrap().len(), 2);
@@ -211,7 +211,7 @@ fn a_near_path_gets_few_streams() {
     let stream_counts = (0..20).map(|_| {
         let (listener, address, nonce) = listen();
         let serving = serve(listener);
-        let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(0, 1), &|| true).unwrap();
+        let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(0, 1, false), &|| true).unwrap();
         assert_eq!(dialled.len(), serving.join().unwrap().len());
         dialled.len()
     });
@@ -221,11 +221,25 @@ fn a_near_path_gets_few_streams() {
 #[test]
 fn every_lane_gets_as_many_streams() {
     let counts = |wanted, lanes| {
-        let streams = StreamCount::new(wanted, lanes);
-        (streams.near, streams.far)
+        let streams = StreamCount::new(wanted, lanes, false);
+        (streams.near.opened, streams.far.opened)
     };
     assert_eq!((counts(0, 1), counts(0, 2), counts(0, 3), counts(0, 8)), ((2, 8), (4, 8), (6, 9), (16, 16)));
     assert_eq!((counts(1, 1), counts(1, 4), counts(5, 2), counts(64, 6)), ((1, 1), (4, 4), (6, 6), (60, 60)));
+}
+
+#[test]
+fn more_streams_are_opened_than_used_where_their_number_may_grow() {
+    let used = |wanted, lanes| {
+        let streams = StreamCount::new(wanted, lanes, true);
+        [streams.near, streams.far].map(|streams| (streams.opened, usize::from(streams.used)))
+    };
+    assert_eq!((used(0, 1), used(0, 3)), ([(4, 2), (16, 8)], [(12, 6), (18, 9)]));
+    // Of 16 lanes each has a near stream more than is used, and of a far path all are.
+    assert_eq!((used(0, 16), used(5, 2)), ([(64, 32), (32, 32)], [(6, 6); 2]));
+    let streams = StreamCount::new(0, 3, true);
+    assert_eq!([2, 12, 18].map(|opened| streams.used(opened)), [2, 6, 9]);
+    assert_eq!(StreamCount::new(0, 1, false).used(2), 2);
 }
 
 #[test]
@@ -248,7 +262,7 @@ fn ipv6_works_where_the_system_has_it() {
     let (listener, address, nonce) = listen();
     let serving = serve(listener);
     let address = SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
-    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(2, 1), &|| true).unwrap().len(), 2);
+    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), &|| true).unwrap().len(), 2);
     assert_eq!(serving.join().unwrap().len(), 2);
 }
 
@@ -274,7 +288,7 @@ fn connections_may_be_handed_on() {
         }
         far
     });
-    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(3, 1), &|| true).unwrap().len(), 3);
+    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(3, 1, false), &|| true).unwrap().len(), 3);
     assert_eq!(serving.join().unwrap().len(), 3);
     drop(handing.join().unwrap());
 }
@@ -296,7 +310,7 @@ fn a_daemon_that_is_gone_is_noticed() {
 fn both_ends_of_a_stream_have_one_secret() {
     let (listener, address, nonce) = listen();
     let serving = serve(listener);
-    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1), &|| true).unwrap();
+    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), &|| true).unwrap();
     let served = serving.join().unwrap();
     let seal = |stream: &Stream| {
         let cipher = carrack_model::Cipher::Aes256Gcm;

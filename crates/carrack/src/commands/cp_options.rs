@@ -125,7 +125,7 @@ pub struct CpArgs {
     #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
     pub timeout: Option<Duration>,
 
-    /// Data connections, up to 64; 0: 2 on a near path, 8 where a round trip takes 1 ms or more
+    /// Data connections, up to 64; 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more
     #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
           value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
     streams: u16,
@@ -140,10 +140,14 @@ pub struct CpArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
     object_size: u32,
 
-    /// Threads that read or write at each end, up to 256; 0 chooses by the kind of storage
+    /// Threads that read or write at each end, up to 256; 0 begins with what the kind of storage likes
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
     io_threads: u16,
+
+    /// Whether the numbers of threads and connections follow what they bring (`-v` tells how); --io-threads and --streams fix theirs
+    #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true, help_heading = TUNING)]
+    tune: TuneName,
 
     #[command(flatten)]
     journal: JournalArgs,
@@ -192,6 +196,14 @@ enum CipherName {
     /// For machines without AES instructions
     #[value(name = "chacha20-poly1305")]
     ChaCha20Poly1305,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TuneName {
+    /// From the second second on
+    On,
+    /// As at the start
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -295,6 +307,7 @@ impl CpArgs {
             spill: self.spill.settings(),
             class: self.sharing.class().to_owned(),
             deadline: self.sharing.deadline(),
+            tunes: self.tune == TuneName::On,
             ..Settings::default()
         }))
     }

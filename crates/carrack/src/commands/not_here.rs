@@ -9,7 +9,7 @@ const PATIENCE: &str = "submitted transfers try again by themselves; `carrack ca
 const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 30] = [
+const OPTIONS: [(&str, bool, &str); 31] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
@@ -19,6 +19,7 @@ const OPTIONS: [(&str, bool, &str); 30] = [
     ("sharing", true, "the daemon that carries it out knows who shares targets out; --class says as what"),
     ("spill", true, "`carrack cp --spill` has it"),
     ("spill-budget", true, "`carrack cp --spill-budget` has it"),
+    ("tune", true, "the fleet tunes the number of movers"),
     ("placement", true, MOVERS),
     ("lanes", true, MOVERS),
     ("zone", true, MOVERS),

@@ -1,0 +1,203 @@
+//! Turns the session's knobs while it runs (Y4, Y5, Y7): takes samples, asks the tuner, does what it says.
+//!
+//! The tuner is `carrack-plan`'s and pure. Here are its eyes (counters, queues, the kernel's view of the connections and of the CPUs)
+//! and its hands: gates for threads, the outbox's connections, a message to the sink.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use carrack_machine::CpuUse;
+use carrack_plan::tuner::{KnobRange, PerKnob, QueueFill, Sample, SizeClass, Tuner, TunerSetup};
+use carrack_transport::PathState;
+use carrack_wire::message::{Counters, Knobs};
+
+use super::lane::Lane;
+use crate::counters::sum_of;
+
+/// How often the tuner is told how the session does.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+
+/// A session that lasted less has hardly tried anything.
+const WORTH_KEEPING: Duration = Duration::from_secs(5);
+
+pub(super) struct Tuning<'a> {
+    lanes: &'a [Lane<'a>],
+    /// Since the sink has told how it stands.
+    tuner: Option<Tuner>,
+    began: Instant,
+    due: Instant,
+    cpu: CpuUse,
+    cpu_part: f64,
+    /// The source's counters at the last sample.
+    before: Counters,
+    /// Of what size the files are, as far as they were found when the tuner began.
+    size: SizeClass,
+    /// The sink's knobs as it was told.
+    told: Option<Knobs>,
+    /// The shortest that the path had.
+    round_trip: Option<Duration>,
+}
+
+impl<'a> Tuning<'a> {
+    /// Nothing where the user wants nothing to be turned, keeps to a rate, or shares targets out: then more would not bring more.
+    pub(super) fn begin(lanes: &'a [Lane<'a>]) -> Option<Tuning<'a>> {
+        let source = lanes.first()?.source;
+        let settings = source.settings;
+        let is_held = settings.holds_back() || source.share.is_some();
+        if !settings.tunes || source.spec.dry_run || is_held {
+            return None;
+        }
+        let now = Instant::now();
+        Some(Tuning {
+            lanes,
+            tuner: None,
+            began: now,
+            due: now + SAMPLE_EVERY,
+            cpu: CpuUse::at(Path::new("/")),
+            cpu_part: 0.0,
+            before: Counters::default(),
+            size: SizeClass::Mixed,
+            told: None,
+            round_trip: None,
+        })
+    }
+
+    /// When the next sample is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks, if it is time, at a session whose sink has said this of itself last; what the sink is to be told. An older one, which says
+    /// nothing, is left alone.
+    pub(super) fn look(&mut self, sink: &Counters, now: Instant) -> Option<Knobs> {
+        if now < self.due {
+            return None;
+        }
+        self.due = now + SAMPLE_EVERY;
+        if sink.write_slots == 0 {
+            return None;
+        }
+        let sample = self.sample(sink, now);
+        let mut tuner = self.tuner.take().unwrap_or_else(|| self.new_tuner(sink));
+        if let Some(round_trip) = self.round_trip {
+            tuner.set_round_trip(round_trip);
+        }
+        let decision = tuner.observe(&sample);
+        let values = PerKnob::from_fn(|knob| tuner.value(knob));
+        self.tuner = Some(tuner);
+        if let Some(decision) = decision {
+            self.lanes[0].source.camp.tell(format!("tuner: {decision}"));
+        }
+        self.turn(values)
+    }
+
+    /// From what an earlier session has found out, if there is one.
+    fn new_tuner(&mut self, sink: &Counters) -> Tuner {
+        let setup = TunerSetup { ranges: ranges(self.lanes, sink), round_trip: Duration::ZERO };
+        self.size = SizeClass::of(self.before.bytes_found, self.before.entries_found);
+        let history = self.lanes[0].source.settings.history.as_ref();
+        match history.and_then(|history| history.0.recall(self.size)) {
+            Some(record) => Tuner::from_history(setup, &record),
+            None => Tuner::new(setup),
+        }
+    }
+
+    /// Leaves what was found out to later sessions, if that took long enough to be worth something.
+    pub(super) fn leave(&self) {
+        let lasted = self.began.elapsed() >= WORTH_KEEPING;
+        let history = self.lanes[0].source.settings.history.as_ref();
+        if let (true, Some(tuner), Some(history)) = (lasted, &self.tuner, history) {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            history.0.keep(self.size, &tuner.record(now.as_secs()));
+        }
+    }
+
+    fn sample(&mut self, sink: &Counters, now: Instant) -> Sample {
+        let path = self.path();
+        self.cpu_part = self.cpu.look().unwrap_or(self.cpu_part);
+        Sample {
+            at: now - self.began,
+            bytes: self.lanes.iter().map(Lane::answered_bytes).sum(),
+            sent: path.segments,
+            retransmitted: path.retransmitted,
+            cpu: self.cpu_part,
+            work: self.work(),
+            is_held: false,
+            outbox: self.outbox(),
+            sink_queue: Some(QueueFill {
+                waiting: sink.write_waiting.into(),
+                capacity: sink.write_slots.into(),
+            }),
+        }
+    }
+
+    /// Objects' worth of work that waits, if that is enough for all threads.
+    fn work(&self) -> u64 {
+        let slot_bytes = u64::from(self.lanes[0].source.spec.slot_bytes);
+        let saturated = self.lanes.iter().filter(|lane| lane.is_saturated());
+        saturated.map(|lane| lane.backlog_bytes() / slot_bytes).sum()
+    }
+
+    /// How full the way to the sink is. A thread that reads sends as well when nobody is ahead of it, so it is not only seen in
+    /// what waits: also in the part of the time in which threads send, or wait for a slot, and don't read.
+    fn outbox(&mut self) -> QueueFill {
+        let now = sum_of(self.lanes.iter().map(|lane| &lane.counters));
+        let spent = |of: fn(&Counters) -> u64| of(&now).saturating_sub(of(&self.before));
+        let reading = spent(|counters| counters.storage_ns);
+        let sending = spent(|counters| counters.network_ns) + spent(|counters| counters.blocked_ns);
+        self.before = now;
+        QueueFill { waiting: sending, capacity: reading + sending }
+    }
+
+    fn path(&mut self) -> PathState {
+        let paths = self.lanes.iter().flat_map(Lane::paths);
+        let all = paths.fold(PathState::default(), |all, path| {
+            if path.segments > 0 {
+                let least = self.round_trip.get_or_insert(path.round_trip);
+                *least = path.round_trip.min(*least);
+            }
+            PathState {
+                segments: all.segments + path.segments,
+                retransmitted: all.retransmitted + path.retransmitted,
+                ..all
+            }
+        });
+        all
+    }
+
+    /// Every lane gets its part of what the tuner wants, and at least one of each; what the sink is to be told.
+    fn turn(&mut self, values: PerKnob<u32>) -> Option<Knobs> {
+        let part = |value: u32| (value as usize).div_ceil(self.lanes.len());
+        let streams = part(values.streams);
+        // One for each stream: whoever sends stays with its stream until the object is out.
+        let readers = part(values.readers).max(streams);
+        for lane in self.lanes {
+            lane.set_readers(readers);
+            lane.outbox.use_endpoints(streams);
+        }
+        let knobs = Knobs { streams: values.streams, writers: values.writers };
+        (self.told != Some(knobs)).then(|| *self.told.insert(knobs))
+    }
+}
+
+/// What may be turned, and how far: what the user chose stays.
+fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
+    let source = lanes[0].source;
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let of_all = |count: fn(&Lane<'_>) -> usize| number(lanes.iter().map(count).sum());
+    let (least, opened) = (number(lanes.len()), of_all(|lane| lane.outbox.endpoint_count));
+    let streams_at_start = number(source.streams_at_start(opened as usize));
+    PerKnob {
+        readers: KnobRange::new(least, of_all(|lane| lane.thread_count), of_all(|lane| lane.io_threads)),
+        streams: match source.spec.streams {
+            0 => KnobRange::new(least, opened, streams_at_start),
+            _ => KnobRange::fixed(opened),
+        },
+        writers: match (source.settings.io_threads, sink.write_threads) {
+            (0, start @ 1..) => {
+                KnobRange::new(1, number(source.settings.io_threads_most(start as usize)), start)
+            }
+            (_, start) => KnobRange::fixed(start),
+        },
+    }
+}

@@ -1,0 +1,107 @@
+//! What the kernel knows of a connection: bytes that wait for their turn, and how the path does.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::ioctl::{Getter, Opcode, ioctl};
+
+/// `SIOCOUTQNSD` (linux/sockios.h): what was not sent, in bytes, as an `int`.
+const NOT_SENT: Opcode = 0x894B;
+
+/// Looks at a connection that somebody else has.
+#[derive(Clone, Debug)]
+pub struct Gauge(Weak<TcpStream>);
+
+/// How a connection's path does, as TCP sees it (`TCP_INFO`, tcp(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathState {
+    /// The smoothed round trip.
+    pub round_trip: Duration,
+    /// Segments with data that were sent, those that were sent again among them.
+    pub segments: u64,
+    /// Those that were sent again.
+    pub retransmitted: u64,
+}
+
+/// The beginning of `struct tcp_info` (linux/tcp.h), as Linux 4.6 and newer fill it in.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct TcpInfo {
+    flags: [u8; 8],
+    before_rtt: [u32; 15],
+    rtt_us: u32,
+    before_retransmitted: [u32; 7],
+    retransmitted: u32,
+    rates_and_bytes: [u64; 4],
+    before_segments: [u32; 5],
+    data_segments: u32,
+}
+
+impl Gauge {
+    pub(crate) fn of(stream: &Arc<TcpStream>) -> Gauge {
+        Gauge(Arc::downgrade(stream))
+    }
+
+    /// Bytes that were written and not sent yet; none when the connection is closed or broken.
+    pub fn unsent_bytes(&self) -> u64 {
+        let Some(stream) = self.0.upgrade() else { return 0 };
+        // SAFETY: of a TCP socket the kernel writes an `int`, which is what the getter has room for, and keeps no pointer.
+        let count = unsafe { ioctl(&*stream, Getter::<NOT_SENT, c_int>::new()) };
+        count.ok().and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// How the path does; nothing when the connection is closed.
+    pub fn path(&self) -> Option<PathState> {
+        let stream = self.0.upgrade()?;
+        let mut info = TcpInfo::default();
+        let mut len = size_of::<TcpInfo>() as libc::socklen_t;
+        // SAFETY: the kernel writes `len` bytes at most, plain numbers, to memory that is as large; it keeps no pointer.
+        let failed = unsafe {
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+            libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut info).cast(), &raw mut len)
+        };
+        (failed == 0).then(|| PathState {
+            round_trip: Duration::from_micros(info.rtt_us.into()),
+            segments: info.data_segments.into(),
+            retransmitted: info.retransmitted.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    #[allow(clippy::unwrap_used)]
+    fn what_the_other_end_does_not_take_waits_here() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let mut far = listener.accept().unwrap().0;
+        let gauge = Gauge::of(&near);
+        assert_eq!((gauge.unsent_bytes(), gauge.path().unwrap().segments), (0, 0));
+        near.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = (&*near).write(&[7; 65_536]) {
+            written += count;
+        }
+        let waiting = gauge.unsent_bytes();
+        assert!(waiting > 0 && waiting < written as u64, "{waiting} of {written}");
+        far.read_exact(&mut vec![0; written]).unwrap();
+        assert_eq!(gauge.unsent_bytes(), 0);
+        let path = gauge.path().unwrap();
+        // A segment on loopback has 64 KiB at most.
+        assert!(path.segments >= written as u64 >> 16 && path.segments < written as u64 / 500, "{path:?}");
+        assert!(path.round_trip > Duration::ZERO && path.round_trip < Duration::from_secs(5), "{path:?}");
+        assert!(path.retransmitted <= path.segments, "{path:?}");
+        drop(near);
+        assert_eq!((gauge.unsent_bytes(), gauge.path()), (0, None));
+    }
+}

@@ -1,0 +1,68 @@
+//! Knobs that turn by themselves: reading from storage that takes its time for each request, and serves many at a time.
+//!
+//! Skipped, with its reason, where nobody can mount.
+
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Output};
+
+use common::CARRACK;
+use common::process::{assert_exit, assert_says, run, talk};
+use common::storage_double::StorageDouble;
+use common::tree::{assert_same, noise};
+
+/// A read takes so long, whatever else is read: a thread reads 10 MiB a second.
+const SLOW: &str = "delay=100:read:count=all";
+const SERVED_AT_ONCE: &str = "128";
+
+const FILES: usize = 12;
+const FILE_BYTES: usize = 48 << 20;
+
+fn double() -> Option<StorageDouble> {
+    let options = ["--direct", "--threads", SERVED_AT_ONCE, "--rule", SLOW];
+    StorageDouble::start(&options, |root| {
+        fs::create_dir(root.join("from")).unwrap();
+        for number in 0..FILES {
+            fs::write(root.join(format!("from/{number}")), noise(FILE_BYTES + number)).unwrap();
+        }
+    })
+}
+
+fn copy(double: &StorageDouble, more: &[&str]) -> Output {
+    let mut command = Command::new(CARRACK);
+    command
+        .args(["cp", "-r", "-v", "--no-journal"])
+        .args(more)
+        .arg(double.path("from"))
+        .arg(double.local("to"));
+    run(&mut command)
+}
+
+#[test]
+fn readers_are_added_while_they_bring_something() {
+    let Some(double) = double() else { return };
+    let output = copy(&double, &[]);
+    assert_exit(&output, 0);
+    assert_says(&output, &["tuner: ", "reading is the bottleneck", "readers brought", ": kept"]);
+    let more = talk(&output);
+    let kept =
+        more.lines().filter(|line| line.contains("readers brought") && line.contains(": kept")).count();
+    assert!(kept >= 2, "{more}");
+    double.ask("clear");
+    assert_same(&double.path("from"), &double.local("to"));
+}
+
+#[test]
+fn what_the_user_has_chosen_stays() {
+    let Some(double) = double() else { return };
+    for more in [&["--tune", "off"][..], &["--io-threads", "40", "--streams", "2"]] {
+        let output = copy(&double, more);
+        assert_exit(&output, 0);
+        assert!(!talk(&output).contains("readers"), "{}", talk(&output));
+        double.ask("clear");
+        fs::remove_dir_all(double.local("to")).unwrap();
+    }
+}
