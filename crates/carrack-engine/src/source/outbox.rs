@@ -145,6 +145,14 @@ impl Outbox {
         self.state.release_many(count.saturating_sub(before), |_| ());
     }
 
+    /// Objects that are ready or being sent, and how many can be.
+    pub(super) fn fill(&self) -> (usize, usize) {
+        self.state.with(|state| {
+            let driven = self.endpoint_count.saturating_sub(state.idle.len());
+            (state.first.len() + state.ready.len() + driven, state.ready_max + state.used)
+        })
+    }
+
     /// Threads that have read far enough ahead, and wait.
     pub(super) fn waiter_count(&self) -> usize {
         self.state.waiter_count()

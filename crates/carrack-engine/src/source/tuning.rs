@@ -28,8 +28,6 @@ pub(super) struct Tuning<'a> {
     due: Instant,
     cpu: CpuUse,
     cpu_part: f64,
-    /// The source's counters at the last sample.
-    before: Counters,
     /// Of what size the files are, as far as they were found when the tuner began.
     size: SizeClass,
     /// The sink's knobs as it was told.
@@ -55,7 +53,6 @@ impl<'a> Tuning<'a> {
             due: now + SAMPLE_EVERY,
             cpu: CpuUse::at(Path::new("/")),
             cpu_part: 0.0,
-            before: Counters::default(),
             size: SizeClass::Mixed,
             told: None,
             round_trip: None,
@@ -94,7 +91,8 @@ impl<'a> Tuning<'a> {
     /// From what an earlier session has found out, if there is one.
     fn new_tuner(&mut self, sink: &Counters) -> Tuner {
         let setup = TunerSetup { ranges: ranges(self.lanes, sink), round_trip: Duration::ZERO };
-        self.size = SizeClass::of(self.before.bytes_found, self.before.entries_found);
+        let found = sum_of(self.lanes.iter().map(|lane| &lane.counters));
+        self.size = SizeClass::of(found.bytes_found, found.entries_found);
         let history = self.lanes[0].source.settings.history.as_ref();
         match history.and_then(|history| history.0.recall(self.size)) {
             Some(record) => Tuner::from_history(setup, &record),
@@ -124,10 +122,7 @@ impl<'a> Tuning<'a> {
             work: self.work(),
             is_held: false,
             outbox: self.outbox(),
-            sink_queue: Some(QueueFill {
-                waiting: sink.write_waiting.into(),
-                capacity: sink.write_slots.into(),
-            }),
+            sink_queue: Some(self.of_slots(sink.write_waiting.into(), sink.write_slots.into())),
         }
     }
 
@@ -138,20 +133,21 @@ impl<'a> Tuning<'a> {
         saturated.map(|lane| lane.backlog_bytes() / slot_bytes).sum()
     }
 
-    /// How full the way to the sink is. A thread that reads sends as well when nobody is ahead of it, so it is not only seen in
-    /// what waits: also in the part of the time in which threads send, or wait for a slot, and don't read.
-    fn outbox(&mut self) -> QueueFill {
-        let now = sum_of(self.lanes.iter().map(|lane| &lane.counters));
-        let spent = |of: fn(&Counters) -> u64| of(&now).saturating_sub(of(&self.before));
-        let reading = spent(|counters| counters.storage_ns);
-        let sending = spent(|counters| counters.network_ns) + spent(|counters| counters.blocked_ns);
-        self.before = now;
-        QueueFill { waiting: sending, capacity: reading + sending }
+    /// What was read and is not with the kernel: what threads are sending is as much in the way as what waits.
+    fn outbox(&self) -> QueueFill {
+        let fills = self.lanes.iter().map(|lane| lane.outbox.fill());
+        let (waiting, capacity) = fills.fold((0, 0), |sum, fill| (sum.0 + fill.0, sum.1 + fill.1));
+        self.of_slots(waiting as u64, capacity as u64)
+    }
+
+    fn of_slots(&self, waiting: u64, capacity: u64) -> QueueFill {
+        let slot_bytes = u64::from(self.lanes[0].source.spec.slot_bytes);
+        QueueFill { waiting: waiting * slot_bytes, capacity: capacity * slot_bytes }
     }
 
     fn path(&mut self) -> PathState {
         let paths = self.lanes.iter().flat_map(Lane::paths);
-        let all = paths.fold(PathState::default(), |all, path| {
+        paths.fold(PathState::default(), |all, path| {
             if path.segments > 0 {
                 let least = self.round_trip.get_or_insert(path.round_trip);
                 *least = path.round_trip.min(*least);
@@ -159,10 +155,11 @@ impl<'a> Tuning<'a> {
             PathState {
                 segments: all.segments + path.segments,
                 retransmitted: all.retransmitted + path.retransmitted,
+                busy: all.busy + path.busy,
+                held: all.held + path.held,
                 ..all
             }
-        });
-        all
+        })
     }
 
     /// Every lane gets its part of what the tuner wants, and at least one of each; what the sink is to be told.
@@ -187,8 +184,12 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     let of_all = |count: fn(&Lane<'_>) -> usize| number(lanes.iter().map(count).sum());
     let (least, opened) = (number(lanes.len()), of_all(|lane| lane.outbox.endpoint_count));
     let streams_at_start = number(source.streams_at_start(opened as usize));
+    let readers_at_start = of_all(|lane| lane.io_threads);
     PerKnob {
-        readers: KnobRange::new(least, of_all(|lane| lane.thread_count), of_all(|lane| lane.io_threads)),
+        readers: match source.settings.io_threads {
+            0 => KnobRange::new(least, of_all(|lane| lane.thread_count), readers_at_start),
+            _ => KnobRange::fixed(readers_at_start),
+        },
         streams: match source.spec.streams {
             0 => KnobRange::new(least, opened, streams_at_start),
             _ => KnobRange::fixed(opened),
