@@ -71,6 +71,8 @@ pub struct Tuner {
     bottleneck: Bottleneck,
     aim: Aim,
     episode: Episode,
+    /// Whether there was something to do and nothing in its way at the last sample.
+    is_moving: bool,
     /// When the present settings show what they bring, and samples since.
     steady_from: Duration,
     samples: u32,
@@ -133,7 +135,8 @@ impl Tuner {
             bottleneck: Bottleneck::Reading,
             aim: Aim::Measure,
             episode: Episode::new(Cause::Start, Reach::Wide),
-            steady_from: settle(setup.round_trip),
+            is_moving: false,
+            steady_from: Duration::ZERO,
             samples: 0,
             look_after: LOOK_FIRST,
             bottleneck_after: Duration::ZERO,
@@ -181,6 +184,7 @@ impl Tuner {
             at_s,
             values: self.kept,
             is_settled: self.is_settled(),
+            session: self.meter.at(),
             bytes_per_s: self.level.mean() as u64,
             curves: PerKnob::from_fn(|knob| self.curves[knob].all().copied().collect()),
         }
@@ -188,7 +192,15 @@ impl Tuner {
 
     /// Takes a sample, every 250 ms or so. What to do, if anything is decided.
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
-        let reading = self.meter.read(sample)?;
+        let reading = self.meter.read(sample);
+        if sample.work == 0 || sample.is_held {
+            self.is_moving = false;
+        }
+        let reading = reading?;
+        if !std::mem::replace(&mut self.is_moving, true) {
+            // Streams that have rested begin with small windows.
+            self.steady_from = self.steady_from.max(sample.at + settle(self.setup.round_trip));
+        }
         self.stages.learn(sample);
         if reading.since < self.steady_from {
             return None;

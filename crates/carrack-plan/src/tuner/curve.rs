@@ -74,6 +74,11 @@ impl CurvePoint {
         self.loss += weight * (reading.loss - self.loss);
     }
 
+    /// The samples' standard deviation, as a part of what was written.
+    pub fn deviation(&self) -> f64 {
+        self.variance.sqrt() / self.rates.written.max(1.0)
+    }
+
     /// The square of the mean's relative standard error, for such a noise of samples.
     pub(super) fn error(&self, noise: &Noise) -> f64 {
         noise.variance / f64::from(self.samples.clamp(1, MEMORY))

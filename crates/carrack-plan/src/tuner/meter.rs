@@ -54,6 +54,11 @@ pub(super) struct Meter {
 }
 
 impl Meter {
+    /// When the last interval ended.
+    pub fn at(&self) -> Duration {
+        self.since.at
+    }
+
     /// What the interval that ends with this sample says; nothing while it goes on.
     ///
     /// An interval without a byte goes on: where answers come in bursts (groups of a journal) the rate is that of whole bursts, and a

@@ -1,9 +1,11 @@
 //! What a session leaves for later ones between the same ends.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::curve::CurvePoint;
-use super::knob::PerKnob;
+use super::knob::{Knob, PerKnob};
 
 /// Below this mean size files go mostly in bundles, and each costs as much as its bytes.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -45,6 +47,9 @@ pub struct Workload {
     pub size: SizeClass,
 }
 
+/// Of the most that is known, what the level part brings at least.
+const LEVEL: f64 = 0.95;
+
 /// What was found: the settings that a later session begins with, and the curves for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunerRecord {
@@ -54,8 +59,19 @@ pub struct TunerRecord {
     pub values: PerKnob<u32>,
     /// Whether nothing promised more than these.
     pub is_settled: bool,
+    /// The session's time then: a point's age is what this is later than the point's own time.
+    pub session: Duration,
     /// What they bring, in bytes per second.
     pub bytes_per_s: u64,
     /// All points that were seen, by rising value; those that are not current were seen under other circumstances.
     pub curves: PerKnob<Vec<CurvePoint>>,
+}
+
+impl TunerRecord {
+    /// Where a knob's curve stops rising, as far as it is known: the smallest value that brings 95 % of the most.
+    pub fn level_from(&self, knob: Knob) -> Option<u32> {
+        let current = || self.curves[knob].iter().filter(|point| point.is_current);
+        let most = current().map(CurvePoint::bytes_per_s).fold(0.0, f64::max);
+        current().filter(|point| point.bytes_per_s() >= LEVEL * most).map(|point| point.value).min()
+    }
 }

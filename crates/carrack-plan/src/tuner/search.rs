@@ -75,7 +75,7 @@ impl Search<'_> {
         }
         let mut open = (low + 1..high).filter(promises);
         let first = open.next()?;
-        Some(first.midpoint(open.last().unwrap_or(first)))
+        Some(first.midpoint(open.next_back().unwrap_or(first)))
     }
 
     /// The nearest known points on both sides of a value.
