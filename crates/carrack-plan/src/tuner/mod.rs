@@ -26,3 +26,6 @@ pub use knob::{Knob, KnobRange, PerKnob, TunerSetup};
 pub use meter::StageRates;
 pub use record::{SizeClass, TunerRecord, Workload};
 pub use sample::{Bottleneck, QueueFill, Sample};
+
+#[cfg(test)]
+mod tests;

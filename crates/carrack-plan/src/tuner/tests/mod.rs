@@ -1,0 +1,43 @@
+//! The tuner in models of sessions.
+//!
+//! What is promised for every run (limits, one knob at a time) is tested with samples by chance. What is promised of rates is statistical, and tested over
+//! many seeds that are always the same; `docs/tuner.md` has the figures.
+
+mod baselines;
+mod models;
+mod pipelines;
+mod promises;
+mod sharing;
+mod single;
+mod steps;
+mod table;
+
+use std::time::Duration;
+
+use models::*;
+
+use super::*;
+
+/// A session of this condition with its tuner, run for so many seconds.
+fn tuned(condition: &Condition, noise: f64, seed: u64, seconds: f64) -> Session<Tuner> {
+    let mut session = Session::new(Tuner::new(condition.setup()), noise, seed);
+    condition.run(&mut session, seconds);
+    session
+}
+
+/// A condition by chance: curve, round trip, limit and start.
+fn any_condition(seed: u64, knob: Knob) -> Condition {
+    let mut chance = Chance(seed.wrapping_mul(77));
+    chance.next();
+    let most = if chance.next() < 0.5 { 16 } else { 64 };
+    let range = KnobRange::new(1, most, 1 + (chance.next() * f64::from(most.min(16))) as u32);
+    let (name, curve) = any_curve(&mut chance, most);
+    let round_trip = [0.0, 0.0, 0.01, 0.05, 0.1][(chance.next() * 5.0) as usize];
+    Condition { round_trip, ..Condition::new(name, knob, range, curve) }
+}
+
+/// The value below which this part of them lies.
+fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * part) as usize]
+}

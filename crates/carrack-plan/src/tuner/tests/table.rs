@@ -1,0 +1,66 @@
+//! The tuner beside simpler controllers: the tables of `docs/tuner.md`. `cargo test -p carrack-plan table -- --nocapture` prints them.
+
+use super::baselines::{Additive, RiseLevel};
+use super::*;
+
+const RUNS: u64 = 20;
+
+/// Means over some seeds.
+#[derive(Default)]
+struct Cell {
+    /// Parts of the best fixed value, until 20 s and from there to 60 s.
+    first: f64,
+    later: f64,
+    /// Changes a minute from 20 s on.
+    changes: f64,
+}
+
+fn cell<C: Controller>(condition: &Condition, noise: f64, make: impl Fn(&Condition) -> C) -> Cell {
+    let mut cell = Cell::default();
+    for seed in 0..RUNS {
+        let mut session = Session::new(make(condition), noise, seed);
+        condition.run(&mut session, 60.0);
+        cell.first += session.mean(0.0, 20.0) / condition.best() / RUNS as f64;
+        cell.later += session.mean(20.0, 60.0) / condition.best() / RUNS as f64;
+        cell.changes += session.changes.iter().filter(|at| **at > 20.0).count() as f64 * 1.5 / RUNS as f64;
+    }
+    cell
+}
+
+#[test]
+fn table() {
+    for (noise, better_least) in [(0.05, 4), (0.1, 6)] {
+        println!(
+            "\nnoise {noise}: tuner, one more each time, rise and level; to 20 s, from 20 s to 60 s, changes a minute"
+        );
+        let mut better = 0;
+        for condition in conditions() {
+            let ours = cell(&condition, noise, |it| Tuner::new(it.setup()));
+            let additive = cell(&condition, noise, |it| Additive::new(it.knob, it.range));
+            let paper = cell(&condition, noise, |it| RiseLevel::new(it.knob, it.range));
+            print!("| {} ", condition.name);
+            for Cell { first, later, changes } in [&ours, &additive, &paper] {
+                print!("| {:.0} % | {:.0} % | {changes:.0} ", 100.0 * first, 100.0 * later);
+            }
+            println!("|");
+            for other in [additive, paper] {
+                assert!(
+                    ours.later > other.later - 0.02,
+                    "{}: {} and {}",
+                    condition.name,
+                    ours.later,
+                    other.later
+                );
+                assert!(
+                    ours.first > other.first - 0.02,
+                    "{}: {} and {}",
+                    condition.name,
+                    ours.first,
+                    other.first
+                );
+                better += usize::from(ours.later > other.later + 0.05);
+            }
+        }
+        assert!(better >= better_least, "noise {noise}: better on {better}");
+    }
+}
