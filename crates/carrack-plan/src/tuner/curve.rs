@@ -32,6 +32,12 @@ const NOISE_OUTLIER: f64 = 3.0;
 /// The weight of a new sample in what is known of the noise.
 const NOISE_WEIGHT: f64 = 1.0 / 16.0;
 
+/// The same for what neighbours have in common, which takes more of them to tell from nothing.
+const CORRELATION_WEIGHT: f64 = 1.0 / 64.0;
+
+/// Noise that lasts longer is a curve that moves.
+const CORRELATION_MAX: f64 = 0.6;
+
 /// What is known of one value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
@@ -81,35 +87,42 @@ impl CurvePoint {
 
     /// The square of the mean's relative standard error, for such a noise of samples.
     pub(super) fn error(&self, noise: &Noise) -> f64 {
-        noise.variance / f64::from(self.samples.clamp(1, MEMORY))
+        noise.deviation().powi(2) / f64::from(self.samples.clamp(1, MEMORY))
     }
 }
 
-/// The square of the samples' relative deviation from their means, the same for all values: three samples at one value would
-/// by chance often agree too well.
+/// The samples' relative deviation from their means, the same for all values: three samples at one value would by chance often agree
+/// too well.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noise {
     variance: f64,
+    /// Of a sample and the next one: noise that lasts makes means less certain than its size says.
+    covariance: f64,
+    last: f64,
 }
 
 impl Default for Noise {
     fn default() -> Noise {
-        Noise { variance: NOISE_FIRST * NOISE_FIRST }
+        Noise { variance: NOISE_FIRST * NOISE_FIRST, covariance: 0.0, last: 0.0 }
     }
 }
 
 impl Noise {
-    /// The deviation of one sample, as a part of the mean.
+    /// The deviation of samples that are independent and whose means are as uncertain, as a part of the mean: `(1 + r) / (1 - r)` times the
+    /// variance, where `r` is the correlation of neighbours (a first-order autoregression; Bayley and Hammersley 1946).
     pub fn deviation(&self) -> f64 {
-        self.variance.sqrt()
+        let correlation = (self.covariance / self.variance).clamp(0.0, CORRELATION_MAX);
+        (self.variance * (1.0 + correlation) / (1.0 - correlation)).sqrt()
     }
 
     /// Learns from a sample beside the mean that was expected.
     pub fn learn(&mut self, rate: f64, expected: f64) {
-        let most = NOISE_OUTLIER * self.deviation();
+        let most = NOISE_OUTLIER * self.variance.sqrt();
         let deviation = (rate / expected.max(1.0) - 1.0).clamp(-most, most);
         self.variance += NOISE_WEIGHT * (deviation * deviation - self.variance);
         self.variance = self.variance.max(NOISE_MIN * NOISE_MIN);
+        self.covariance += CORRELATION_WEIGHT * (deviation * self.last - self.covariance);
+        self.last = deviation;
     }
 }
 

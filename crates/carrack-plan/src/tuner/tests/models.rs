@@ -61,6 +61,11 @@ impl Chance {
 pub struct Session<C> {
     pub controller: C,
     pub noise: f64,
+    /// How much of a sample's deviation is in the next one.
+    pub correlation: f64,
+    deviation: f64,
+    /// The sink answers with every so many samples.
+    pub answers_every: usize,
     /// What the outbox may hold, and the sink's queue.
     pub queue_bytes: u64,
     chance: Chance,
@@ -82,6 +87,9 @@ impl<C: Controller> Session<C> {
         Session {
             controller,
             noise,
+            correlation: 0.0,
+            deviation: 0.0,
+            answers_every: 1,
             queue_bytes: 64 << 20,
             chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
             sample: Sample { work: 100, ..Sample::default() },
@@ -101,16 +109,20 @@ impl<C: Controller> Session<C> {
 
     /// Tells the controller what has flowed until now.
     pub fn tell(&mut self, now: f64, flow: Flow) {
-        let noise = (1.0 + self.noise * self.chance.normal()).max(0.0);
+        let fresh = (1.0 - self.correlation * self.correlation).sqrt() * self.chance.normal();
+        self.deviation = self.correlation * self.deviation + fresh;
+        let noise = (1.0 + self.noise * self.deviation).max(0.0);
         let bytes = flow.rate * UNIT * SAMPLE.as_secs_f64();
         self.bytes += bytes * noise;
         self.sent += bytes;
         self.again += bytes * flow.loss;
         let capacity = self.queue_bytes;
         let fill = |share: f64| QueueFill { waiting: (share * capacity as f64) as u64, capacity };
+        let is_answered = self.trace.len() % self.answers_every == 0;
+        let bytes = if is_answered { self.bytes as u64 } else { self.sample.bytes };
         self.sample = Sample {
             at: self.sample.at + SAMPLE,
-            bytes: self.bytes as u64,
+            bytes,
             sent: self.sent as u64,
             retransmitted: self.again as u64,
             cpu: flow.cpu,
