@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::curve::{Curve, CurvePoint, Noise, Price};
 use super::decision::{Cause, Decision, Move, Outcome, Trial};
+use super::episode::{Aim, Attempt, Episode};
 use super::knob::{Knob, PerKnob, TunerSetup};
 use super::level::Level;
 use super::meter::{Meter, Reading};
@@ -80,42 +81,6 @@ pub struct Tuner {
     bottleneck_after: Duration,
     /// The throughput of an earlier session with these settings, until it is compared.
     expected: Option<f64>,
-}
-
-/// What the present settings are for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Aim {
-    /// To know what the kept settings bring.
-    Measure,
-    /// To see what another value brings.
-    Try(Attempt),
-    /// To move data.
-    Settled { look_at: Duration, bottleneck_at: Duration, is_other_since: Option<Duration> },
-}
-
-/// Another value of one knob.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Attempt {
-    knob: Knob,
-    value: u32,
-    /// Whether less is tried of something that is not the bottleneck.
-    is_release: bool,
-}
-
-/// From a cause to the next rest.
-#[derive(Clone, Copy, Debug)]
-struct Episode {
-    cause: Cause,
-    reach: Reach,
-    trials: u32,
-    has_gained: bool,
-    has_released: bool,
-}
-
-impl Episode {
-    fn new(cause: Cause, reach: Reach) -> Episode {
-        Episode { cause, reach, trials: 0, has_gained: false, has_released: false }
-    }
 }
 
 impl Tuner {

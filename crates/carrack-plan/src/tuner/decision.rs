@@ -63,7 +63,7 @@ pub enum Move {
     Settle,
 }
 
-/// One decision. The engine sets `knob` to `to`; from is the same as to where everything stays as it is.
+/// One decision. The engine sets `knob` to `to`; where everything stays as it is, `from` is the same.
 ///
 /// Its [`Display`](fmt::Display) is one line.
 #[derive(Clone, Copy, Debug, PartialEq)]

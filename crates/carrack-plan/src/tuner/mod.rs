@@ -11,6 +11,7 @@
 mod controller;
 mod curve;
 mod decision;
+mod episode;
 mod knob;
 mod level;
 mod meter;

@@ -42,7 +42,9 @@ impl Search<'_> {
         let inside = |low, high| self.inside(low, high, promises);
         match self.neighbours(home) {
             // A short step says little.
-            (None, None) if self.fewer_first || self.range.most / 3 < home / 2 => less().or_else(more),
+            (None, None) if self.fewer_first || self.range.most < home.saturating_add(home / 2) => {
+                less().or_else(more)
+            }
             (None, None) => more().or_else(less),
             (None, Some(above)) => less().or_else(|| inside(home, above.value)),
             (Some(below), None) => more().or_else(|| inside(below.value, home)),
@@ -54,7 +56,7 @@ impl Search<'_> {
     fn more(&self, home: u32) -> Option<u32> {
         let value = match self.reach {
             Reach::Wide => home.saturating_mul(2),
-            Reach::Near(step) => home + part(home, step),
+            Reach::Near(step) => home.saturating_add(part(home, step)),
         };
         Some(self.range.clamp(value)).filter(|value| *value > home)
     }
@@ -63,7 +65,7 @@ impl Search<'_> {
     fn less(&self, home: u32) -> Option<u32> {
         let value = match self.reach {
             Reach::Wide => home / 2,
-            Reach::Near(step) => home - part(home, step).min(home),
+            Reach::Near(step) => home.saturating_sub(part(home, step)),
         };
         Some(self.range.clamp(value)).filter(|value| *value < home)
     }
