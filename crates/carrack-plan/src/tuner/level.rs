@@ -43,11 +43,14 @@ impl Mean {
         self.rates.approach(rates, 1.0 / f64::from(self.samples));
     }
 
-    /// Whether both differ by this part and by so many standard errors.
+    /// Whether both differ by this part and by so many standard errors: in what lasts and in what was written, as a stage that rests for
+    /// a second while a queue bridges it is no other curve.
     fn differs(self, other: Mean, noise: &Noise, part: f64, sure: f64) -> bool {
         let inverse = |mean: Mean| 1.0 / f64::from(mean.samples);
-        let error = noise.deviation() * (inverse(self) + inverse(other)).sqrt();
-        (self.rates.lasting() / other.rates.lasting()).ln().abs() > part.max(sure * error)
+        let mark = part.max(sure * noise.deviation() * (inverse(self) + inverse(other)).sqrt());
+        let lasting = (self.rates.lasting() / other.rates.lasting()).ln();
+        let written = (self.rates.written / other.rates.written).ln();
+        lasting.abs() > mark && written.abs() > mark && (lasting > 0.0) == (written > 0.0)
     }
 }
 

@@ -336,6 +336,8 @@ pub struct Pipeline {
     pub stages: [Box<dyn Fn(f64, f64) -> f64>; 3],
     /// What each queue may hold, in units.
     pub room: f64,
+    /// How far each stage's rate strays from its curve, each tenth of a second by itself.
+    pub jitter: f64,
 }
 
 impl Pipeline {
@@ -351,12 +353,17 @@ impl Pipeline {
         session.queue_bytes = (self.room * UNIT) as u64;
         let step = SAMPLE.as_secs_f64() / f64::from(STEPS);
         let (mut now, mut outbox, mut queue) = (0.0, 0.0f64, 0.0f64);
+        let (mut chance, mut stray) = (session.chance.clone(), [1.0; 3]);
         while now < until {
             let values = session.values().map(f64::from);
             let mut written = 0.0;
-            for _ in 0..STEPS {
+            for index in 0..STEPS {
                 now += step;
-                let [read, send, write] = [0, 1, 2].map(|i| (self.stages[i])(values[i], now) * step);
+                if index % 10 == 0 {
+                    stray = [0; 3].map(|_: i32| (1.0 + self.jitter * chance.normal()).max(0.0));
+                }
+                let [read, send, write] =
+                    [0, 1, 2].map(|i| (self.stages[i])(values[i], now) * stray[i] * step);
                 let wrote = write.min(queue);
                 queue -= wrote;
                 let sent = send.min(outbox).min(self.room - queue);

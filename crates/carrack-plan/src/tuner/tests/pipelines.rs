@@ -34,16 +34,18 @@ fn pipelines() -> Vec<(&'static str, [Stage; 3])> {
     ]
 }
 
+fn setup() -> TunerSetup {
+    let range = KnobRange::new(1, 32, 4);
+    TunerSetup { ranges: PerKnob::from_fn(|_| range), round_trip: Duration::from_millis(10) }
+}
+
 #[test]
 fn finds_the_bottleneck_and_follows_it() {
     for (name, stages) in pipelines() {
-        let pipeline = Pipeline { stages, room: 1.3 };
+        let pipeline = Pipeline { stages, room: 1.3, jitter: 0.0 };
         for (noise, typical, least) in [(0.0, 0.93, 0.93), (0.05, 0.93, 0.7)] {
             let run = |seed| {
-                let range = KnobRange::new(1, 32, 4);
-                let setup =
-                    TunerSetup { ranges: PerKnob::from_fn(|_| range), round_trip: Duration::from_millis(10) };
-                let mut session = Session::new(Tuner::new(setup), noise, seed);
+                let mut session = Session::new(Tuner::new(setup()), noise, seed);
                 pipeline.run(&mut session, 90.0);
                 let before = session.mean(20.0, 30.0) / pipeline.best(32, 25.0);
                 before.min(session.mean(40.0, 90.0) / pipeline.best(32, 60.0))
@@ -59,7 +61,8 @@ fn finds_the_bottleneck_and_follows_it() {
 #[test]
 fn what_is_not_the_bottleneck_is_released() {
     // Begins with many readers beyond what the path takes.
-    let pipeline = Pipeline { stages: [knee(1.0, 20.0), knee(0.6, 5.0), knee(2.0, 20.0)], room: 1.3 };
+    let pipeline =
+        Pipeline { stages: [knee(1.0, 20.0), knee(0.6, 5.0), knee(2.0, 20.0)], room: 1.3, jitter: 0.0 };
     let ranges = PerKnob::from_fn(|_| KnobRange::new(1, 32, 4));
     let setup = TunerSetup { ranges, round_trip: Duration::ZERO };
     let values = PerKnob { readers: 32, streams: 10, writers: 4 };
@@ -70,4 +73,34 @@ fn what_is_not_the_bottleneck_is_released() {
     let [readers, streams, _] = session.values();
     assert!(readers <= 8 && streams <= 12, "{:?}", session.values());
     assert!(session.mean(0.0, 300.0) > 4.75, "and that has cost nothing");
+}
+
+#[test]
+fn stages_that_stray_from_their_curves_are_tuned() {
+    // Each stage by itself, each tenth of a second, as a part of its rate.
+    for (jitter, typical, rare) in [(0.1, 0.97, 0.94), (0.3, 0.95, 0.85)] {
+        let mut parts = Vec::new();
+        for (_, stages) in pipelines() {
+            let pipeline = Pipeline { stages, room: 1.3, jitter };
+            for seed in 0..5 {
+                let mut session = Session::new(Tuner::new(setup()), 0.0, seed);
+                pipeline.run(&mut session, 90.0);
+                parts.push(session.mean(40.0, 90.0) / pipeline.best(32, 60.0));
+            }
+        }
+        let (median, low) = (quantile(parts.clone(), 0.5), quantile(parts, 0.1));
+        println!("stages that stray by {jitter}: median {median:.3}, 10 % below {low:.3}");
+        assert!(median >= typical && low >= rare, "{jitter}: {median}, {low}");
+    }
+}
+
+#[test]
+fn a_rest_that_a_queue_bridges_is_no_other_curve() {
+    let reading: Stage = Box::new(|n, at| if (40.0..42.0).contains(&at) { 0.0 } else { n });
+    let pipeline = Pipeline { stages: [reading, knee(0.5, 2.0), knee(2.0, 20.0)], room: 5.0, jitter: 0.0 };
+    let mut session = Session::new(Tuner::new(setup()), 0.02, 0);
+    pipeline.run(&mut session, 60.0);
+    let moved = |it: &&Decision| matches!(it.cause, Cause::Moved { .. }) && it.at > Duration::from_secs(40);
+    assert_eq!(session.decisions.iter().find(moved), None);
+    assert!(session.mean(40.0, 45.0) > 1.9, "the queue has bridged it");
 }
