@@ -118,7 +118,7 @@ impl<C: Controller> Session<C> {
         self.again += bytes * flow.loss;
         let capacity = self.queue_bytes;
         let fill = |share: f64| QueueFill { waiting: (share * capacity as f64) as u64, capacity };
-        let is_answered = self.trace.len() % self.answers_every == 0;
+        let is_answered = self.trace.len().is_multiple_of(self.answers_every);
         let bytes = if is_answered { self.bytes as u64 } else { self.sample.bytes };
         self.sample = Sample {
             at: self.sample.at + SAMPLE,
