@@ -5,6 +5,7 @@
 
 mod baselines;
 mod models;
+mod parts;
 mod pipelines;
 mod promises;
 mod sharing;

@@ -2,8 +2,14 @@
 
 use super::*;
 
-/// The largest deviation from an equal share, as a part of it, in the last five of ten minutes.
-fn unfairness(count: u32, gap: f64, noise: f64, seed: u64, (each, link, round_trip): (f64, f64, f64)) -> f64 {
+/// In the last five of ten minutes: the largest deviation from an equal share, as a part of it, and the streams that each has.
+fn unfairness(
+    count: u32,
+    gap: f64,
+    noise: f64,
+    seed: u64,
+    (each, link, round_trip): (f64, f64, f64),
+) -> (f64, f64) {
     let range = KnobRange::new(1, 64, if round_trip > 0.0 { 8 } else { 2 });
     let ranges = PerKnob::from_fn(|knob| if knob == Knob::Streams { range } else { KnobRange::fixed(4) });
     let setup = TunerSetup { ranges, round_trip: Duration::from_secs_f64(round_trip) };
@@ -16,7 +22,10 @@ fn unfairness(count: u32, gap: f64, noise: f64, seed: u64, (each, link, round_tr
     let rates: Vec<f64> = sessions.iter().map(|(_, session)| session.mean(300.0, 600.0)).collect();
     let equal = rates.iter().sum::<f64>() / f64::from(count);
     assert!(equal * f64::from(count) > 0.98 * link, "together they fill the path: {rates:?}");
-    rates.iter().map(|rate| (rate / equal - 1.0).abs()).fold(0.0, f64::max)
+    let late =
+        || sessions.iter().flat_map(|(_, session)| session.trace.iter()).filter(|(at, ..)| *at > 300.0);
+    let streams = late().map(|(_, values, _)| f64::from(values[1])).sum::<f64>() / late().count() as f64;
+    (rates.iter().map(|rate| (rate / equal - 1.0).abs()).fold(0.0, f64::max), streams)
 }
 
 #[test]
@@ -36,8 +45,15 @@ fn two_and_four_transfers_get_equal_shares() {
                 all.extend((0..4).map(|seed| unfairness(count, gap, noise, seed, path)));
             }
         }
+        let streams = all.iter().map(|(_, streams)| streams).sum::<f64>() / all.len() as f64;
+        let all: Vec<f64> = all.into_iter().map(|(unfairness, _)| unfairness).collect();
         let (median, high) = (quantile(all.clone(), 0.5), quantile(all, 0.9));
-        println!("{count} transfers, noise {noise}: median {median:.3}, 10 % above {high:.3}");
+        println!(
+            "{count} transfers, noise {noise}: median {median:.3}, 10 % above {high:.3}; {streams:.0} streams"
+        );
+        // The equilibrium of `docs/tuner.md`.
+        let expected = 64.0 * (0.97 - 1.0 / f64::from(count));
+        assert!((streams / expected - 1.0).abs() < 0.15, "{streams} streams, and {expected} foreseen");
         assert!(median <= typical && high <= rare, "{count} transfers, noise {noise}: {median}, {high}");
     }
 }

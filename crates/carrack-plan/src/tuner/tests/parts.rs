@@ -1,0 +1,87 @@
+//! The parts that the controller is made of.
+
+use super::super::curve::{Curve, Noise, Price};
+use super::super::meter::{Meter, Reading};
+use super::super::search::{Reach, Search};
+use super::*;
+
+fn reading(rate: f64) -> Reading {
+    let rates = StageRates { read: rate, sent: rate, written: rate };
+    Reading { since: Duration::ZERO, rates, loss: 0.0 }
+}
+
+/// Tries what a search says and stays where that is better, until it has nothing more; where it ends, and after how many trials.
+fn search(start: u32, range: KnobRange, curve: impl Fn(f64) -> f64) -> (u32, usize) {
+    let price = Price::of(Knob::Readers);
+    let mut known = Curve::default();
+    let mut home = range.clamp(start);
+    known.add(home, Duration::ZERO, &reading(curve(f64::from(home))));
+    for trials in 0.. {
+        let search = Search { curve: &known, range, price, reach: Reach::Wide, fewer_first: false };
+        let Some(value) = search.next(home) else { return (home, trials) };
+        assert!(value >= range.least && value <= range.most && known.get(value).is_none(), "{value}");
+        known.add(value, Duration::ZERO, &reading(curve(f64::from(value))));
+        let utility = |value: u32| price.utility(value, curve(f64::from(value)), 0.0);
+        home = if utility(value) > utility(home) { value } else { home };
+    }
+    unreachable!("there are fewer values than that")
+}
+
+#[test]
+fn a_search_ends_near_the_best_of_any_concave_curve() {
+    for seed in 0..2_000 {
+        let condition = any_condition(seed, Knob::Readers);
+        let (home, trials) =
+            search(condition.range.start, condition.range, |value| UNIT * (condition.curve)(value));
+        let part = (condition.curve)(f64::from(home)) / condition.best();
+        // Far behind its peak the universal scalability law is not concave.
+        let least = if condition.name.contains("contention") { 0.9 } else { 0.95 };
+        assert!(part > least && trials <= 14, "{seed}, {}: {part} at {home} after {trials}", condition.name);
+    }
+}
+
+#[test]
+fn a_search_tries_nothing_where_a_level_curve_leaves_no_room() {
+    // 4, 8 and 16 are known; between 8 and 16 nothing can be, below 4 all is less.
+    let (home, trials) = search(4, KnobRange::new(1, 16, 4), |n| UNIT * n.min(8.0));
+    assert_eq!((home, trials), (8, 2 + 1), "and one between 8 and 16, where a peak could hide");
+}
+
+#[test]
+fn what_lasts_is_the_least_of_the_stages() {
+    // The sink writes from its queue while nothing comes.
+    let mut meter = Meter::default();
+    let queue = |waiting| QueueFill { waiting, capacity: 1_000 };
+    let begin = Sample { work: 1, sink_queue: Some(queue(600)), outbox: queue(100), ..Sample::default() };
+    let after = |ms, bytes, waiting, outbox| Sample {
+        at: Duration::from_millis(ms),
+        bytes,
+        sink_queue: Some(queue(waiting)),
+        outbox: queue(outbox),
+        ..begin
+    };
+    meter.read(&after(250, 500, 600, 100));
+    let rates = meter.read(&after(500, 1_000, 200, 150)).expect("bytes have come").rates;
+    assert_eq!((rates.written, rates.sent, rates.read), (2_000.0, 400.0, 600.0));
+    assert_eq!(rates.lasting(), 400.0);
+    // A burst's rate is over the time since the last one.
+    assert_eq!(meter.read(&after(750, 1_000, 200, 150)), None);
+    assert_eq!(meter.read(&after(1_000, 2_000, 200, 150)).expect("bytes again").rates.written, 2_000.0);
+}
+
+#[test]
+fn noise_that_lasts_counts_for_more() {
+    let mut chance = Chance(1);
+    let (mut fresh, mut lasting, mut deviation) = (Noise::default(), Noise::default(), 0.0);
+    let mut means = [0.0; 2];
+    for _ in 0..2_000 {
+        let next = chance.normal();
+        deviation = 0.5 * deviation + 0.75f64.sqrt() * next;
+        fresh.learn(1e9 * (1.0 + 0.05 * next), 1e9);
+        lasting.learn(1e9 * (1.0 + 0.05 * deviation), 1e9);
+        means[0] += fresh.deviation() / 2_000.0;
+        means[1] += lasting.deviation() / 2_000.0;
+    }
+    // Of a correlation of a half the variance is three times as large.
+    assert!((means[0] - 0.05).abs() < 0.01 && (means[1] - 0.05 * 3f64.sqrt()).abs() < 0.02, "{means:?}");
+}
