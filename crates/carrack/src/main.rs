@@ -27,6 +27,7 @@ mod route;
 mod signals;
 mod size;
 mod ssh;
+mod state;
 mod targets_report;
 mod topo_report;
 mod transfer_id;
