@@ -25,6 +25,7 @@ mod reins;
 mod report;
 mod route;
 mod signals;
+mod sites;
 mod size;
 mod ssh;
 mod state;
@@ -34,6 +35,7 @@ mod transfer_id;
 mod transfer_report;
 mod transfers;
 mod trouble;
+mod tuner_store;
 mod verify_report;
 
 use clap::Parser;
