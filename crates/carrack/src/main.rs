@@ -35,6 +35,7 @@ mod transfer_id;
 mod transfer_report;
 mod transfers;
 mod trouble;
+mod tune_report;
 mod tuner_store;
 mod verify_report;
 
