@@ -11,7 +11,7 @@ use crate::tuner_store::Known;
 const MARGIN: f64 = 20.0;
 
 /// Left of the first panel: the rates.
-const LABELS: f64 = 80.0;
+const LABELS: f64 = 95.0;
 
 const WIDTH: f64 = 250.0;
 const HEIGHT: f64 = 170.0;
