@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     completions, cp, doctor, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders, resume,
-    rm, serve, session, stat, status, submit, targets, topo, transfers, verify, wait,
+    rm, serve, session, stat, status, submit, targets, topo, transfers, tune, verify, wait,
 };
 use crate::exit::Exit;
 
@@ -37,6 +37,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
     Forecast(forecast::ForecastArgs),
+    Tune(tune::TuneArgs),
     Journals(journals::JournalsArgs),
     Keys(keys::KeysArgs),
     Serve(serve::ServeArgs),
@@ -82,6 +83,7 @@ impl Cli {
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
             Command::Forecast(args) => forecast::run(&args),
+            Command::Tune(args) => tune::run(&args),
             Command::Journals(args) => journals::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Serve(args) => serve::run(&args),

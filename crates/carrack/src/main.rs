@@ -25,14 +25,18 @@ mod reins;
 mod report;
 mod route;
 mod signals;
+mod sites;
 mod size;
 mod ssh;
+mod state;
 mod targets_report;
 mod topo_report;
 mod transfer_id;
 mod transfer_report;
 mod transfers;
 mod trouble;
+mod tune_report;
+mod tuner_store;
 mod verify_report;
 
 use clap::Parser;

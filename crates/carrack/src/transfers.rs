@@ -5,15 +5,16 @@
 //! in the journal at the destination.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use carrack_model::TransferId;
 use serde::{Deserialize, Serialize};
+
+use crate::state;
 
 /// Larger files are not carrack's: a command line has 2 MiB at most (execve(2)), in hexadecimal twice as much.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
@@ -136,13 +137,11 @@ pub struct Transfers {
 impl Transfers {
     /// Of this process's user; nothing if there is no home.
     pub fn of_user() -> Option<Transfers> {
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-        Some(Transfers { directory: state.join("carrack/transfers") })
+        Some(Transfers { directory: state::directory("transfers")? })
     }
 
     fn path(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.json"))
+        self.directory.join(file_name(id))
     }
 
     /// Notes that this process begins a transfer. Nothing is noted where another process runs it already.
@@ -158,13 +157,8 @@ impl Transfers {
             started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             process: Process::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-        let path = self.path(&transfer.id);
-        // Whole or not at all, whatever happens meanwhile.
-        let temporary = self.directory.join(format!(".{}.{}", transfer.id, std::process::id()));
-        let written = write_private(&temporary, &serde_json::to_vec_pretty(&transfer)?)
-            .and_then(|()| fs::rename(&temporary, &path));
-        written.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+        let content = serde_json::to_vec_pretty(&transfer)?;
+        let path = state::write(&self.directory, &file_name(&transfer.id), &content)?;
         Ok(Some(Noted { path }))
     }
 
@@ -205,10 +199,8 @@ impl Transfer {
     }
 }
 
-/// Arguments may be nobody else's business.
-fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(content)
+fn file_name(id: &str) -> String {
+    format!("{id}.json")
 }
 
 /// A transfer of this process that is noted.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    FarEnds, Observer, Outcome, Peer, Role, SessionError, Transfer, TransferIdentity, copy_between,
+    FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Transfer, TransferIdentity, copy_between,
     copy_local, copy_with_peer, persist,
 };
 
@@ -21,9 +21,11 @@ use crate::manifest::Manifest;
 use crate::reins::Reins;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
+use crate::sites::Sites;
 use crate::transfer_id::transfer_id;
 use crate::transfers::{Noted, Transfers};
 use crate::trouble::Trouble;
+use crate::tuner_store::TunerStore;
 
 /// Copies.
 pub fn run(args: &CpArgs) -> Exit {
@@ -76,6 +78,9 @@ impl<'a> Job<'a> {
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = args.sharing.sharing();
+        }
+        if settings.tunes && !args.dry_run {
+            settings.history = history(&route);
         }
         let noted = note(args, &route);
         let transfer = Transfer {
@@ -188,6 +193,11 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
     Transfers::of_user()?.begin(transfer_id(route).ok()?, &arguments).ok()?
+}
+
+/// What earlier transfers on this way have found out. It is a convenience, too.
+fn history(route: &Route) -> Option<History> {
+    Some(TunerStore::of_user()?.history(Sites::of_route(route)?))
 }
 
 /// How the transfer is known again when the same command is run again.

@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(object, "128 to 64");
         for words in [
             "128KiB to 64MiB",
-            "up to 64; 0: 2 on a near path, 8",
+            "up to 64; 0: 2 at first on a near path, 8",
             "up to 256",
             "CARRACK_SSH",
             "tree/ host:data",

@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 21] = [
+const BESIDE_CP: [&str; 22] = [
     "resume",
     "journals",
     "ls",
@@ -25,6 +25,7 @@ const BESIDE_CP: [&str; 21] = [
     "doctor",
     "topo",
     "forecast",
+    "tune",
     "keys",
     "serve",
     "submit",
@@ -38,7 +39,7 @@ const BESIDE_CP: [&str; 21] = [
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 23] = [
+const OTHER_SYNOPSES: [(&str, &str); 24] = [
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
@@ -50,6 +51,7 @@ const OTHER_SYNOPSES: [(&str, &str); 23] = [
     ("carrack doctor", " [OPTIONS] [PATH]..."),
     ("carrack topo", " [OPTIONS]"),
     ("carrack forecast", " [OPTIONS] NAME"),
+    ("carrack tune", " show | forget [OPTIONS] ..."),
     ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
     ("carrack serve", " [OPTIONS]"),
     ("carrack submit", " [OPTIONS] SRC DST"),

@@ -35,6 +35,7 @@ mod target_options;
 pub mod targets;
 pub mod topo;
 pub mod transfers;
+pub mod tune;
 pub mod verify;
 pub mod wait;
 mod when_options;

@@ -15,7 +15,9 @@ use rustix::{io::fcntl_dupfd_cloexec, stdio};
 use super::sharing_options::Sharer;
 use crate::exit::{End, Exit};
 use crate::signals;
+use crate::sites::Sites;
 use crate::trouble::Trouble;
+use crate::tuner_store::TunerStore;
 
 /// Far from the numbers that anything expects to be a standard stream.
 const FIRST_FD: i32 = 10;
@@ -40,15 +42,19 @@ pub fn run(args: &SessionArgs) -> Exit {
         return Exit::Usage;
     }
     match prepare() {
-        Ok((input, output, abort)) => {
-            let house = OwnHouse::over_ssh(args.protection).with_sharing(args.sharing.sharing());
-            end(&serve(Channel::Pipes { input, output }, &house, &abort))
-        }
+        Ok((input, output, abort)) => end(&serve(Channel::Pipes { input, output }, &house(args), &abort)),
         Err(error) => {
             Trouble::new(format!("the session can't start: {error}")).tell();
             Exit::Nothing
         }
     }
+}
+
+/// Reading for somebody, it remembers how that went: that somebody is the sink.
+fn house(args: &SessionArgs) -> OwnHouse {
+    let house = OwnHouse::over_ssh(args.protection).with_sharing(args.sharing.sharing());
+    let sites = Sites::of_session(house.caller());
+    house.with_history(TunerStore::of_user().map(|store| store.history(sites)))
 }
 
 fn prepare() -> io::Result<(OwnedFd, OwnedFd, Abort)> {

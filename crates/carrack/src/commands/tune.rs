@@ -1,0 +1,215 @@
+//! `carrack tune`: what the tuners of earlier transfers have found out, from its arguments to its exit code.
+
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::canvas;
+use crate::exit::{self, Exit};
+use crate::lifetime::now_s;
+use crate::sites;
+use crate::trouble::{Trouble, tame};
+use crate::tune_report::Report;
+use crate::tuner_store::{Known, TunerStore};
+
+/// Show and forget what earlier transfers have found out about threads and connections
+///
+/// A transfer that reads on this host, lasts 5 s or more and may turn its knobs (`--tune`) leaves what they brought in
+/// ~/.local/state/carrack/tuner (XDG_STATE_HOME): between which sites, with what size of files. The next one of these begins
+/// from there, for 30 days.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+pub struct TuneArgs {
+    #[command(subcommand)]
+    command: TuneCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TuneCommand {
+    Show(ShowArgs),
+    Forget(ForgetArgs),
+}
+
+/// Show the best numbers of readers, streams and writers, and what others brought
+///
+/// A line for each workload; where sites are named, or where there is one workload only, all values that were seen.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    #[command(flatten)]
+    between: Between,
+
+    /// Write one JSON object a line for each workload to stdout
+    #[arg(long)]
+    json: bool,
+
+    /// Draw throughput over the values, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    svg: Option<PathBuf>,
+}
+
+/// Forget it: the next transfers begin as if they were the first ones
+#[derive(Debug, Args)]
+struct ForgetArgs {
+    #[command(flatten)]
+    between: Between,
+}
+
+#[derive(Debug, Args)]
+struct Between {
+    /// Where data was read: this host's name
+    #[arg(value_name = "SOURCE_SITE", value_hint = ValueHint::Hostname)]
+    source: Option<String>,
+
+    /// Where it was written, as it was typed: HOST, or HOST:PORT of a daemon; a caller's address
+    #[arg(value_name = "SINK_SITE", value_hint = ValueHint::Hostname)]
+    sink: Option<String>,
+}
+
+/// Does it.
+pub fn run(args: &TuneArgs) -> Exit {
+    let done = match &args.command {
+        TuneCommand::Show(show) => show.run(),
+        TuneCommand::Forget(forget) => forget.run(),
+    };
+    done.unwrap_or_else(|trouble| {
+        trouble.tell();
+        Exit::Nothing
+    })
+}
+
+impl ShowArgs {
+    fn run(&self) -> Result<Exit, Trouble> {
+        let mut known = self.between.known(&store()?)?;
+        let now_s = now_s();
+        known.retain(|known| known.is_fresh(now_s));
+        if known.is_empty() {
+            return Err(self.between.nothing());
+        }
+        let with_curves = self.between.source.is_some() || known.len() == 1;
+        Ok(self.show(&Report { known, with_curves }))
+    }
+
+    fn show(&self, report: &Report) -> Exit {
+        let mut failed = 0;
+        // A reader who left has seen enough.
+        if let Err(error) = self.write(report)
+            && error.kind() != ErrorKind::BrokenPipe
+        {
+            failed += 1;
+            Trouble::new(format!("writing to stdout: {error}")).tell();
+        }
+        if let Some(Err(trouble)) = self.svg.as_ref().map(|path| canvas::write(&report.picture(), path)) {
+            failed += 1;
+            trouble.tell();
+        }
+        Exit::of_counts(1 + u64::from(self.svg.is_some()) - failed, failed)
+    }
+
+    fn write(&self, report: &Report) -> io::Result<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        match self.json {
+            true => report.write_json(&mut out),
+            false => report.write_table(&mut out),
+        }?;
+        out.flush()
+    }
+}
+
+impl ForgetArgs {
+    fn run(&self) -> Result<Exit, Trouble> {
+        let store = store()?;
+        let known = self.between.known(&store)?;
+        if known.is_empty() {
+            return Err(self.between.nothing());
+        }
+        let mut failed = 0;
+        for Known { workload, .. } in &known {
+            if let Err(error) = store.forget(workload) {
+                failed += 1;
+                Trouble::new(format!("{} to {}: {error}", workload.source, workload.sink)).tamed().tell();
+            }
+        }
+        let done = known.len() as u64 - failed;
+        // Nobody can be told if that fails.
+        let _ = writeln!(io::stderr(), "carrack: workloads forgotten: {done}");
+        Ok(Exit::of_counts(done, failed))
+    }
+}
+
+impl Between {
+    /// Of whatever age.
+    fn known(&self, store: &TunerStore) -> Result<Vec<Known>, Trouble> {
+        let mut known = store.list().map_err(|error| {
+            Trouble::new(format!("what earlier transfers have found out can't be read: {error}"))
+        })?;
+        known.retain(|Known { workload, .. }| self.is_between(&workload.source, &workload.sink));
+        Ok(known)
+    }
+
+    fn is_between(&self, source: &str, sink: &str) -> bool {
+        let is = |asked: &Option<String>, site: &str| {
+            asked.as_ref().is_none_or(|asked| asked == site || sites::of_word(asked) == site)
+        };
+        is(&self.source, source) && is(&self.sink, sink)
+    }
+
+    fn nothing(&self) -> Trouble {
+        let (from, to) = (place("from", self.source.as_deref()), place("to", self.sink.as_deref()));
+        let trouble = Trouble::new(format!("nothing is known of transfers{from}{to}"));
+        match self.source {
+            Some(_) => trouble.hint("`carrack tune show` lists what is known on this host"),
+            None => {
+                trouble.hint("a transfer of 5 s or more leaves what it has found out on the host that reads")
+            }
+        }
+    }
+}
+
+fn place(word: &str, site: Option<&str>) -> String {
+    site.map_or_else(String::new, |site| format!(" {word} {}", tame(site)))
+}
+
+fn store() -> Result<TunerStore, Trouble> {
+    TunerStore::of_user().ok_or_else(|| {
+        Trouble::new("there is no place where anything could be remembered")
+            .hint("set HOME or XDG_STATE_HOME")
+    })
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack tune show
+  carrack tune show dtn1 hpc.example.org --svg curves.svg
+  carrack tune forget dtn1 hpc.example.org    something was rebuilt
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_are_chosen_from_the_left() {
+        let between = |source: Option<&str>, sink: Option<&str>| Between {
+            source: source.map(str::to_owned),
+            sink: sink.map(str::to_owned),
+        };
+        for (source, sink, is) in [
+            (None, None, true),
+            (Some("a"), None, true),
+            (Some("me@A"), Some("carrack://h:99"), true),
+            (Some("a"), Some("h"), false),
+            (Some("h:99"), None, false),
+        ] {
+            assert_eq!(between(source, sink).is_between("a", "h:99"), is, "{source:?} {sink:?}");
+        }
+        let nothing = between(Some("a\u{1b}"), Some("b")).nothing();
+        assert_eq!(nothing.message, "nothing is known of transfers from a\\u{1b} to b");
+        assert!(nothing.hint.unwrap().contains("tune show"));
+        assert!(between(None, None).nothing().hint.unwrap().contains("5 s"));
+    }
+}
