@@ -68,7 +68,7 @@ mod tests {
                     passed.send(number)
                 });
             }
-            let mut next = || who.recv_timeout(Duration::from_secs(20)).ok();
+            let next = || who.recv_timeout(Duration::from_secs(20)).ok();
             let mut first = [next(), next()];
             first.sort_unstable();
             assert_eq!(first, [Some(0), Some(1)]);

@@ -119,7 +119,8 @@ fn a_deadline_claims_what_is_left() {
         let all = (40 << 20) * if way == Way::Local { 2 } else { 1 };
         let most = told.iter().map(|deadline| deadline.bytes_left).max().unwrap();
         let least = told.iter().map(|deadline| deadline.bytes_left).min().unwrap();
-        assert!((all / 4..=all + all / 4).contains(&most) && least < most, "{least} to {most} of {all}");
+        // What was moved is told a moment later than what was read.
+        assert!((all / 4..=3 * all).contains(&most) && least < most, "{least} to {most} of {all}");
     }
 }
 

@@ -217,8 +217,8 @@ impl Caller<'_> {
                 let (transport, protection) = (self.pipe, Some(Protection::Private));
                 Event::Connected { streams: 0, lanes: 1, transport, protection, cipher: None }
             }
-            streams => Event::Connected {
-                streams,
+            opened => Event::Connected {
+                streams: self.stream_count(lane_count).used(opened as usize) as u32,
                 lanes: lane_count as u32,
                 transport: "tcp",
                 protection: Some(protection),
@@ -232,6 +232,11 @@ impl Caller<'_> {
         Ok(streams)
     }
 
+    fn stream_count(&self, lane_count: usize) -> StreamCount {
+        let Transfer { spec, settings, .. } = self.transfer;
+        StreamCount::new(spec.streams, lane_count as u16, settings.tunes)
+    }
+
     fn dial(
         &self,
         link: &mut Link,
@@ -240,7 +245,7 @@ impl Caller<'_> {
         lane_count: usize,
     ) -> Result<Dialling, SessionError> {
         let spec = &self.transfer.spec;
-        let streams = StreamCount::new(spec.streams, lane_count as u16, self.transfer.settings.tunes);
+        let streams = self.stream_count(lane_count);
         let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams)? {
             Ok(streams) => return Ok(Ok(streams)),
             Err(problem) => problem,

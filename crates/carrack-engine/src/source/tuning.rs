@@ -106,7 +106,11 @@ impl<'a> Tuning<'a> {
         let history = self.lanes[0].source.settings.history.as_ref();
         if let (true, Some(tuner), Some(history)) = (lasted, &self.tuner, history) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            history.0.keep(self.size, &tuner.record(now.as_secs()));
+            let record = tuner.record(now.as_secs());
+            // One that has just begun anew knows less than the last one did.
+            if record.bytes_per_s > 0 {
+                history.0.keep(self.size, &record);
+            }
         }
     }
 

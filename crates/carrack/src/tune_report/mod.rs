@@ -74,7 +74,14 @@ mod tests {
         ];
         let curves = PerKnob { readers, streams: vec![point(2, 190.0, 7, true)], writers: vec![] };
         let values = PerKnob { readers: 16, streams: 2, writers: 12 };
-        let record = TunerRecord { at_s: NOW_S, values, is_settled: true, bytes_per_s: 190_250_000, curves };
+        let record = TunerRecord {
+            at_s: NOW_S,
+            values,
+            is_settled: true,
+            bytes_per_s: 190_250_000,
+            session: Duration::from_secs(9),
+            curves,
+        };
         Known::new(Workload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
     }
 

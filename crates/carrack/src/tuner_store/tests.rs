@@ -29,7 +29,14 @@ fn record(at_s: u64) -> TunerRecord {
     };
     let values = PerKnob { readers: 16, streams: 2, writers: 8 };
     let curves = PerKnob { readers: vec![point], ..PerKnob::default() };
-    TunerRecord { at_s, values, is_settled: true, bytes_per_s: 150_000_000, curves }
+    TunerRecord {
+        at_s,
+        values,
+        is_settled: true,
+        bytes_per_s: 150_000_000,
+        session: Duration::from_secs(9),
+        curves,
+    }
 }
 
 fn known(source: &str, sink: &str, size: SizeClass) -> Known {
