@@ -1,6 +1,6 @@
 //! The transfers' records.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream;
@@ -19,6 +19,9 @@ const TRIES: u32 = 20;
 
 /// A copy of a bucket may be behind by so long when it is read.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Copies of the records are behind for less than this, if their servers are there.
+const COPIES_AGREE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why a transfer is not found.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +110,8 @@ impl Transfers {
         self.get_with_revision(id).await.map(|(record, _)| record)
     }
 
-    /// One by its id, or by a beginning of it that no other one has.
+    /// One by its id, or by a beginning of it that no other one has. One of this id that is not there is looked for again for two seconds:
+    /// it may have been made a moment ago, and the copy of the records that answers be behind.
     ///
     /// # Errors
     /// [`FindError`] if there is not exactly one.
@@ -116,7 +120,7 @@ impl Transfers {
             return Err(FindError::Unknown(prefix.to_owned()));
         }
         if prefix.len() == 16 {
-            return self.get(prefix).await;
+            return self.get_soon(prefix).await;
         }
         let mut found = self.all().await?;
         found.retain(|record| record.id.starts_with(prefix));
@@ -215,6 +219,18 @@ impl Transfers {
 
     pub(crate) async fn all(&self) -> Result<Vec<TransferRecord>, BusError> {
         Ok(self.bucket.all(">").await?.into_iter().map(|entry| entry.value).collect())
+    }
+
+    async fn get_soon(&self, id: &str) -> Result<TransferRecord, FindError> {
+        let until = Instant::now() + COPIES_AGREE_WITHIN;
+        loop {
+            match self.get(id).await {
+                Err(FindError::Unknown(_)) if Instant::now() < until => {
+                    tokio::time::sleep(READ_AGAIN_AFTER).await
+                }
+                found => return found,
+            }
+        }
     }
 
     async fn get_with_revision(&self, id: &str) -> Result<(TransferRecord, u64), FindError> {

@@ -37,7 +37,8 @@ fn copy(double: &StorageDouble, more: &[&str]) -> Output {
         .args(["cp", "-r", "-v", "--no-journal"])
         .args(more)
         .arg(double.path("from"))
-        .arg(double.local("to"));
+        .arg(double.local("to"))
+        .env("XDG_STATE_HOME", double.local("state"));
     run(&mut command)
 }
 
@@ -47,10 +48,6 @@ fn readers_are_added_while_they_bring_something() {
     let output = copy(&double, &[]);
     assert_exit(&output, 0);
     assert_says(&output, &["tuner: ", "reading is the bottleneck", "readers brought", ": kept"]);
-    let more = talk(&output);
-    let kept =
-        more.lines().filter(|line| line.contains("readers brought") && line.contains(": kept")).count();
-    assert!(kept >= 2, "{more}");
     double.ask("clear");
     assert_same(&double.path("from"), &double.local("to"));
 }

@@ -131,6 +131,7 @@ impl State {
                 "at_s": now_s - days * DAY_S,
                 "values": {"readers": 16, "streams": 2, "writers": 8},
                 "is_settled": true,
+                "session": {"secs": 20, "nanos": 0},
                 "bytes_per_s": 190_000_000,
                 "curves": {"readers": [point(8, 100e6), point(16, 190e6)], "streams": [], "writers": []}
             }
