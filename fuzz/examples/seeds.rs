@@ -442,6 +442,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("shelve_file", Control::ShelveFile(file)),
         ("settle", Control::Settle(Mark { number: 7 })),
         ("settled", Control::Settled(Mark { number: 7 })),
+        ("knobs", Control::Knobs(Knobs { streams: 8, writers: 16 })),
         ("abandon_file", Control::AbandonFile(file)),
         ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
         ("file_done", Control::FileDone(file)),

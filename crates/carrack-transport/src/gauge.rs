@@ -25,13 +25,9 @@ pub struct PathState {
     pub segments: u64,
     /// Those that were sent again.
     pub retransmitted: u64,
-    /// How long there was something to send, or to be acknowledged.
-    pub busy: Duration,
-    /// How long of that it was held by the send buffer or the other end's receive window, and not by the path.
-    pub held: Duration,
 }
 
-/// The beginning of `struct tcp_info` (linux/tcp.h), as Linux 4.10 and newer fill it in.
+/// The beginning of `struct tcp_info` (linux/tcp.h), as Linux 4.6 and newer fill it in.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct TcpInfo {
@@ -43,10 +39,6 @@ struct TcpInfo {
     rates_and_bytes: [u64; 4],
     before_segments: [u32; 5],
     data_segments: u32,
-    delivery_rate: u64,
-    busy_us: u64,
-    held_by_other_us: u64,
-    held_by_buffer_us: u64,
 }
 
 impl Gauge {
@@ -76,8 +68,6 @@ impl Gauge {
             round_trip: Duration::from_micros(info.rtt_us.into()),
             segments: info.data_segments.into(),
             retransmitted: info.retransmitted.into(),
-            busy: Duration::from_micros(info.busy_us),
-            held: Duration::from_micros(info.held_by_other_us.saturating_add(info.held_by_buffer_us)),
         })
     }
 }
@@ -111,7 +101,6 @@ mod tests {
         assert!(path.segments >= written as u64 >> 16 && path.segments < written as u64 / 500, "{path:?}");
         assert!(path.round_trip > Duration::ZERO && path.round_trip < Duration::from_secs(5), "{path:?}");
         assert!(path.retransmitted <= path.segments, "{path:?}");
-        assert!(path.busy > Duration::ZERO && path.held <= path.busy, "{path:?}");
         drop(near);
         assert_eq!((gauge.unsent_bytes(), gauge.path()), (0, None));
     }

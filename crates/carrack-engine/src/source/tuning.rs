@@ -115,13 +115,13 @@ impl<'a> Tuning<'a> {
     }
 
     fn sample(&mut self, sink: &Counters, now: Instant) -> Sample {
-        let path = self.path();
+        let (sent, retransmitted) = self.segments();
         self.cpu_part = self.cpu.look().unwrap_or(self.cpu_part);
         Sample {
             at: now - self.began,
             bytes: self.lanes.iter().map(Lane::answered_bytes).sum(),
-            sent: path.segments,
-            retransmitted: path.retransmitted,
+            sent,
+            retransmitted,
             cpu: self.cpu_part,
             work: self.work(),
             is_held: false,
@@ -149,21 +149,13 @@ impl<'a> Tuning<'a> {
         QueueFill { waiting: waiting * slot_bytes, capacity: capacity * slot_bytes }
     }
 
-    fn path(&mut self) -> PathState {
-        let paths = self.lanes.iter().flat_map(Lane::paths);
-        paths.fold(PathState::default(), |all, path| {
-            if path.segments > 0 {
-                let least = self.round_trip.get_or_insert(path.round_trip);
-                *least = path.round_trip.min(*least);
-            }
-            PathState {
-                segments: all.segments + path.segments,
-                retransmitted: all.retransmitted + path.retransmitted,
-                busy: all.busy + path.busy,
-                held: all.held + path.held,
-                ..all
-            }
-        })
+    /// Segments that all connections have sent, and those among them that were sent again.
+    fn segments(&mut self) -> (u64, u64) {
+        let paths: Vec<PathState> =
+            self.lanes.iter().flat_map(Lane::paths).filter(|path| path.segments > 0).collect();
+        let shortest = paths.iter().map(|path| path.round_trip).min();
+        self.round_trip = [self.round_trip, shortest].into_iter().flatten().min();
+        (paths.iter().map(|path| path.segments).sum(), paths.iter().map(|path| path.retransmitted).sum())
     }
 
     /// Every lane gets its part of what the tuner wants, and at least one of each; what the sink is to be told.
