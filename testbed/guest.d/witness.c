@@ -152,7 +152,8 @@ static const char *field(const char *after_name, int n)
     return after_name ? after_name : "0";
 }
 
-// Counts only if the list was the same before and after: else the CPU may belong to either.
+// Counts only if the list was the same before and after, and at the look before this one, and the thread has run since: else the
+// CPU may belong to another list. The kernel changes the list first and moves the thread then; one that sleeps is moved when it wakes.
 static void look_at_thread(int pid, int tid)
 {
     char directory[PATH_MAX], path[PATH_MAX + 8], stat[TEXT], before[256], after[256];
@@ -166,8 +167,10 @@ static void look_at_thread(int pid, int tid)
     const struct thread *last = last_of(pid, tid);
     struct thread *t = thread_under(pid, tid, before);
     snprintf(t->name, sizeof t->name, "%.*s", (int)(close - open - 1), open + 1);
-    t->cpus |= 1ULL << (atoi(field(close, 39)) % CPUS);
-    add_work(t, last, strtoul(field(close, 14), NULL, 10) + strtoul(field(close, 15), NULL, 10));
+    unsigned long ticks = strtoul(field(close, 14), NULL, 10) + strtoul(field(close, 15), NULL, 10);
+    if (last && !strcmp(last->allowed, before) && ticks > last->total_ticks)
+        t->cpus |= 1ULL << (atoi(field(close, 39)) % CPUS);
+    add_work(t, last, ticks);
     t->samples++;
 }
 
