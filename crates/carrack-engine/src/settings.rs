@@ -273,7 +273,7 @@ impl Settings {
         }
     }
 
-    /// I/O threads that the tuner may come to from so many at the start: four times as many, and 64 that aren't many.
+    /// I/O threads that the tuner may come to from so many at the start: four times as many, but no more than 64.
     /// A number that the user chose stays.
     pub(crate) fn io_threads_most(&self, start: usize) -> usize {
         if self.tunes && self.io_threads == 0 { (4 * start).min(64).max(start) } else { start }

@@ -88,7 +88,7 @@ impl<'a> Lane<'a> {
         crew: LaneCrew,
     ) -> Result<Lane<'a>, SessionError> {
         let wanted = sink.io_threads.div_ceil(sink.lane_count);
-        let used = sink.streams_at_start(stream_count * sink.lane_count).div_ceil(sink.lane_count);
+        let used = sink.stream_count.used(stream_count * sink.lane_count).div_ceil(sink.lane_count);
         let most = sink.io_threads_most.div_ceil(sink.lane_count).max(wanted);
         let thread_count = sink.threads_for(stream_count, most);
         let writers = Gate::new(sink.threads_for(used, wanted));

@@ -238,10 +238,6 @@ impl Sink<'_> {
         (both, is_left && both.summary().entries_failed == 0, result)
     }
 
-    fn streams_at_start(&self, opened: usize) -> usize {
-        self.stream_count.used(opened)
-    }
-
     /// Threads of a lane for so many streams and writers. One thread more than streams: whoever drives a stream may be waiting for it
     /// when a file is to be ended. Where objects wait for their targets, whoever drives a stream does nothing else.
     fn threads_for(&self, streams: usize, writers: usize) -> usize {
