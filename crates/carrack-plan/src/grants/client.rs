@@ -58,8 +58,8 @@ pub enum Notice {
 /// It stands beside the target queues and under their lock. [`may_start`](Self::may_start) says whether an object of a target may be
 /// taken; whoever sends messages calls [`batch`](Self::batch) a few times in a period, and at once when a thread found nothing.
 ///
-/// Nobody waits for the first answer about a target: it may be started on while it is asked for. If it turns out that others have it,
-/// that was one round trip in which it was shared.
+/// Nobody waits for the first answer about a target: it may be started on while it is asked for, with one request. If it turns out that
+/// others have it, that was one round trip in which it was shared.
 #[derive(Clone, Debug)]
 pub struct GrantClient {
     name: String,
@@ -139,8 +139,8 @@ impl GrantClient {
         let Some(target) = self.targets.get(&target) else { return true };
         let silent_since = self.silent_since(now);
         !self.is_managed
-            || !target.is_known()
-            || target.grants.iter().any(|grant| grant.is_open(now, silent_since) && grant.takes(in_service))
+            || (!target.is_known() && in_service == 0)
+            || target.takes(in_service, now, silent_since)
     }
 
     /// When a target that may not be started on may be, if nothing changes but the time.

@@ -57,6 +57,7 @@ fn granted(grants: &[Grant]) -> GrantClient {
 fn nobody_waits_for_the_first_answer() {
     let mut client = client();
     assert!(client.may_start(X, 0, ms(0)) && client.may_start(TargetId(99), 0, ms(0)));
+    assert!(!client.may_start(X, 1, ms(0)) && client.may_start(TargetId(99), 1, ms(0)), "with one request");
     let batch = client.batch(ms(0), &[state(X, 9, 0)]).unwrap();
     assert_eq!((batch.asks.len(), &*batch.asks[0].target, batch.asks[0].bytes), (1, "x", 9 * MIB));
     client.answered(ms(1), &answer(&batch, &[]));
@@ -88,6 +89,23 @@ fn makes_no_more_requests_than_it_may() {
     let client = granted(&[beside_computation, grant(2, "y", 0, 500, false)]);
     let may = |target| [0, 1, 2, 7].map(|in_service| client.may_start(target, in_service, ms(10)));
     assert_eq!((may(X), may(Y)), ([true, true, false, false], [true; 4]));
+}
+
+#[test]
+fn begins_nothing_that_others_would_wait_for() {
+    let mut client = granted(&[grant(1, "x", 0, 100, true), grant(2, "y", 0, 100, false)]);
+    for target in [X, Y] {
+        // They took 40 and 60 ms, of which each waited for the one before it: 20 ms apart.
+        for (took, ended) in [(20, 20), (40, 40), (60, 60)] {
+            client.finished(target, Service { time: ms(took), bytes: 1 }, ms(ended));
+        }
+    }
+    let may = |target, now| [0, 1, 2, 3].map(|in_service| client.may_start(target, in_service, ms(now)));
+    assert_eq!(may(X, 20), [true; 4], "four are done within 80 ms");
+    assert_eq!(may(X, 60), [true, true, false, false]);
+    assert_eq!(may(X, 99), [true, false, false, false], "one may be late");
+    assert_eq!(may(X, 100), [false; 4]);
+    assert_eq!(may(Y, 99), [true; 4], "nobody waits");
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::messages::{Ask, Grant, Held, Moved, micros};
 use crate::policy::{Service, TargetState};
 
+/// Weight of the last request in how far requests lie apart.
+const APART_WEIGHT: f64 = 0.2;
+
 /// One target, as the client has it.
 #[derive(Clone, Debug)]
 pub(super) struct OwnTarget {
@@ -20,6 +23,9 @@ pub(super) struct OwnTarget {
     /// When the server last spoke of it.
     known_at: Option<Duration>,
     pub(super) used_at: Duration,
+    /// When its last request ended, and how far its requests lie apart of late while it has some; zero while that is not known.
+    ended_at: Duration,
+    apart: Duration,
     pub(super) grants: Vec<OwnGrant>,
     moved: OwnBytes,
 }
@@ -60,6 +66,8 @@ impl OwnTarget {
             asked_in: None,
             known_at: None,
             used_at: Duration::ZERO,
+            ended_at: Duration::ZERO,
+            apart: Duration::ZERO,
             grants: Vec::new(),
             moved: OwnBytes::default(),
         }
@@ -96,6 +104,7 @@ impl OwnTarget {
     /// Bytes were moved, under the grant that they were begun under or the one that came after it.
     pub(super) fn finished(&mut self, service: Service, now: Duration) {
         self.used_at = now;
+        self.note_end(service, now);
         self.moved.all = self.moved.all.saturating_add(service.bytes);
         let grant = self.grants.iter_mut().filter(|grant| grant.from <= now).max_by_key(|grant| grant.from);
         if let Some(grant) = grant {
@@ -103,6 +112,26 @@ impl OwnTarget {
             grant.bytes = grant.bytes.saturating_add(service.bytes);
             grant.busy += service.time;
         }
+    }
+
+    /// A request took its own time if the target was idle before it, and else the time since the one before it: what it waited for others
+    /// does not count.
+    fn note_end(&mut self, service: Service, now: Duration) {
+        let apart = service.time.min(now.saturating_sub(self.ended_at));
+        self.ended_at = now;
+        self.apart = match self.apart {
+            Duration::ZERO => apart,
+            known => known.mul_f64(1.0 - APART_WEIGHT) + apart.mul_f64(APART_WEIGHT),
+        };
+    }
+
+    /// Whether one more request may be made while so many are in service.
+    pub(super) fn takes(&self, in_service: u32, now: Duration, silent_since: Option<Duration>) -> bool {
+        // With an answer missing, a grant's end is no end.
+        let done_at =
+            now + if silent_since.is_some() { Duration::ZERO } else { self.apart * (in_service + 1) };
+        let grants = &mut self.grants.iter().filter(|grant| grant.is_open(now, silent_since));
+        grants.any(|grant| grant.takes(in_service, done_at))
     }
 
     /// Nothing is known of its queue: it is empty unless [`look`](Self::look) says otherwise. What the time has ended is over.
@@ -213,9 +242,13 @@ impl OwnGrant {
         self.from <= now && now < until && !self.is_used_up()
     }
 
-    /// Whether one more request may be made while so many are in service.
-    pub(super) fn takes(&self, in_service: u32) -> bool {
-        self.requests_max.is_none_or(|most| in_service < most)
+    /// Whether one more request may be made while so many are in service; it would be done at `done_at`.
+    ///
+    /// While others wait, that is not after the grant's end, but for one request. What is left over is in the way of whoever comes next,
+    /// who leaves that much more: such a queue never gets shorter, and threads that wait in it are missing at other targets.
+    fn takes(&self, in_service: u32, done_at: Duration) -> bool {
+        let is_in_time = !self.others_wait || in_service == 0 || done_at <= self.until;
+        is_in_time && self.requests_max.is_none_or(|most| in_service < most)
     }
 
     pub(super) fn begin(&mut self, bytes: u64) {

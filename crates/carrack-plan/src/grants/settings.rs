@@ -34,7 +34,7 @@ impl Default for GrantSettings {
         GrantSettings {
             users: 1,
             burst: Duration::from_millis(500),
-            round: Duration::from_secs(4),
+            round: Duration::from_secs(3),
             burst_short: Duration::from_millis(250),
             burst_bytes: 256 << 20,
             burst_min: Duration::from_millis(50),

@@ -53,6 +53,27 @@ fn together_all_have_more_and_the_same() {
     }
 }
 
+/// A burst is some ten requests here. What is left over of each would pile up at one target, and hold the threads that others need: with
+/// that 16 clients on 4 targets had a sixth of this for ever.
+#[test]
+fn bursts_of_few_requests_do_not_run_into_each_other() {
+    for (clients, targets, dilation) in [(8, 4, 0.4), (8, 16, 0.4), (16, 4, 0.4), (16, 8, 0.2), (16, 16, 0.4)]
+    {
+        let stall = Some((3, s(25), s(1)));
+        let experiment =
+            Experiment { targets, dilation, request: ms(31), stall, ..Experiment::with(clients, true) };
+        let outcome = experiment.run();
+        let (before, after) = (rate(&outcome, s(12), s(25)), rate(&outcome, s(35), s(60)));
+        let fairness = outcome.fairness();
+        println!(
+            "{clients} clients, {targets} targets, dilation {dilation}: {before} MiB/s, {after} after a target stood still, \
+             fairness {fairness:.3}"
+        );
+        let best = targets as u64 * 1_000 / 31;
+        assert!(before.min(after) > best * 90 / 100 && fairness > 0.99);
+    }
+}
+
 #[test]
 fn where_nothing_competes_nothing_is_lost() {
     for clients in [2, 4, 8, 16] {

@@ -19,8 +19,8 @@ use crate::queue::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// One request on a disk that one client uses: 100 MiB/s.
-pub(super) const REQUEST: Duration = Duration::from_millis(10);
+/// 100 MiB/s.
+const REQUEST: Duration = Duration::from_millis(10);
 
 /// How often whoever carries messages looks, if nothing wakes it.
 const TICK: Duration = Duration::from_millis(5);
@@ -41,7 +41,9 @@ pub(super) struct Experiment {
     pub(super) clients: usize,
     pub(super) threads: usize,
     pub(super) targets: usize,
-    /// What each further client adds to the time of a request.
+    /// How long one request takes on a disk that one client uses.
+    pub(super) request: Duration,
+    /// What each further client adds to it.
     pub(super) dilation: f64,
     pub(super) is_managed: bool,
     pub(super) settings: GrantSettings,
@@ -58,6 +60,8 @@ pub(super) struct Experiment {
     pub(super) server_down: Vec<(Duration, Duration)>,
     /// When clients die.
     pub(super) deaths: Vec<(usize, Duration)>,
+    /// When a target stands still, and for how long.
+    pub(super) stall: Option<(usize, Duration, Duration)>,
     pub(super) run_for: Duration,
 }
 
@@ -67,6 +71,7 @@ impl Experiment {
             clients,
             threads: 8,
             targets: 16,
+            request: REQUEST,
             dilation: 0.2,
             is_managed,
             settings: GrantSettings::default(),
@@ -77,6 +82,7 @@ impl Experiment {
             load: 0.0,
             server_down: Vec::new(),
             deaths: Vec::new(),
+            stall: None,
             run_for: Duration::from_secs(60),
         }
     }
@@ -121,6 +127,7 @@ enum Event {
     ServerEnds,
     ServerBegins,
     Dies(usize),
+    Stalls(usize, Duration),
 }
 
 struct Client {
@@ -207,6 +214,9 @@ impl World {
         for (client, at) in world.experiment.deaths.clone() {
             world.at(at, Event::Dies(client));
         }
+        if let Some((target, at, span)) = world.experiment.stall {
+            world.at(at, Event::Stalls(target, span));
+        }
         world
     }
 
@@ -265,6 +275,8 @@ impl World {
             Event::ServerEnds => self.server = None,
             Event::ServerBegins => self.begin_server(),
             Event::Dies(index) => self.clients[index].is_alive = false,
+            // What it has begun is not late by it, all that comes after is.
+            Event::Stalls(target, span) => self.free_at[target] = self.free_at[target].max(now) + span,
             Event::Tick(_) | Event::ToClient(..) => {}
         }
     }
@@ -295,7 +307,7 @@ impl World {
             let streams = self.clients.iter().filter(has_requests).count();
             let slower = 1.0 + self.experiment.dilation * (streams - 1) as f64;
             let begins = self.free_at[target].max(now);
-            self.free_at[target] = begins + REQUEST.mul_f64(slower);
+            self.free_at[target] = begins + self.experiment.request.mul_f64(slower);
             let ends = self.free_at[target];
             self.at(ends, Event::Served(index, target, now));
         }
