@@ -1,9 +1,8 @@
 """congestion.json, and CONGESTION.md from it."""
 
 import json
-import os
 
-from . import figures
+from . import figures, pages
 
 JSON_NAME, REPORT_NAME = "congestion.json", "CONGESTION.md"
 NONE = "–"
@@ -52,15 +51,8 @@ def write(directory, order, new):
     directory.mkdir(parents=True, exist_ok=True)
     merged = {**load(directory), **new}
     sections = {name: merged[name] for name in order if name in merged}
-    _replace(directory / JSON_NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
-    _replace(directory / REPORT_NAME, document(sections))
-
-
-def _replace(path, text):
-    """The file is the old one or the new one, never half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.rename(path)
+    pages.replace(directory / JSON_NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
+    pages.replace(directory / REPORT_NAME, document(sections))
 
 
 # --- figures ----------------------------------------------------------------------------------------

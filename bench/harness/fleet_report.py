@@ -1,9 +1,8 @@
 """fleet.json, and FLEET.md from it."""
 
 import json
-import os
 
-from . import figures
+from . import figures, pages
 from .fleet import GOODPUT, MTU
 
 JSON_NAME, REPORT_NAME = "fleet.json", "FLEET.md"
@@ -37,14 +36,8 @@ def write(directory, new):
     """Puts new sections into fleet.json and writes FLEET.md anew from all, with its notes."""
     directory.mkdir(parents=True, exist_ok=True)
     sections = {**load(directory), **new}
-    _replace(directory / JSON_NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
-    _replace(directory / REPORT_NAME, document(sections, notes(directory / REPORT_NAME)))
-
-
-def _replace(path, text):
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.rename(path)
+    pages.replace(directory / JSON_NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
+    pages.replace(directory / REPORT_NAME, document(sections, notes(directory / REPORT_NAME)))
 
 
 def notes(path):

@@ -5,9 +5,8 @@ A command replaces the sections that it measured; the others stay as they are.
 
 import dataclasses
 import json
-import os
 
-from . import report, workloads
+from . import pages, report, workloads
 
 NAME = "results.json"
 
@@ -65,12 +64,5 @@ def write(directory, new):
     """Puts new sections into results.json and writes RESULTS.md anew from all."""
     directory.mkdir(parents=True, exist_ok=True)
     sections = merge(load(directory), new)
-    _replace(directory / NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
-    _replace(directory / "RESULTS.md", report.document(sections))
-
-
-def _replace(path, text):
-    """The file is the old one or the new one, never half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.rename(path)
+    pages.replace(directory / NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
+    pages.replace(directory / "RESULTS.md", report.document(sections))

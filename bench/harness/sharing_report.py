@@ -1,10 +1,9 @@
 """sharing.json, and SHARING.md from it: a section for each part of bench/sharing."""
 
 import json
-import os
 import statistics
 
-from . import load_feed, sharing_classes, sharing_faults, sharing_foreground
+from . import load_feed, pages, sharing_classes, sharing_faults, sharing_foreground
 from .disks import MIB
 from .shared_disks import PIECES
 
@@ -36,15 +35,8 @@ def write(directory, new):
     """Puts new sections into sharing.json and writes SHARING.md anew from all."""
     directory.mkdir(parents=True, exist_ok=True)
     sections = {**load(directory), **new}
-    _replace(directory / JSON_NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
-    _replace(directory / REPORT_NAME, document(sections))
-
-
-def _replace(path, text):
-    """The file is the old one or the new one, never half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.rename(path)
+    pages.replace(directory / JSON_NAME, json.dumps({"sections": sections}, indent=1, ensure_ascii=False) + "\n")
+    pages.replace(directory / REPORT_NAME, document(sections))
 
 
 def document(sections):
@@ -64,11 +56,6 @@ def told(section):
         f"too, is {scale:.1f} times slower than on the drive that is modelled: a burst of 500 ms is one of {500 / scale:.0f} ms there), files of {section['piece']} MiB.\n"
         f"Machine: {section['machine']}."
     )
-
-
-def table(header, rows):
-    """In Markdown."""
-    return "".join("| " + " | ".join(map(str, row)) + " |\n" for row in [header, ["---"] * len(header), *rows])
 
 
 def mb(bytes_per_s, digits=0):
@@ -91,7 +78,7 @@ def transfers(section):
     absent = f" Not installed here: {', '.join(section['absent'])}." if section["absent"] else ""
     return (
         f"In short: {gains}.\n\n"
-        + table(["transfers", "", "MB/s together", "÷ without", "fairness (Jain)", "last ÷ first", "runs"], rows)
+        + pages.table(["transfers", "", "MB/s together", "÷ without", "fairness (Jain)", "last ÷ first", "runs"], rows)
         + f"""
 N transfers have an Nth of the files each and begin together (one alone, and other tools, read half of the files). Medians of the runs; without and with
 alternate. MB/s together is all bytes by the last transfer's end; fairness is Jain's index of the transfers' mean rates; last ÷ first compares the times
@@ -113,7 +100,7 @@ def classes(section):
         ])
     header = ["guaranteed, MB/s", "it had", "of its guarantee", f"worst {sharing_classes.WINDOW_S:.0f} s", "each of the others: mean (least–most)",
               "together", "measured s"]
-    return table(header, rows) + f"""
+    return pages.table(header, rows) + f"""
 One transfer of a class with a `min_rate` and {sharing_classes.OTHERS} of none, on all disks. What is guaranteed is a part of what all had together when nothing was. Measured while
 all nine run, from {sharing_classes.SETTLE_S:.0f} s after their beginning on, one run each: what the kernel says that each process has read from the disks (`/proc/PID/io`). The
 worst {sharing_classes.WINDOW_S:.0f} s are those in which it had the least. Goal: 95 % of what is guaranteed, on average. Not shown: several guaranteed ones, and guarantees that the
@@ -146,7 +133,7 @@ def faults(section):
         ])
     header = ["fault", "server away", "until transfers go on alone", "until they keep to grants again", "until each target is had again",
               "until the dead one's are had by others", "nothing was read for (before)", "one read nothing for (before)", "copies", "runs"]
-    return table(header, rows) + f"""
+    return pages.table(header, rows) + f"""
 {sharing_faults.COUNT} transfers run; after {sharing_faults.BEFORE_S:.0f} s comes the fault. Seconds: median (longest) over transfers, or targets, and runs. Going on alone counts from the
 fault, by the transfer's own warning; keeping to grants again and having targets count from when there is a server that answers again
 (for a dead transfer: from its death), by the transfer's word, which it gives with its counters every 0.5 s, so that these two figures are up to 0.5 s too
@@ -176,7 +163,7 @@ def foreground(section):
 up, then it reads nothing for {job.IDLE_S:.0f} s. {job.COUNT} transfers move all files meanwhile and begin with it; units that ended before them count.
 
 """
-        + table(header, rows)
+        + pages.table(header, rows)
         + f"""
 "The load is measured": a Prometheus (`testbed/prometheus`) reads the kernel's counters of the disks each second, which contain what transfers read; the daemon
 asks it every {job.EVERY_S} s for the rate over {job.WINDOW_S} s and takes off what transfers told (`[sharing.health]`, `history = "none"`). "A busy hour is expected": Prometheus knows {load_feed.HISTORY_DAYS} days
@@ -199,7 +186,7 @@ def loads(ways):
         [sharing_foreground.WAYS[way], *(sharing_foreground.percent(ways[way]["told"][part][name]) for part in ("busy", "idle") for name in ("load", "expected"))]
         for way in ("health", "expected")
     ]
-    return table(["", "load while it reads", "expected then", "load while it does not", "expected then"], rows)
+    return pages.table(["", "load while it reads", "expected then", "load while it does not", "expected then"], rows)
 
 
 def foretold(forecast):
@@ -215,7 +202,7 @@ def foretold(forecast):
 earlier or later, else {load_feed.IDLE:.0%}, each five minutes up to {load_feed.NOISE:.0%} more or less. So the errors show that a pattern is found where there is one, and not how regular jobs are.
 
 """
-        + table(["over", "way", "MAE, MB/s", "of what a disk bears", "RMSE, MB/s"], rows)
+        + pages.table(["over", "way", "MAE, MB/s", "of what a disk bears", "RMSE, MB/s"], rows)
     )
 
 
