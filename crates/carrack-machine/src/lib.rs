@@ -10,6 +10,7 @@ mod flows;
 mod id_set;
 mod measure;
 mod monitor;
+mod near;
 mod netlink;
 pub mod nic;
 mod node_state;
@@ -29,6 +30,7 @@ pub use flows::follow_flows;
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use monitor::{Attempt, Closed, Monitor};
+pub use near::{deal, node_of_directory};
 pub use placement::{
     CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat, lanes_wanted, place,
 };

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
+use carrack_machine::{NodeSet, SysFiles, deal, node_of_directory};
 use carrack_model::{EntryFailure, TransferSpec};
 use carrack_storage::{FileSystems, Identity, ScanRoot};
 use carrack_transport::{SendEndpoint, StreamCount};
@@ -51,6 +52,7 @@ use crate::lanes::{LaneComm, LaneStart, run_comms};
 use crate::report::Observer;
 use crate::settings::Settings;
 use crate::sharing::Share;
+use crate::spill_settings::SpillDirectory;
 use chunks::Chunks;
 use comm::SourceComm;
 use lane::Lane;
@@ -143,8 +145,8 @@ impl Source<'_> {
         StreamCount::new(self.spec.streams, self.lane_count as u16, self.settings.tunes).used(opened)
     }
 
-    /// Each lane's logs: the directories are dealt out.
-    fn spills(&self) -> Result<Vec<Vec<Spill>>, SessionError> {
+    /// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such.
+    fn spills(&self, lanes: &[NodeSet]) -> Result<Vec<Vec<Spill>>, SessionError> {
         let mut dealt: Vec<Vec<Spill>> = (0..self.lane_count).map(|_| Vec::new()).collect();
         let wanted = &self.settings.spill;
         if self.spec.dry_run || wanted.directories.is_empty() {
@@ -157,9 +159,11 @@ impl Source<'_> {
             return Ok(dealt);
         }
         let budget = wanted.budget.map_or(u64::MAX, |budget| budget / wanted.directories.len() as u64);
-        for (number, directory) in wanted.directories.iter().enumerate() {
-            let spill = Spill::new(directory, budget, self.spec.slot_bytes as usize)?;
-            dealt[number % self.lane_count].push(spill);
+        let files = SysFiles::here();
+        let node = |at: &SpillDirectory| node_of_directory(&files, &at.directory);
+        let nodes: Vec<Option<u32>> = wanted.directories.iter().map(node).collect();
+        for (directory, lane) in wanted.directories.iter().zip(deal(&nodes, lanes)) {
+            dealt[lane].push(Spill::new(directory, budget, self.spec.slot_bytes as usize)?);
         }
         Ok(dealt)
     }
@@ -171,7 +175,8 @@ impl Source<'_> {
         destination: Option<Identity>,
         abort: &Abort,
     ) -> (BothEnds, Result<(), SessionError>) {
-        let spills = match self.spills() {
+        let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
+        let spills = match self.spills(&nodes) {
             Ok(spills) => spills,
             Err(error) => return (BothEnds::default(), Err(error)),
         };
