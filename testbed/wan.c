@@ -1,9 +1,9 @@
 /* A long fat pipe in user space, for kernels without netem: two tun devices, one in each of two network namespaces,
  * with IP packets carried between them after a delay, through a bottleneck with a drop-tail queue, with random loss.
  *
- *   wan NAMESPACE_A NAMESPACE_B DELAY_MS RATE_MBIT LOSS_PERCENT QUEUE_MB
+ *   wan NAMESPACE_A NAMESPACE_B DELAY_MS RATE_MBIT LOSS_PERCENT QUEUE_MB RATE_FILE
  *
- * DELAY_MS is one way. Prints "ready" when both ends are up (10.98.0.1/30 in A, 10.98.0.2/30 in B), then runs until it
+ * DELAY_MS is one way. With SIGHUP it takes another rate from RATE_FILE, in Mbit/s. Prints "ready" when both ends are up (10.98.0.1/30 in A, 10.98.0.2/30 in B), then runs until it
  * is ended. One thread; a packet is kept in one ring slot until it is due.
  */
 #define _GNU_SOURCE
@@ -13,6 +13,7 @@
 #include <linux/if_tun.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,19 @@ struct settings {
     double loss;
     double queue_bytes;
 };
+
+static volatile sig_atomic_t has_new_rate;
+
+static void hear(int signal)
+{
+    (void)signal;
+    has_new_rate = 1;
+}
+
+static double bytes_per_ns(double mbit)
+{
+    return mbit * 1e6 / 8 / 1e9;
+}
 
 static uint64_t now_ns(void)
 {
@@ -123,9 +137,24 @@ static uint64_t deliver(struct path *path, uint64_t now)
     return UINT64_MAX;
 }
 
-static void carry(struct path paths[2], const struct settings *set)
+/* What is no rate changes nothing. */
+static void take_rate(const char *path, struct settings *set)
+{
+    double mbit;
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%lf", &mbit) == 1 && mbit > 0)
+        set->bytes_per_ns = bytes_per_ns(mbit);
+    if (file)
+        fclose(file);
+}
+
+static void carry(struct path paths[2], struct settings *set, const char *rate_file)
 {
     for (;;) {
+        if (has_new_rate) {
+            has_new_rate = 0;
+            take_rate(rate_file, set);
+        }
         uint64_t next = UINT64_MAX;
         int is_busy = 0;
         for (int i = 0; i < 2; i++) {
@@ -146,13 +175,14 @@ static void carry(struct path paths[2], const struct settings *set)
 
 int main(int count, char **word)
 {
-    if (count != 7) {
-        fprintf(stderr, "usage: wan NAMESPACE_A NAMESPACE_B DELAY_MS RATE_MBIT LOSS_PERCENT QUEUE_MB\n");
+    if (count != 8) {
+        fprintf(stderr, "usage: wan NAMESPACE_A NAMESPACE_B DELAY_MS RATE_MBIT LOSS_PERCENT QUEUE_MB RATE_FILE\n");
         return 2;
     }
+    signal(SIGHUP, hear);
     struct settings set = {
         .delay_ns = (uint64_t)(atof(word[3]) * 1e6),
-        .bytes_per_ns = atof(word[4]) * 1e6 / 8 / 1e9,
+        .bytes_per_ns = bytes_per_ns(atof(word[4])),
         .loss = atof(word[5]) / 100,
         .queue_bytes = atof(word[6]) * 1e6,
     };
@@ -165,5 +195,5 @@ int main(int count, char **word)
             fail("memory");
     puts("ready");
     fflush(stdout);
-    carry(paths, &set);
+    carry(paths, &set, word[7]);
 }

@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Deref;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -16,6 +16,9 @@ use rustix::process::Signal;
 use common::process::{Running, assert_exit, assert_says, json, run, talk, wait_for};
 use common::tree::{assert_same, plant};
 use common::{CARRACK, Places};
+
+/// The least that `--object-size` takes.
+const OBJECT_BYTES_MIN: u64 = 128 << 10;
 
 /// The near place is where commands run, the far one the home on the other host.
 struct World(Places);
@@ -95,6 +98,21 @@ fn a_tree_within_this_host() {
     assert!(output.stdout.is_empty());
     assert!(talk(&output).starts_with("carrack: copied 4 files"), "{}", talk(&output));
     assert_same(&world.near("tree"), &world.near("copy"));
+}
+
+/// A thread that has read some of a file lets others go on with it: also when as many files are open as may be (128), and more wait.
+#[test]
+fn more_large_files_than_may_be_open() {
+    let world = World::new();
+    let from = world.near("from");
+    fs::create_dir(&from).unwrap();
+    for number in 0..150 {
+        // More than a thread reads in a row, which is 16 objects.
+        let content = File::create(from.join(number.to_string())).unwrap();
+        content.set_len(17 * OBJECT_BYTES_MIN + number).unwrap();
+    }
+    assert_exit(&world.run(&["cp", "-r", "--object-size", "128KiB", "from", "to"]), 0);
+    assert_same(&from, &world.near("to"));
 }
 
 #[test]

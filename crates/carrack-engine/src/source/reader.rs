@@ -335,7 +335,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads and sends neighbouring objects, then lets others have the file.
+    /// Reads and sends neighbouring objects, then lets others have the file. It comes before the files that wait to be opened: behind
+    /// these nobody would get to it once as many files are open as may be.
     fn run_of_objects(
         &mut self,
         target: TargetId,
@@ -352,7 +353,7 @@ impl Reader<'_> {
             self.object(Piece { file: Arc::clone(file), extent, attempts: 0, place: None })?;
         }
         let job = Job::Cursor(Arc::clone(file), cursor);
-        self.lane.queue.release(|queue| queue.push(target, job));
+        self.lane.queue.release(|queue| queue.push_begun(target, job));
         Ok(())
     }
 
