@@ -120,6 +120,12 @@ impl SlotPool {
         self.shared.free.close();
     }
 
+    /// Where all its slots lie, for who registers memory with a device. Who holds a slot may touch that part of it.
+    pub fn memory(&self) -> *mut [u8] {
+        let shared = &self.shared;
+        std::ptr::slice_from_raw_parts_mut(shared.region.base(), shared.slot_count * shared.slot_bytes)
+    }
+
     /// Bytes of each slot.
     pub fn slot_bytes(&self) -> usize {
         self.shared.slot_bytes
