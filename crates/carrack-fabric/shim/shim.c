@@ -97,6 +97,9 @@ static struct fi_info *hints_for(const char *provider, int is_usable) {
         hints->ep_attr->type = FI_EP_RDM;
         hints->domain_attr->threading = FI_THREAD_SAFE;
         hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+        /* Messages arrive in the order in which they were sent. */
+        hints->tx_attr->msg_order = FI_ORDER_SAS;
+        hints->rx_attr->msg_order = FI_ORDER_SAS;
     }
     return hints;
 }

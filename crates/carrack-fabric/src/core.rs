@@ -13,6 +13,7 @@ use carrack_machine::{Slot, SlotPool};
 
 use crate::error::{FabricError, Scope};
 use crate::ffi::{self, Purpose};
+use crate::neighbours::Neighbours;
 use crate::offer::Offer;
 
 /// Fabric, domain, address vector, completion queue and endpoint: closed when the last that needs them is gone.
@@ -22,6 +23,8 @@ pub(crate) struct Core {
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     by_address: bool,
     key_mask: u64,
+    /// Whether endpoints of this process share memory that goes with one of them ([`Neighbours`]).
+    has_neighbours: bool,
 }
 
 // SAFETY: the domain was asked for as FI_THREAD_SAFE (shim.c), so that any thread may call for any of its objects.
@@ -43,7 +46,13 @@ impl Core {
         let description = &offer.description;
         let key_mask =
             if description.key_bytes >= 8 { u64::MAX } else { (1 << (8 * description.key_bytes)) - 1 };
-        Ok(Core { raw, kept: Mutex::default(), by_address: description.by_address, key_mask })
+        let has_neighbours = description.provider.contains("shm");
+        Ok(Core { raw, kept: Mutex::default(), by_address: description.by_address, key_mask, has_neighbours })
+    }
+
+    /// Whether it has to stay open as long as somebody in this process knows it.
+    pub(crate) fn has_neighbours(&self) -> bool {
+        self.has_neighbours
     }
 
     /// For calls of the shim.
@@ -86,8 +95,13 @@ impl Drop for Core {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let mut what = ptr::null();
+        let mut neighbours = self.has_neighbours.then(Neighbours::lock);
         // SAFETY: opened once, closed once, nobody else has it; regions are gone, as each holds this.
         let rc = unsafe { ffi::cf_close(self.raw(), &mut what) };
+        if let Some(neighbours) = &mut neighbours {
+            neighbours.forget(self);
+        }
+        drop(neighbours);
         if rc != 0 {
             // What is open may still touch it.
             let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -18,6 +18,7 @@ use crate::error::{EAGAIN, FabricError, Scope};
 use crate::event::{Event, Limits, Refused, Transfer};
 use crate::ffi;
 use crate::name;
+use crate::neighbours::{Neighbour, Neighbours};
 use crate::offer::{Description, Offer};
 use crate::operations::{Kind, Operation, Operations};
 
@@ -53,6 +54,8 @@ pub struct Endpoint {
     message_region: Region,
     /// For receives that could not be posted at once.
     unposted: Vec<Slot>,
+    /// Kept open as long as this knows them; after `core`, which may look at them when it closes.
+    neighbours: Vec<Arc<Core>>,
 }
 
 impl Endpoint {
@@ -78,7 +81,11 @@ impl Endpoint {
             messages,
             message_region,
             unposted,
+            neighbours: Vec::new(),
         };
+        if endpoint.core.has_neighbours() {
+            Neighbours::lock().add(endpoint.name()?, &endpoint.core);
+        }
         endpoint.post_receives()?;
         Ok(endpoint)
     }
@@ -106,16 +113,28 @@ impl Endpoint {
     }
 
     /// Makes a peer known by its name (fi_av(3)). It is told nothing and may not be there.
-    #[allow(unsafe_code)]
     pub fn add_peer(&mut self, name: &[u8]) -> Result<Peer, FabricError> {
-        let ours = self.name()?;
-        if !name::is_plausible(name, &ours, self.description.address_format) {
-            return Err(FabricError::ours(
-                "a peer's name",
-                "it is not one of this provider's",
-                Scope::Operation,
-            ));
+        let refuse = |words: &str| Err(FabricError::ours("a peer's name", words, Scope::Operation));
+        if !name::is_plausible(name, &self.name()?, self.description.address_format) {
+            return refuse("it is not one of this provider's");
         }
+        if !self.core.has_neighbours() {
+            return self.insert_peer(name);
+        }
+        let neighbours = Neighbours::lock();
+        match neighbours.find(name) {
+            Neighbour::Elsewhere => self.insert_peer(name),
+            Neighbour::Closing => refuse("it is being closed"),
+            Neighbour::Here(core) => {
+                // To be let go by our own end only, when the lock is free again.
+                self.neighbours.push(core);
+                self.insert_peer(name)
+            }
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn insert_peer(&mut self, name: &[u8]) -> Result<Peer, FabricError> {
         let mut peer = 0;
         // SAFETY: as long as our own name, or ends in a NUL: the library reads no further.
         match unsafe { ffi::cf_add_peer(self.core.raw(), name.as_ptr(), &mut peer) } {
@@ -380,8 +399,10 @@ impl Drop for Endpoint {
             std::mem::forget(operations);
             return;
         }
-        // SAFETY: ours; where it can't be closed yet the core tries again.
-        let _ = unsafe { ffi::cf_close_endpoint(self.core.raw()) };
+        if !self.core.has_neighbours() {
+            // SAFETY: ours; where it can't be closed yet the core tries again.
+            let _ = unsafe { ffi::cf_close_endpoint(self.core.raw()) };
+        }
         let (contexts, slots, regions) = operations.into_parts();
         self.core.keep((contexts, slots));
         drop(regions);

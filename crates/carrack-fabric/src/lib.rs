@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod ffi;
 mod name;
+mod neighbours;
 mod offer;
 mod operations;
 

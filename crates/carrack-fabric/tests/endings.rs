@@ -117,6 +117,27 @@ fn only_windows_are_written_to() {
     });
 }
 
+/// Whoever is left talks to nobody, and nothing worse: in one process, and closing in either order.
+#[test]
+fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
+    with_each_provider(|provider, offer| {
+        let mut pair = Pair::new(offer, Limits::default());
+        pair.send(b"connected", 0);
+        for _ in 0..1000 {
+            pair.turn();
+        }
+        let Pair { mut a, b, b_at_a, mut a_events, .. } = pair;
+        drop(b);
+        for tag in 0..500 {
+            let _ = a.send(b_at_a, b"hello?", tag);
+            let _ = a.poll(&mut a_events);
+        }
+        let lost =
+            a_events.iter().filter(|event| matches!(event, Event::Sent { result: Err(_), .. })).count();
+        eprintln!("{provider}: {lost} known to be lost, {} open", a.operations_under_way());
+    });
+}
+
 /// All slots are back once the endpoint and its regions are gone, whatever was under way; closing doesn't hang, and nothing
 /// is written afterwards.
 #[test]
