@@ -164,6 +164,11 @@ impl Slot {
         self.shared.region.base().wrapping_add(offset)
     }
 
+    /// The pool that it goes back to.
+    pub fn pool(&self) -> SlotPool {
+        SlotPool { shared: Arc::clone(&self.shared) }
+    }
+
     /// Its bytes: the last holder's until they are written.
     #[allow(unsafe_code)]
     pub fn bytes(&self) -> &[u8] {
