@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,24 @@ static void *symbol(void *handle, const char *name) {
     return found;
 }
 
-static void load(void) {
+/* libpsm_infinipath and libpsm2, which Debian's libfabric brings along, take over the signals of the whole process as they
+ * are loaded, write files into the working directory at a crash, and end the process at SIGTERM. Here they don't. */
+static void *open_library(void) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGTERM};
+    enum { COUNT = sizeof signals / sizeof *signals };
+    struct sigaction ours[COUNT];
+    int is_known[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        is_known[i] = sigaction(signals[i], NULL, &ours[i]) == 0;
     void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < COUNT; i++)
+        if (is_known[i])
+            sigaction(signals[i], &ours[i], NULL);
+    return handle;
+}
+
+static void load(void) {
+    void *handle = open_library();
     if (!handle) {
         const char *words = dlerror();
         snprintf(why_not, sizeof why_not, "%s", words ? words : "libfabric.so.1 can't be loaded");

@@ -3,18 +3,16 @@
 //! Driven by one thread at a time, which polls it; nothing here waits but [`Endpoint::wait`]. The number of operations is
 //! bounded, so that the queue of completions can't run over; "full" is flow control and gives the slot back.
 
-use std::ffi::{c_int, c_void};
-use std::io;
-use std::os::fd::BorrowedFd;
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use carrack_machine::{Slot, SlotPool};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::calls::{post_it, read_queue, refusal};
 use crate::core::{Core, Place, Region, Sharing, Window};
-use crate::error::{EAGAIN, FabricError, Scope};
+use crate::error::{FabricError, Scope};
 use crate::event::{Event, Limits, Refused, Transfer};
 use crate::ffi;
 use crate::name;
@@ -351,37 +349,8 @@ impl Endpoint {
         Some(self.operations.as_ref()?.oldest()?.elapsed())
     }
 
-    /// Readable when there may be something to poll, if [`may_wait`](Endpoint::may_wait) allowed to wait just before;
-    /// nothing where the provider has no descriptor and has to be polled.
-    #[allow(unsafe_code)]
-    pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: a plain read.
-        let fd = unsafe { ffi::cf_wait_fd(self.core.raw()) };
-        // SAFETY: the queue's descriptor, open until the core is closed, which `self` holds.
-        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
-    }
-
-    /// Whether nothing is to be polled now, so that the descriptor tells of what comes (fi_poll(3), fi_trywait).
-    #[allow(unsafe_code)]
-    pub fn may_wait(&self) -> bool {
-        // SAFETY: the core is open.
-        unsafe { ffi::cf_may_wait(self.core.raw()) == 0 }
-    }
-
-    /// Sleeps until there may be something to poll, for `limit` at most. Polls every millisecond where there is no descriptor.
-    pub fn wait(&self, limit: Duration) -> io::Result<()> {
-        let Some(fd) = self.readiness() else {
-            std::thread::sleep(limit.min(Duration::from_millis(1)));
-            return Ok(());
-        };
-        if !self.may_wait() {
-            return Ok(());
-        }
-        let time = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 }
 
@@ -408,34 +377,5 @@ impl Drop for Endpoint {
         drop(regions);
         // Some that were never posted are of the same pool.
         self.core.keep(std::mem::take(&mut self.unposted));
-    }
-}
-
-#[allow(unsafe_code)]
-fn post_it(core: &Core, kind: Kind, post: &ffi::Post) -> c_int {
-    let call = match kind {
-        Kind::Send => ffi::cf_send,
-        Kind::Receive => ffi::cf_receive,
-        Kind::Read => ffi::cf_read,
-        Kind::Write => ffi::cf_write,
-    };
-    // SAFETY: the buffer lies in a slot and the context in the table; both are held by the table until the completion,
-    // and then, if the endpoint is dropped first, by the core until all is closed. The peer is of this endpoint.
-    unsafe { call(core.raw(), post) }
-}
-
-fn refusal(kind: Kind, rc: c_int, slot: Slot) -> Refused {
-    match rc {
-        rc if rc == -EAGAIN => Refused::Full(slot),
-        rc => Refused::Failed(slot, FabricError::of_call(kind.name(), rc, Scope::Operation)),
-    }
-}
-
-#[allow(unsafe_code)]
-fn read_queue(core: &Core, batch: &mut [ffi::Completion]) -> Result<usize, FabricError> {
-    // SAFETY: writes at most as many as fit.
-    match unsafe { ffi::cf_poll(core.raw(), batch.as_mut_ptr(), batch.len() as c_int) } {
-        rc if rc < 0 => Err(FabricError::of_call("fi_cq_read", rc, Scope::Endpoint)),
-        count => Ok(count as usize),
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! Sources: fi_getinfo(3), fi_endpoint(3), fi_cq(3), fi_mr(3), fi_rma(3), fi_msg(3). How a lane uses it: docs/fabric.md.
 
+mod calls;
 mod core;
 mod endpoint;
 mod error;
@@ -18,6 +19,7 @@ mod name;
 mod neighbours;
 mod offer;
 mod operations;
+mod waiting;
 
 pub use core::{Place, Region, Sharing, Window};
 pub use endpoint::{Endpoint, Peer};

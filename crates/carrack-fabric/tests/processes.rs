@@ -7,7 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use carrack_fabric::{Endpoint, Event, Limits, Offer, Peer, Place, Refused, Sharing, Transfer};
+use carrack_fabric::{
+    Endpoint, Event, FabricError, Limits, Offer, Peer, Place, Refused, Sharing, Transfer, Window,
+};
 use common::{is_untouched, leased, offer, paint, pattern, pool, with_each_provider};
 
 const BYTES: usize = 1 << 20;
@@ -53,19 +55,22 @@ fn the_peer_process() {
     put(&mut stream, &place_to_bytes(window.place(0)));
     let parent = endpoint.add_peer(&get(&mut stream)).expect("a peer");
     stream.set_nonblocking(true).expect("a socket");
-    let (mut events, mut seen) = (Vec::new(), vec![0; BYTES]);
     // Ends with the parent: a read then says 0 bytes.
     while !matches!(stream.read(&mut [0; 1]), Ok(0)) {
-        let _ = endpoint.poll(&mut events);
-        for event in events.drain(..) {
-            if let Event::Message(text) = event {
-                window.copy_to(0, &mut seen);
-                let answer =
-                    [text, seen.iter().map(|&b| u64::from(b)).sum::<u64>().to_le_bytes().to_vec()].concat();
-                while !endpoint.send(parent, &answer, 0).expect("sent") {
-                    let _ = endpoint.poll(&mut Vec::new());
-                }
-            }
+        answer(&mut endpoint, parent, &window);
+    }
+}
+
+/// Each message with the sum of the bytes in the window.
+fn answer(endpoint: &mut Endpoint, parent: Peer, window: &Window) {
+    let (mut events, mut seen) = (Vec::new(), vec![0; BYTES]);
+    let _ = endpoint.poll(&mut events);
+    for event in events {
+        let Event::Message(text) = event else { continue };
+        window.copy_to(0, &mut seen);
+        let answer = [text, seen.iter().map(|&b| u64::from(b)).sum::<u64>().to_le_bytes().to_vec()].concat();
+        while !endpoint.send(parent, &answer, 0).expect("sent") {
+            let _ = endpoint.poll(&mut Vec::new());
         }
     }
 }
@@ -189,19 +194,8 @@ fn a_peer_that_dies_is_noticed() {
             }
             session.child.kill().expect("ours");
             session.child.wait().expect("ours");
-            let (mut events, began) = (Vec::new(), Instant::now());
-            let (mut done, mut failed, mut end) = (0, 0, None);
-            while session.endpoint.operations_under_way() > 0 && end.is_none() {
-                if session.endpoint.oldest_operation().is_some_and(|age| age > Duration::from_secs(3)) {
-                    break;
-                }
-                end = session.endpoint.poll(&mut events).err();
-                for event in events.drain(..) {
-                    if let Event::Read { result, .. } | Event::Written { result, .. } = event {
-                        *(if result.is_ok() { &mut done } else { &mut failed }) += 1;
-                    }
-                }
-            }
+            let began = Instant::now();
+            let (done, failed, end) = watch(&mut session.endpoint);
             let (overdue, noticed) = (session.endpoint.operations_under_way(), began.elapsed());
             eprintln!(
                 "{provider}: {}: {done} done, {failed} failed, {overdue} overdue, {end:?}, after {noticed:?}",
@@ -214,4 +208,20 @@ fn a_peer_that_dies_is_noticed() {
             assert_eq!(slots.free_count(), 64, "{provider}");
         }
     });
+}
+
+/// Until all operations are over, or one is overdue, or the endpoint fails: how many were done, how many failed.
+fn watch(endpoint: &mut Endpoint) -> (usize, usize, Option<FabricError>) {
+    let (mut events, mut done, mut failed) = (Vec::new(), 0, 0);
+    while endpoint.oldest_operation().is_some_and(|age| age < Duration::from_secs(3)) {
+        if let Err(error) = endpoint.poll(&mut events) {
+            return (done, failed, Some(error));
+        }
+        for event in events.drain(..) {
+            if let Event::Read { result, .. } | Event::Written { result, .. } = event {
+                *(if result.is_ok() { &mut done } else { &mut failed }) += 1;
+            }
+        }
+    }
+    (done, failed, None)
 }

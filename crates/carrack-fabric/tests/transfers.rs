@@ -5,8 +5,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    Endpoint, Event, Filter, Limits, Refused, Scope, Sharing, Transfer, all_offers, library, usable_offers,
+    Endpoint, Event, Filter, Limits, Place, Refused, Region, Scope, Sharing, Transfer, all_offers, library,
+    usable_offers,
 };
+use carrack_machine::Slot;
 use common::{CANARY, Chance, Pair, is_untouched, leased, paint, pattern, pool, skip, with_each_provider};
 
 const SLOT_BYTES: usize = 8 << 20;
@@ -151,66 +153,75 @@ fn writes_move_what_they_should_and_nothing_else() {
     });
 }
 
+const MANY: u64 = 600;
+const MANY_BYTES: usize = 64 << 10;
+const MANY_AT_ONCE: usize = 16;
+
 /// Each of many operations of all kinds ends once, whatever is in flight beside it.
 #[test]
 fn every_operation_ends_once() {
     with_each_provider(|provider, offer| {
-        const BYTES: usize = 64 << 10;
-        const COUNT: u64 = 600;
-        let mut pair = Pair::new(offer, Limits { operations: 16, ..Limits::default() });
-        let (ours, theirs) = (pool(32, BYTES), pool(1, BYTES));
+        let mut pair = Pair::new(offer, Limits { operations: MANY_AT_ONCE, ..Limits::default() });
+        let (ours, theirs) = (pool(32, MANY_BYTES), pool(1, MANY_BYTES));
         let local = pair.a.register(&ours, Sharing::Local).expect("registered");
         let remote = pair.b.register(&theirs, Sharing::PeersRead).expect("registered");
-        let window = pair.b.open_window(BYTES).expect("a window");
-        let source = theirs.lease().expect("free");
-        let from = remote.place_of(&source).expect("its slot");
-        let mut chance = Chance(42);
-        let (mut next, mut full, mut messages) = (0, 0, 0);
-        let mut ends = vec![0; COUNT as usize];
+        let window = pair.b.open_window(MANY_BYTES).expect("a window");
+        let from = remote.place_of(&theirs.lease().expect("free")).expect("its slot");
+        let places = [from, window.place(0)];
+        let (mut chance, mut next, mut full, mut messages) = (Chance(42), 0, 0, 0);
+        let mut ends = vec![0; MANY as usize];
         let began = Instant::now();
-        while ends.iter().sum::<usize>() < COUNT as usize {
+        while ends.iter().sum::<usize>() < MANY as usize {
             assert!(began.elapsed() < common::PATIENCE, "{provider}: {next} begun");
-            while next < COUNT && chance.below(8) != 0 {
-                let bytes = 1 + chance.below(BYTES);
-                let is_begun = match (chance.below(3), ours.try_lease()) {
-                    (0, _) => pair.a.send(pair.b_at_a, &next.to_le_bytes(), next).expect("sent"),
-                    (_, None) => false,
-                    (1, Some(slot)) => {
-                        let transfer = Transfer { slot, at: 0, bytes, place: from, tag: next };
-                        is_begun(pair.a.read(pair.b_at_a, &local, transfer))
-                    }
-                    (_, Some(slot)) => {
-                        let transfer = Transfer { slot, at: 0, bytes, place: window.place(0), tag: next };
-                        is_begun(pair.a.write(pair.b_at_a, &local, transfer, None))
-                    }
-                };
-                if !is_begun {
+            while next < MANY && chance.below(8) != 0 {
+                if !begin_any(&mut pair, &mut chance, &local, places, ours.try_lease(), next) {
                     full += 1;
                     break;
                 }
                 next += 1;
             }
-            assert!(pair.a.operations_under_way() <= 16, "{provider}");
+            assert!(pair.a.operations_under_way() <= MANY_AT_ONCE, "{provider}");
             pair.turn();
-            for event in pair.a_events.drain(..) {
-                let (tag, result) = match event {
-                    Event::Sent { tag, result } => (tag, result),
-                    Event::Read { tag, result, .. } | Event::Written { tag, result, .. } => (tag, result),
-                    other => panic!("{provider}: {other:?}"),
-                };
-                assert_eq!(result, Ok(()), "{provider}");
-                ends[tag as usize] += 1;
-            }
+            pair.a_events.drain(..).for_each(|event| ends[end_of(event) as usize] += 1);
             messages += pair.b_events.drain(..).filter(|event| matches!(event, Event::Message(_))).count();
         }
-        assert!(ends.iter().all(|&count| count == 1), "{provider}");
+        (0..1000).for_each(|_| pair.turn());
+        assert!(ends.iter().all(|&count| count == 1) && pair.a_events.is_empty(), "{provider}: {ends:?}");
         assert!(full > 0, "{provider}: the limit was never met");
         assert!(messages > 0 && ours.free_count() == 32 && pair.a.operations_under_way() == 0, "{provider}");
-        for _ in 0..1000 {
-            pair.turn();
-        }
-        assert!(pair.a_events.is_empty(), "{provider}: {:?}", pair.a_events);
     });
+}
+
+/// A message, a read or a write, as it comes; false when the endpoint is full or there is no slot.
+fn begin_any(
+    pair: &mut Pair,
+    chance: &mut Chance,
+    local: &Region,
+    [from, to]: [Place; 2],
+    slot: Option<Slot>,
+    tag: u64,
+) -> bool {
+    let (kind, bytes) = (chance.below(3), 1 + chance.below(MANY_BYTES));
+    let Some(slot) = slot.filter(|_| kind > 0) else {
+        return kind == 0 && pair.a.send(pair.b_at_a, &tag.to_le_bytes(), tag).expect("sent");
+    };
+    match kind {
+        1 => is_begun(pair.a.read(pair.b_at_a, local, Transfer { slot, at: 0, bytes, place: from, tag })),
+        _ => {
+            is_begun(pair.a.write(pair.b_at_a, local, Transfer { slot, at: 0, bytes, place: to, tag }, None))
+        }
+    }
+}
+
+/// The tag of an operation that went well.
+fn end_of(event: Event) -> u64 {
+    let (Event::Sent { tag, result } | Event::Read { tag, result, .. } | Event::Written { tag, result, .. }) =
+        event
+    else {
+        panic!("{event:?}")
+    };
+    assert_eq!(result, Ok(()));
+    tag
 }
 
 fn is_begun(posted: Result<(), Refused>) -> bool {
