@@ -82,7 +82,8 @@ struct Session {
     peer: Peer,
     theirs: Place,
     window: Place,
-    _stream: UnixStream,
+    stream: UnixStream,
+    peer_name: Vec<u8>,
     directory: std::path::PathBuf,
 }
 
@@ -103,10 +104,11 @@ impl Session {
             .expect("a process");
         let (mut stream, _) = listener.accept().expect("the peer comes");
         let mut endpoint = Endpoint::open(offer, Limits::default()).expect("an endpoint");
-        let peer = endpoint.add_peer(&get(&mut stream)).expect("a peer");
+        let peer_name = get(&mut stream);
+        let peer = endpoint.add_peer(&peer_name).expect("a peer");
         let (theirs, window) = (place_from_bytes(&get(&mut stream)), place_from_bytes(&get(&mut stream)));
         put(&mut stream, &endpoint.name().expect("a name"));
-        Session { child, endpoint, peer, theirs, window, _stream: stream, directory }
+        Session { child, endpoint, peer, theirs, window, stream, peer_name, directory }
     }
 
     /// A message there and its answer.
@@ -129,10 +131,21 @@ impl Session {
 }
 
 impl Drop for Session {
+    /// The peer ends by itself when its stream does, if it still can.
     fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let began = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
+        // shm's memory of a process that was killed stays: 16 MiB.
+        let name = String::from_utf8_lossy(&self.peer_name).into_owned();
+        if let Some(file) = name.trim_end_matches('\0').strip_prefix("fi_shm://") {
+            let _ = std::fs::remove_file(std::path::Path::new("/dev/shm").join(file));
+        }
     }
 }
 
