@@ -120,6 +120,12 @@ impl SlotPool {
         self.shared.free.close();
     }
 
+    /// Where all its slots lie, for who registers memory with a device. Who holds a slot may touch that part of it.
+    pub fn memory(&self) -> *mut [u8] {
+        let shared = &self.shared;
+        std::ptr::slice_from_raw_parts_mut(shared.region.base(), shared.slot_count * shared.slot_bytes)
+    }
+
     /// Bytes of each slot.
     pub fn slot_bytes(&self) -> usize {
         self.shared.slot_bytes
@@ -156,6 +162,11 @@ impl Slot {
     fn start(&self) -> *mut u8 {
         let offset = self.index as usize * self.shared.slot_bytes;
         self.shared.region.base().wrapping_add(offset)
+    }
+
+    /// The pool that it goes back to.
+    pub fn pool(&self) -> SlotPool {
+        SlotPool { shared: Arc::clone(&self.shared) }
     }
 
     /// Its bytes: the last holder's until they are written.

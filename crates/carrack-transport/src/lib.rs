@@ -9,6 +9,8 @@
 pub mod conformance;
 mod endpoint;
 mod extent;
+#[cfg(feature = "fabric")]
+pub mod fabric;
 mod framing;
 mod gauge;
 mod link;
