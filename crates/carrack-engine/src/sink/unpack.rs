@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{Checksum, EntryFailure, Metadata, RelPath, escape};
+use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, escape};
 use carrack_storage::{Root, SinkError, place_small, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
@@ -60,8 +60,8 @@ impl Unpacker {
         let mut done = Done::default();
         for (index, record) in TableReader::new(table).enumerate() {
             match record? {
-                TableRecord::Section { path, metadata } => {
-                    self.enter(lane, root, path, metadata)?;
+                TableRecord::Section { path, metadata, extras } => {
+                    self.enter(lane, root, path, metadata, extras.as_deref())?;
                     if let Some(Held { path, directory: Ok(_) }) = &self.held {
                         done.places.enter(path);
                     }
@@ -84,6 +84,7 @@ impl Unpacker {
         root: &Root,
         path: RelPath,
         metadata: Option<Metadata>,
+        extras: Option<&Extras>,
     ) -> Result<(), SessionError> {
         if !lane.sink.confinement.allows_section(&path, metadata.as_ref()) {
             return Err(SessionError::Protocol(format!("'{path}' was not asked for")));
@@ -98,9 +99,9 @@ impl Unpacker {
         let metadata = lane.sink.allowed(metadata);
         let noted = match (&held.directory, lane.sink.directories().as_mut()) {
             (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
-            (Ok(_), Some(spool)) => {
-                spool.note(&held.path, &metadata).map_err(|error| failure(lane, &held.path, b"", &error))
-            }
+            (Ok(_), Some(spool)) => spool
+                .note(&held.path, &metadata, extras)
+                .map_err(|error| failure(lane, &held.path, b"", &error)),
             (Ok(_), None) => Ok(()),
         };
         noted.or_else(|failure| lane.fail(failure))
@@ -195,11 +196,13 @@ impl Done {
 fn table_without(table: &[u8], lost: &[usize]) -> Result<Vec<u8>, SessionError> {
     let mut rest = Vec::new();
     for (index, record) in TableReader::new(table).enumerate() {
-        let mut writer = TableWriter::new(&mut rest);
         match record? {
-            TableRecord::Section { path, metadata } => writer.section(&path, metadata.as_ref()),
+            TableRecord::Section { path, metadata, extras } => {
+                let mut writer = TableWriter::new(&mut rest).with(extras.as_deref());
+                writer.section(&path, metadata.as_ref());
+            }
             TableRecord::Entry(_) if lost.contains(&index) => {}
-            TableRecord::Entry(entry) => writer.entry(&entry),
+            TableRecord::Entry(entry) => TableWriter::new(&mut rest).entry(&entry),
         }
     }
     Ok(rest)
@@ -222,12 +225,17 @@ fn report_digests(lane: &Lane<'_>, table: &[u8], lost: &[usize]) -> Result<(), S
 }
 
 fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
+    let extras = entry.extras.as_deref();
     match entry.symlink_target {
-        Some(target) => place_symlink(held.as_fd(), entry.name, target, &entry.metadata, &lane.sink.scratch),
+        Some(target) => {
+            let dress = lane.sink.dress(&entry.metadata, extras);
+            place_symlink(held.as_fd(), entry.name, target, dress, &lane.sink.scratch)
+        }
         None => {
             let metadata = lane.sink.allowed(entry.metadata);
+            let dress = lane.sink.dress(&metadata, extras);
             let care = lane.sink.committer.as_ref().map(Committer::care).unwrap_or_default();
-            place_small(held.as_fd(), entry.name, content, &metadata, care, &lane.sink.scratch)
+            place_small(held.as_fd(), entry.name, content, dress, care, &lane.sink.scratch)
         }
     }
 }

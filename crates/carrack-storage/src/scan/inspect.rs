@@ -11,6 +11,8 @@ use carrack_model::{Entry, EntryKind, FailureKind, Metadata, Timestamp, check_na
 use rustix::fs::{AtFlags, FileType, StatxFlags, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
+use crate::ExtrasReader;
+use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind;
 use crate::status::{metadata_of, permissions, size_of};
 
@@ -34,16 +36,19 @@ struct Status {
     size: u64,
     metadata: Metadata,
     identity: u64,
+    uid: u32,
+    gid: u32,
 }
 
 /// Looks at names; keeps a buffer for the text of links.
-pub(super) struct Inspector {
+pub(super) struct Inspector<'a> {
     link_text: Box<[u8]>,
+    extras: Option<&'a ExtrasReader>,
 }
 
-impl Inspector {
-    pub fn new() -> Inspector {
-        Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice() }
+impl<'a> Inspector<'a> {
+    pub fn new(extras: Option<&'a ExtrasReader>) -> Inspector<'a> {
+        Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
     }
 
     /// Looks at `name` in `directory`; `listed_type` is what the listing says of it, which may be `Unknown`.
@@ -56,14 +61,14 @@ impl Inspector {
     ) -> Inspected {
         match without_status(name, listed_type) {
             Some(known) => known,
-            None => match status_of(directory, name, follow) {
-                Ok(status) => self.entry(directory, name, &status),
+            None => match status_of(directory, name, follow, self.extras.is_some()) {
+                Ok(status) => self.entry(directory, name, &status, follow),
                 Err(errno) => errno.into(),
             },
         }
     }
 
-    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, status: &Status) -> Inspected {
+    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, status: &Status, follow: bool) -> Inspected {
         let kind = match status.file_type {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
             FileType::Symlink => match self.read_link(directory, name) {
@@ -73,9 +78,11 @@ impl Inspector {
             FileType::Directory => return Inspected::Directory,
             other => return Inspected::Skipped(special(other)),
         };
+        let Status { metadata, identity, uid, gid, .. } = *status;
+        let spot = Spot::Named { directory, name, follow };
+        let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
         let name = name.to_bytes().into();
-        let Status { metadata, identity, .. } = *status;
-        Inspected::Entry(Entry { name, source_name: None, kind, metadata, identity })
+        Inspected::Entry(Entry { name, source_name: None, kind, metadata, identity, extras })
     }
 
     fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
@@ -109,9 +116,16 @@ fn special(file_type: FileType) -> &'static str {
     }
 }
 
-fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Status, Errno> {
+fn status_of(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    follow: bool,
+    with_owner: bool,
+) -> Result<Status, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
+    let mut wanted =
+        StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
+    wanted.set(StatxFlags::UID | StatxFlags::GID, with_owner);
     let found = match statx(directory, name, flags, wanted) {
         Err(Errno::NOSYS) => return status_without_statx(directory, name, flags),
         answer => answer?,
@@ -123,6 +137,8 @@ fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Sta
         size: found.stx_size,
         metadata: Metadata { mode: permissions(mode), mtime },
         identity: found.stx_ino,
+        uid: found.stx_uid,
+        gid: found.stx_gid,
     })
 }
 
@@ -134,5 +150,7 @@ fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) 
         size: size_of(&stat),
         metadata: metadata_of(&stat),
         identity: stat.st_ino,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
     })
 }

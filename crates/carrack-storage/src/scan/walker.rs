@@ -23,6 +23,7 @@ use super::level::Level;
 use super::queue::{Child, Task, TaskQueue};
 use super::{Found, RootKind, Scan, ScanRoot};
 use crate::beneath::{DIRECTORY, open_child};
+use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
 use crate::{Identity, Root};
@@ -47,7 +48,7 @@ pub(super) struct Walker<'a> {
     stack: Vec<Level>,
     /// The next section of the directory that is read at present.
     entries: Vec<Entry>,
-    inspector: Inspector,
+    inspector: Inspector<'a>,
     listing: Box<[MaybeUninit<u8>]>,
 }
 
@@ -65,7 +66,7 @@ impl<'a> Walker<'a> {
             open_levels_max,
             stack: Vec::new(),
             entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX),
-            inspector: Inspector::new(),
+            inspector: Inspector::new(scan.extras.as_deref()),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
         }
     }
@@ -130,8 +131,12 @@ impl<'a> Walker<'a> {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
                 }
-                let section =
-                    Section { directory: Arc::new(directory), metadata: None, entries: vec![entry] };
+                let section = Section {
+                    directory: Arc::new(directory),
+                    metadata: None,
+                    extras: None,
+                    entries: vec![entry],
+                };
                 self.give(Found::Section(section, root.identity().dev))
             }
             Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
@@ -157,7 +162,9 @@ impl<'a> Walker<'a> {
             let detail = "it is the destination".to_owned();
             return self.failed(&directory, b"", FailureKind::IntoItself, detail);
         }
-        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat)));
+        let spot = Spot::Open(handle.as_fd());
+        let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
+        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat), extras));
         if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
             self.stack[index].release();
         }
@@ -276,13 +283,13 @@ impl<'a> Walker<'a> {
 
     /// Hands on what was read of the level since the last time, and its metadata with the first section.
     fn hand_on(&mut self, level: &mut Level) -> Flow {
-        let metadata = level.metadata.take();
+        let (metadata, extras) = (level.metadata.take(), level.extras.take());
         if self.entries.is_empty() && metadata.is_none() {
             return ON;
         }
         let entries = self.entries.drain(..).collect();
         let directory = Arc::clone(level.directory());
-        self.give(Found::Section(Section { directory, metadata, entries }, level.device()))
+        self.give(Found::Section(Section { directory, metadata, extras, entries }, level.device()))
     }
 
     fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: Inspected) -> Flow {
