@@ -1,9 +1,11 @@
 //! What is kept of an entry beyond its mode and time, where the user asks for it (`carrack cp --archive`): owner, extended
 //! attributes and access control lists.
 //!
-//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3 and 5.
+//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3, 5 and 135.
 
 use std::sync::Arc;
+
+use crate::RelPath;
 
 /// A number that means nobody (`chown(2)`): an account that is known by its name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -18,6 +20,9 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 const TAG_OWNER: u8 = 3;
 /// An attribute's; an entry may have several.
 const TAG_ATTRIBUTE: u8 = 5;
+
+/// Another name's; who does not know it would make an empty file.
+const TAG_SAME_AS: u8 = 135;
 
 const HAS_USER: u8 = 1;
 const HAS_GROUP: u8 = 2;
@@ -47,6 +52,15 @@ impl Attribute {
     }
 }
 
+/// The file that an entry is another name of (a hard link). Such an entry has no contents of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SameAs {
+    /// Beneath the destination.
+    pub path: RelPath,
+    /// Bytes of it.
+    pub size: u64,
+}
+
 /// What is kept beyond mode and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extras {
@@ -56,6 +70,8 @@ pub struct Extras {
     pub group: Option<Account>,
     /// Its attributes and ACLs, if they are kept.
     pub attributes: Vec<Attribute>,
+    /// What it is another name of, if it is one.
+    pub same_as: Option<SameAs>,
 }
 
 /// A value that is no owner or attribute.
@@ -66,7 +82,7 @@ pub struct BadExtra;
 impl Extras {
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.user.is_none() && self.group.is_none() && self.attributes.is_empty()
+        self.user.is_none() && self.group.is_none() && self.attributes.is_empty() && self.same_as.is_none()
     }
 
     /// Calls `put` with each tag and value.
@@ -87,6 +103,9 @@ impl Extras {
             value.extend_from_slice(&attribute.value);
             put(TAG_ATTRIBUTE, &value);
         }
+        if let Some(SameAs { path, size }) = &self.same_as {
+            put(TAG_SAME_AS, &[&size.to_le_bytes(), path.as_bytes()].concat());
+        }
     }
 
     /// Bytes of all tags, each with `head_bytes` before its value.
@@ -104,6 +123,7 @@ impl Extras {
         match tag {
             TAG_OWNER => self.keep_owner(value).ok_or(BadExtra)?,
             TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(BadExtra)?),
+            TAG_SAME_AS => self.same_as = Some(same_as_of(value).ok_or(BadExtra)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -143,6 +163,12 @@ fn attribute_of(bytes: &[u8]) -> Option<Attribute> {
     is_good.then(|| Attribute { name: name.into(), value: value.into() })
 }
 
+fn same_as_of(bytes: &[u8]) -> Option<SameAs> {
+    let (size, path) = bytes.split_first_chunk::<8>()?;
+    let path = RelPath::new(path).ok().filter(|path| !path.is_root())?;
+    Some(SameAs { path, size: u64::from_le_bytes(*size) })
+}
+
 /// What of an entry is kept beside contents, mode and times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
@@ -154,11 +180,13 @@ pub struct Kept {
     pub attributes: bool,
     /// POSIX ACLs.
     pub acls: bool,
+    /// Which names are one file's.
+    pub hard_links: bool,
 }
 
 impl Kept {
     /// Everything that this build knows of.
-    pub const ALL: Kept = Kept { users: true, groups: true, attributes: true, acls: true };
+    pub const ALL: Kept = Kept { users: true, groups: true, attributes: true, acls: true, hard_links: true };
 
     /// As a set of bits, which travels.
     pub fn bits(self) -> u32 {
@@ -168,7 +196,13 @@ impl Kept {
     /// Bits that are not known here mean what can't be kept.
     pub fn from_bits(bits: u32) -> Kept {
         let is_set = |bit: u32| bits >> bit & 1 != 0;
-        Kept { users: is_set(0), groups: is_set(1), attributes: is_set(2), acls: is_set(3) }
+        Kept {
+            users: is_set(0),
+            groups: is_set(1),
+            attributes: is_set(2),
+            acls: is_set(3),
+            hard_links: is_set(4),
+        }
     }
 
     /// Whether nothing is.
@@ -184,13 +218,13 @@ impl Kept {
     /// What of it the other does not keep, in words; empty if it keeps all.
     pub fn lacking_in(self, other: Kept) -> String {
         let lacking = Kept::from_bits(self.bits() & !other.bits());
-        let words = ["owners", "groups", "extended attributes", "ACLs"];
+        let words = ["owners", "groups", "extended attributes", "ACLs", "hard links"];
         let named = lacking.flags().into_iter().zip(words).filter(|(is_set, _)| *is_set);
         named.map(|(_, word)| word).collect::<Vec<_>>().join(", ")
     }
 
-    fn flags(self) -> [bool; 4] {
-        [self.users, self.groups, self.attributes, self.acls]
+    fn flags(self) -> [bool; 5] {
+        [self.users, self.groups, self.attributes, self.acls, self.hard_links]
     }
 }
 
@@ -217,6 +251,7 @@ mod tests {
             user: Some(Account { number: 7, name: b"alice"[..].into() }),
             group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
+            same_as: Some(SameAs { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
         }
     }
 
@@ -230,7 +265,7 @@ mod tests {
     fn extras_survive_their_tags() {
         let whole = example();
         assert_eq!(through(&whole), whole);
-        let group_only = Extras { user: None, attributes: Vec::new(), ..whole.clone() };
+        let group_only = Extras { user: None, attributes: Vec::new(), same_as: None, ..whole.clone() };
         assert_eq!(through(&group_only), group_only);
         assert_eq!(through(&Extras::default()), Extras::default());
         let mut bytes = 0;
@@ -241,7 +276,7 @@ mod tests {
     #[test]
     fn the_examples_of_the_format_document() {
         let mut owner = Vec::new();
-        let extras = Extras { attributes: Vec::new(), ..example() };
+        let extras = Extras { attributes: Vec::new(), same_as: None, ..example() };
         extras.tags(|_, value| owner = value.to_vec());
         assert_eq!(owner, b"\x03\x07\0\0\0\x05alice\xff\xff\xff\xff\x04data");
     }
@@ -257,17 +292,20 @@ mod tests {
         for bad in [&b""[..], b"\x00v", b"\x05user", b"\x01\x00", &long] {
             assert_eq!(extras.keep(TAG_ATTRIBUTE, bad), Err(BadExtra));
         }
+        for bad in [&b""[..], b"\x01\0\0\0\0\0\0\0", b"\x01\0\0\0\0\0\0\0../a"] {
+            assert_eq!(extras.keep(TAG_SAME_AS, bad), Err(BadExtra));
+        }
     }
 
     #[test]
     fn what_is_kept_survives_its_bits() {
-        for bits in 0..16 {
+        for bits in 0..32 {
             assert_eq!(Kept::from_bits(bits).bits(), bits);
         }
         assert_eq!(Kept::from_bits(u32::MAX), Kept::ALL);
         assert_eq!(
             Kept::ALL.lacking_in(Kept { users: true, acls: true, ..Kept::default() }),
-            "groups, extended attributes"
+            "groups, extended attributes, hard links"
         );
         assert_eq!(Kept::ALL.lacking_in(Kept::ALL), "");
     }

@@ -219,7 +219,7 @@ fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
 }
 
 /// A file at the destination that vanishes with its descriptor.
-fn nameless_file(root: &Root) -> Result<File, SinkError> {
+pub(crate) fn nameless_file(root: &Root) -> Result<File, SinkError> {
     let mode = Mode::RUSR | Mode::WUSR;
     match openat(root, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok(file.into()),
@@ -366,7 +366,7 @@ mod tests {
         let account = |name: &[u8]| Some(carrack_model::Account { number: 1, name: name.into() });
         let value = vec![b'v'; 60_000].into();
         let attributes = vec![carrack_model::Attribute { name: b"user.a"[..].into(), value }];
-        let extras = Extras { user: account(b"u"), group: account(b""), attributes };
+        let extras = Extras { user: account(b"u"), group: account(b""), attributes, same_as: None };
         let mut records = Vec::new();
         append_record(&mut records, &rel("a"), &metadata(0o700, 1), None);
         append_record(&mut records, &rel("a/b"), &metadata(0o755, 2), Some(&extras));

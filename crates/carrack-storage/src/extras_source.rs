@@ -4,16 +4,17 @@
 //! asked for by way of `/proc/self/fd/DIRECTORY/NAME`, which links and files that can't be read have too.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{Account, Attribute, Extras, Fidelity};
+use carrack_model::{Account, Attribute, Extras, Fidelity, RelPath, SameAs};
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
 
-use crate::Losses;
+use crate::{Identity, Losses};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 << 10;
@@ -36,11 +37,20 @@ pub struct ExtrasReader {
     users: Names,
     groups: Names,
     losses: Losses,
+    links: Mutex<HashMap<Identity, FirstName>>,
 }
 
 /// Names that were looked up.
 #[derive(Debug, Default)]
 struct Names(Mutex<HashMap<u32, Arc<[u8]>>>);
+
+/// A file of which not all names were met: about 150 bytes and its path. Who has but one name costs nothing.
+#[derive(Debug)]
+struct FirstName {
+    path: RelPath,
+    size: u64,
+    names_left: u32,
+}
 
 /// Where an entry is.
 #[derive(Clone, Copy)]
@@ -60,6 +70,7 @@ impl ExtrasReader {
             users: Names::default(),
             groups: Names::default(),
             losses: Losses::default(),
+            links: Mutex::default(),
         })
     }
 
@@ -77,8 +88,35 @@ impl ExtrasReader {
             user: kept.users.then(|| user.clone().unwrap_or_else(own_user)),
             group: kept.groups.then(|| group.clone().unwrap_or_else(own_group)),
             attributes: if kept.attributes || kept.acls { self.attributes(spot) } else { Vec::new() },
+            same_as: None,
         };
         (!extras.is_empty()).then(|| Box::new(extras))
+    }
+
+    /// Whether it asks which names are one file's.
+    pub(crate) fn follows_links(&self) -> bool {
+        self.fidelity.kept.hard_links
+    }
+
+    /// What the file of `size` bytes that is met at `path` is another name of; nothing for the first of its `names`.
+    pub(crate) fn same_as(&self, file: Identity, names: u32, size: u64, path: RelPath) -> Option<SameAs> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        match links.entry(file) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(FirstName { path, size, names_left: names.saturating_sub(1) });
+                None
+            }
+            Entry::Occupied(mut occupied) => {
+                let first = occupied.get_mut();
+                first.names_left = first.names_left.saturating_sub(1);
+                let same_as = SameAs { path: first.path.clone(), size: first.size };
+                // Nobody else will ask.
+                if first.names_left == 0 {
+                    occupied.remove();
+                }
+                Some(same_as)
+            }
+        }
     }
 
     /// Root is root everywhere.

@@ -13,6 +13,7 @@ mod extras_sink;
 mod extras_source;
 mod growing_file;
 pub mod layout;
+mod link_spool;
 mod losses;
 mod present;
 mod root;
@@ -41,6 +42,7 @@ pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
 };
+pub use link_spool::LinkSpool;
 pub use losses::Losses;
 pub use present::{Present, digest_of, look_at};
 pub use root::Root;

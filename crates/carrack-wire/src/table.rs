@@ -22,6 +22,7 @@ const EXTRA_SYMLINK_TARGET: u8 = 1;
 const EXTRA_BLAKE3: u8 = 2;
 const EXTRA_OWNER: u8 = 3;
 const EXTRA_ATTRIBUTE: u8 = 5;
+const EXTRA_SAME_AS: u8 = 135;
 const EXTRA_IDENTITY: u8 = 9;
 /// Extras from here on must be understood; below, a reader may skip what it does not know.
 const EXTRA_CRITICAL: u8 = 128;
@@ -378,11 +379,11 @@ impl<'a> RecordExtras<'a> {
             EXTRA_IDENTITY => {
                 self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);
             }
-            tag if tag >= EXTRA_CRITICAL => return Err(TableError::UnknownExtra(tag)),
-            EXTRA_OWNER | EXTRA_ATTRIBUTE => {
+            EXTRA_OWNER | EXTRA_ATTRIBUTE | EXTRA_SAME_AS => {
                 let more = self.more.get_or_insert_default();
                 more.keep(tag, value).map_err(|_| TableError::BadValue)?;
             }
+            tag if tag >= EXTRA_CRITICAL => return Err(TableError::UnknownExtra(tag)),
             _ => {}
         }
         Ok(())
@@ -461,7 +462,12 @@ mod tests {
     fn owners_and_attributes_stand_with_their_entry() {
         let account = |number, name: &[u8]| Some(Account { number, name: name.into() });
         let attribute = Attribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
-        let extras = Extras { user: account(1, b"u"), group: account(2, b""), attributes: vec![attribute] };
+        let extras = Extras {
+            user: account(1, b"u"),
+            group: account(2, b""),
+            attributes: vec![attribute],
+            same_as: None,
+        };
         let mut table = Vec::new();
         let root = RelPath::root();
         TableWriter::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));

@@ -166,6 +166,28 @@ fn each_can_be_left_out_and_owners_can_be_given() {
     assert!(told.contains(expected), "{told}");
 }
 
+/// Alone, with names that are files of their own at the destination, and where the first name can't be had.
+#[test]
+fn names_of_one_file_stay_together() {
+    let root = tempfile::tempdir().unwrap();
+    let (tree, there) = (root.path().join("tree"), root.path().join("there"));
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("one"), "content").unwrap();
+    for name in ["a/two", "a/b/three"] {
+        fs::hard_link(tree.join("one"), tree.join(name)).unwrap();
+    }
+    let names = |path: &str| fs::metadata(there.join(path)).unwrap().nlink();
+    copy(&["-r"], &tree, &there);
+    assert_eq!(["one", "a/two", "a/b/three"].map(names), [1; 3]);
+    let told = copy(&["-rH"], &tree.join(""), &there);
+    assert_eq!(["one", "a/two", "a/b/three"].map(names), [3; 3], "{told}");
+    assert_eq!(differences(&tree, &there), [""; 0]);
+    // Other contents under the same names.
+    fs::write(tree.join("one"), "other contents").unwrap();
+    copy(&["-a", "--checksum", "blake3"], &tree.join(""), &there);
+    assert_eq!(differences(&tree, &there), [""; 0]);
+}
+
 /// A hole is neither read nor sent: a file of 1 TB with 1 MiB in it takes no longer than that.
 #[test]
 fn holes_cost_nothing() {

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_model::{Extras, Metadata, Scheduling, TransferSpec};
-use carrack_storage::{DirectorySpool, Dress, Keeper, Medium, Root, ScratchNames};
+use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
@@ -122,6 +122,8 @@ struct Sink<'a> {
     is_sorting: bool,
     scratch: ScratchNames,
     directories: Mutex<Option<DirectorySpool>>,
+    /// Further names of files, made at the end.
+    links: Mutex<Option<LinkSpool>>,
     /// Sets owners and attributes.
     keeper: Arc<Keeper>,
     /// Whether entries may get set-user-id and set-group-id bits.
@@ -169,6 +171,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         directories: Mutex::new(
             start.root.clone().map(|root| DirectorySpool::new(root, Arc::clone(&keeper))),
         ),
+        links: Mutex::new(start.root.clone().map(LinkSpool::new)),
         keeper,
         scheduling: settings.scheduling.share(starts.len()),
         lane_count: starts.len(),
@@ -278,6 +281,10 @@ impl Sink<'_> {
     /// What an entry gets, with what is to be set beyond its metadata.
     fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
         Dress { metadata, extras: extras.map(|extras| (extras, &*self.keeper)) }
+    }
+
+    fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn directories(&self) -> MutexGuard<'_, Option<DirectorySpool>> {

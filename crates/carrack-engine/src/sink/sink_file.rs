@@ -57,7 +57,7 @@ impl SinkFile {
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
             return Err(SessionError::Protocol("an open-file message is about one file".into()));
         };
-        if entry.size() == 0 {
+        if entry.size() == 0 || entry.extras.as_ref().is_some_and(|extras| extras.same_as.is_some()) {
             return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
         }
         let directory = section.directory.sink.clone();

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, escape};
+use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
 use carrack_storage::{Root, SinkError, place_small, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
@@ -121,6 +121,12 @@ impl Unpacker {
         let fail = |error: &SinkError| {
             lane.fail(failure(lane, &held.path, entry.name, error)).map(|()| Outcome::Failed)
         };
+        if let Some(same_as) = entry.extras.as_deref().and_then(|extras| extras.same_as.as_ref()) {
+            return match note_link(lane, &held.path, entry, same_as)? {
+                Ok(()) => Ok(Outcome::Noted),
+                Err(error) => fail(&error),
+            };
+        }
         match &held.directory {
             Ok(directory) => match place(lane, directory, entry, content) {
                 Ok(()) => Ok(Outcome::Placed),
@@ -137,6 +143,8 @@ impl Unpacker {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Placed,
+    /// Another name, to be made at the end: what is recorded of it now would be too early.
+    Noted,
     Failed,
     Damaged,
 }
@@ -240,6 +248,25 @@ fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]
     }
 }
 
+/// A name may be given only to what the source may write itself.
+fn note_link(
+    lane: &Lane<'_>,
+    directory: &RelPath,
+    entry: &TableEntry<'_>,
+    same_as: &SameAs,
+) -> Result<Result<(), SinkError>, SessionError> {
+    let confinement = &lane.sink.confinement;
+    let is_asked_for = same_as.path.split_last().is_some_and(|(parent, name)| {
+        confinement.allows_section(&parent, None) && confinement.allows_entry(&parent, name)
+    });
+    if !is_asked_for || entry.size != 0 || entry.symlink_target.is_some() {
+        return Err(SessionError::Protocol(format!("a name of '{}', which can't be given", same_as.path)));
+    }
+    let mut links = lane.sink.links();
+    let links = links.as_mut().ok_or_else(|| SessionError::Protocol("a name after the end".into()))?;
+    Ok(links.note(directory, entry.name, same_as, entry.metadata.mtime))
+}
+
 fn failure(lane: &Lane<'_>, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
     EntryFailure { path: lane.path(directory, name), kind: error.kind(), detail: error.to_string() }
 }
@@ -256,7 +283,9 @@ fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bo
             return Err(SessionError::Protocol("a bundle's table promises more than its contents".into()));
         };
         rest = after;
-        if checksum == Checksum::Blake3 && entry.symlink_target.is_none() {
+        let is_file = entry.symlink_target.is_none()
+            && entry.extras.as_ref().is_none_or(|extras| extras.same_as.is_none());
+        if checksum == Checksum::Blake3 && is_file {
             is_good &= entry.digest.is_some_and(|digest| blake3::hash(own) == *digest);
         }
     }

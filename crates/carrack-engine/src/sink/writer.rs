@@ -142,11 +142,20 @@ impl Writer<'_> {
         }
         let mut done = 0;
         if lane.leads
+            && let Some(links) = lane.sink.links().take()
+        {
+            let mut failures = Vec::new();
+            done += links.finish(&lane.sink.scratch, |failure| failures.push(failure));
+            lane.counters.files_done.fetch_add(done, Relaxed);
+            failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
+        }
+        if lane.leads
             && let Some(spool) = lane.sink.directories().take()
         {
             let mut failures = Vec::new();
-            done = spool.finish(|failure| failures.push(failure));
-            lane.counters.directories_done.fetch_add(done, Relaxed);
+            let directories = spool.finish(|failure| failures.push(failure));
+            done += directories;
+            lane.counters.directories_done.fetch_add(directories, Relaxed);
             failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
         }
         if lane.leads {

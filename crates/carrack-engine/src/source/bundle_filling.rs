@@ -62,6 +62,12 @@ impl BundleFilling<'_> {
         let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
         for entry in &section.entries {
             match (&entry.kind, &held) {
+                (EntryKind::Regular { .. }, _)
+                    if entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some()) =>
+                {
+                    let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                    writer.regular(&entry.name, 0, &entry.metadata, entry.identity, None);
+                }
                 (EntryKind::Regular { .. }, Some(Ok(held)))
                     if asks
                         .as_ref()

@@ -8,17 +8,18 @@ use std::os::fd::BorrowedFd;
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name};
-use rustix::fs::{AtFlags, FileType, StatxFlags, readlinkat_raw, statat, statx};
+use rustix::fs::{AtFlags, FileType, StatxFlags, makedev, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
-use crate::ExtrasReader;
 use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind;
 use crate::status::{metadata_of, permissions, size_of};
+use crate::{ExtrasReader, Identity};
 
 /// What a name turned out to be.
 pub(super) enum Inspected {
-    Entry(Entry),
+    /// With its file and how many names that has, if it has several and that is asked for.
+    Entry(Entry, Option<(Identity, u32)>),
     Directory,
     Skipped(&'static str),
     Failed(FailureKind, String),
@@ -38,6 +39,8 @@ struct Status {
     identity: u64,
     uid: u32,
     gid: u32,
+    names: u32,
+    device: u64,
 }
 
 /// Looks at names; keeps a buffer for the text of links.
@@ -82,7 +85,12 @@ impl<'a> Inspector<'a> {
         let spot = Spot::Named { directory, name, follow };
         let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
         let name = name.to_bytes().into();
-        Inspected::Entry(Entry { name, source_name: None, kind, metadata, identity, extras })
+        let is_one_of_several = status.file_type == FileType::RegularFile
+            && status.names > 1
+            && self.extras.is_some_and(ExtrasReader::follows_links);
+        let file = Identity { dev: status.device, ino: identity };
+        let entry = Entry { name, source_name: None, kind, metadata, identity, extras };
+        Inspected::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }
 
     fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
@@ -125,7 +133,7 @@ fn status_of(
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let mut wanted =
         StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
-    wanted.set(StatxFlags::UID | StatxFlags::GID, with_owner);
+    wanted.set(StatxFlags::UID | StatxFlags::GID | StatxFlags::NLINK, with_owner);
     let found = match statx(directory, name, flags, wanted) {
         Err(Errno::NOSYS) => return status_without_statx(directory, name, flags),
         answer => answer?,
@@ -139,6 +147,8 @@ fn status_of(
         identity: found.stx_ino,
         uid: found.stx_uid,
         gid: found.stx_gid,
+        names: found.stx_nlink,
+        device: makedev(found.stx_dev_major, found.stx_dev_minor),
     })
 }
 
@@ -152,5 +162,7 @@ fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) 
         identity: stat.st_ino,
         uid: stat.st_uid,
         gid: stat.st_gid,
+        names: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        device: stat.st_dev,
     })
 }

@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
-use carrack_model::{Directory, Entry, EntryFailure, FailureKind, RelPath, Section, check_name};
+use carrack_model::{
+    Directory, Entry, EntryFailure, EntryKind, Extras, FailureKind, RelPath, Section, check_name,
+};
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
 
@@ -127,10 +129,11 @@ impl<'a> Walker<'a> {
             return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
         match self.inspector.inspect(root.as_fd(), &name, FileType::Unknown, follow) {
-            Inspected::Entry(mut entry) => {
+            Inspected::Entry(mut entry, file) => {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
                 }
+                self.one_of_several(&directory, &mut entry, file);
                 let section = Section {
                     directory: Arc::new(directory),
                     metadata: None,
@@ -269,7 +272,8 @@ impl<'a> Walker<'a> {
             return ON;
         }
         match self.inspector.inspect(handle, name, listed_type, false) {
-            Inspected::Entry(entry) => {
+            Inspected::Entry(mut entry, file) => {
+                self.one_of_several(level.directory(), &mut entry, file);
                 self.entries.push(entry);
                 if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.hand_on(level) }
             }
@@ -292,11 +296,21 @@ impl<'a> Walker<'a> {
         self.give(Found::Section(Section { directory, metadata, extras, entries }, level.device()))
     }
 
+    /// A file's second name, and any further one, brings no contents.
+    fn one_of_several(&self, directory: &Directory, entry: &mut Entry, file: Option<(Identity, u32)>) {
+        let (Some((file, names)), Some(extras)) = (file, &self.scan.extras) else { return };
+        let Ok(path) = directory.sink.join(&entry.name) else { return };
+        if let Some(same_as) = extras.same_as(file, names, entry.size(), path) {
+            entry.kind = EntryKind::Regular { size: 0 };
+            entry.extras = Some(Box::new(Extras { same_as: Some(same_as), ..Extras::default() }));
+        }
+    }
+
     fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: Inspected) -> Flow {
         match inspected {
             Inspected::Failed(kind, detail) => self.failed(directory, name, kind, detail),
             Inspected::Skipped(reason) => self.skipped(directory, name, reason),
-            Inspected::Entry(_) | Inspected::Directory => ON,
+            Inspected::Entry(..) | Inspected::Directory => ON,
         }
     }
 

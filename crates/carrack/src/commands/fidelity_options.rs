@@ -10,9 +10,9 @@ const FIDELITY: &str = "What of a file is kept";
 /// Options of `carrack cp` alone.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FidelityArgs {
-    /// Keep everything that can be kept: --recursive, with owners, groups, extended attributes and ACLs
+    /// Keep everything that can be kept: --recursive, with owners, groups, extended attributes, ACLs and hard links
     ///
-    /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls. What can't be kept at the destination (only root may
+    /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links. What can't be kept at the destination (only root may
     /// give files to others, not every file system has attributes) is told once, with a count and the reason; it is no failure.
     #[arg(short, long, help_heading = FIDELITY)]
     pub archive: bool,
@@ -56,6 +56,14 @@ pub struct FidelityArgs {
     /// With --archive: leave ACLs out
     #[arg(long, overrides_with = "acls", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_acls: bool,
+
+    /// Keep which names are one file's; a file with several names is copied once
+    #[arg(short = 'H', long, overrides_with = "no_hard_links", help_heading = FIDELITY)]
+    hard_links: bool,
+
+    /// With --archive: make each name a file of its own
+    #[arg(long, overrides_with = "hard_links", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_hard_links: bool,
 }
 
 /// Whose everything becomes.
@@ -74,6 +82,7 @@ impl FidelityArgs {
             groups: (self.archive || self.group) && !self.no_group || group.is_some(),
             attributes: (self.archive || self.xattrs) && !self.no_xattrs,
             acls: (self.archive || self.acls) && !self.no_acls,
+            hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
         };
         Fidelity { kept, numeric_ids: self.numeric_ids, user, group }
     }
@@ -121,7 +130,7 @@ mod tests {
         assert_eq!(kept(&["-a"]), Kept::ALL);
         assert_eq!(kept(&["-a", "--no-owner"]), Kept { users: false, ..Kept::ALL });
         assert_eq!(
-            kept(&["-a", "--no-acls", "--no-xattrs", "--no-group"]),
+            kept(&["-a", "--no-acls", "--no-xattrs", "--no-group", "--no-hard-links"]),
             Kept { users: true, ..Kept::default() }
         );
         assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });

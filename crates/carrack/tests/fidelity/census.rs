@@ -14,13 +14,25 @@ pub type Row = BTreeMap<String, String>;
 /// Every entry beneath `root`, and `root` itself.
 pub fn census(root: &Path) -> BTreeMap<PathBuf, Row> {
     let mut found = BTreeMap::new();
+    // By inode, the names of files that have several.
+    let mut names: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
     let mut waiting = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
         let metadata = fs::symlink_metadata(&path).unwrap();
         if metadata.is_dir() {
             waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
+        if metadata.is_file() && metadata.nlink() > 1 {
+            names.entry(metadata.ino()).or_default().push(path.strip_prefix(root).unwrap().to_owned());
+        }
         found.insert(path.strip_prefix(root).unwrap().to_owned(), row(&path, &metadata));
+    }
+    for mut names in names.into_values() {
+        names.sort();
+        for name in &names {
+            let row: &mut Row = found.get_mut(name).unwrap();
+            row.insert("names".to_owned(), format!("{} with {:?}", names.len(), names[0]));
+        }
     }
     found
 }

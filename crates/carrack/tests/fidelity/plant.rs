@@ -19,6 +19,7 @@ pub fn plant(root: &Path) {
     plant_acls(&root.join("acls"));
     plant_set_id(&root.join("set-id"));
     plant_holes(&root.join("holes"));
+    plant_hard_links(&root.join("hard-links"));
     plant_times(&root.join("times"));
 }
 
@@ -114,6 +115,22 @@ fn plant_set_id(root: &Path) {
         fs::create_dir(&directory).unwrap();
         lchown(&directory, Some(54_321), Some(54_322)).unwrap();
         fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+/// A hundred names in ten directories of a small file, an empty one and a large one with an owner and an attribute.
+fn plant_hard_links(root: &Path) {
+    fs::create_dir(root).unwrap();
+    for (name, bytes) in [("empty", 0), ("small", 100), ("large", 3_000_000)] {
+        let first = root.join(name);
+        fs::write(&first, noise(bytes)).unwrap();
+        lchown(&first, Some(54_321), Some(54_322)).unwrap();
+        let _ = lsetxattr(&first, "user.of", name.as_bytes(), XattrFlags::empty());
+        for number in 0..99 {
+            let directory = root.join(format!("{}/beneath", number % 10));
+            fs::create_dir_all(&directory).unwrap();
+            fs::hard_link(&first, directory.join(format!("{name}{number}"))).unwrap();
+        }
     }
 }
 
