@@ -425,6 +425,7 @@ fn messages() -> Vec<(&'static str, Control)> {
                 stripes: None,
                 goes_on: true,
                 coming: Some(Coming { ranges: vec![0, 5, 9, 1], is_part: true }),
+                holes: vec![65_536, 131_072],
             }),
         ),
         ("commit_file", Control::CommitFile(file)),
@@ -619,6 +620,7 @@ fn sessions() {
         stripes: None,
         goes_on: false,
         coming: None,
+        holes: Vec::new(),
     }));
     let start = [
         &b"Welcome!\n"[..],

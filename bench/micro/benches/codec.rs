@@ -86,7 +86,7 @@ fn message(criterion: &mut Criterion) {
     let messages = [
         (
             "OpenFile",
-            Control::OpenFile(OpenFile { id: 3, table, stripes: None, goes_on: false, coming: None }),
+            Control::OpenFile(OpenFile { id: 3, table, ..OpenFile::default() }),
         ),
         ("ObjectsDone of 16", Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![] })),
         ("Counters", Control::Counters(counters())),

@@ -66,6 +66,7 @@ fn section(number: usize) -> Section {
     Section {
         directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
+        extras: None,
         entries: entries.collect(),
     }
 }
@@ -79,6 +80,7 @@ fn entry(number: usize) -> Entry {
         kind: EntryKind::Regular { size },
         metadata: Metadata { mode: 0o644, ..Metadata::default() },
         identity: number as u64,
+        extras: None,
     }
 }
 

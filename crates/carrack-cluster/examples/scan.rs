@@ -34,10 +34,12 @@ fn section(directory: u64, files: u64) -> Section {
         },
         metadata: Metadata { mode: 0o644, ..Metadata::default() },
         identity: number + 1,
+        extras: None,
     };
     Section {
         directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
+        extras: None,
         entries: (directory * FILES_A_DIRECTORY..).take(files as usize).map(entry).collect(),
     }
 }

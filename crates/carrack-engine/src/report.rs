@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::{EntryFailure, Event, FailureKind, Notice, Side, TargetId, TargetReport, escape};
+use carrack_model::{EntryFailure, Event, FailureKind, Kept, Notice, Side, TargetId, TargetReport, escape};
 use carrack_plan::{TargetQueues, TargetState, Verdict};
 use carrack_wire::message::{self, Control};
 
@@ -47,6 +47,13 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
         }),
         Event::Connected { .. } | Event::Progress(_) => return None,
     })
+}
+
+/// What of the wanted is not kept, as the carrack at the `end` does not know it.
+pub(crate) fn lacking(wanted: Kept, known: Kept, end: &str) -> Option<Notice> {
+    let lacking = wanted.lacking_in(known);
+    let text = || format!("not kept, as the carrack at the {end} is too old for it: {lacking}");
+    (!lacking.is_empty()).then(|| Notice::Warning(text()))
 }
 
 fn notice_to_message(notice: Notice) -> message::Notice {

@@ -13,7 +13,8 @@ use carrack_model::limits::{
     STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Durability, PolicyChoice, RunToken, Scheduling, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
+    Account, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling, SinkIo, SourceIo,
+    TransferId, TransferSpec, Verify,
 };
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
 use carrack_transport::Channel;
@@ -24,6 +25,9 @@ use crate::error::SessionError;
 use crate::sharing::Sharing;
 use crate::spill_settings::SpillSettings;
 use crate::tuner_memory::History;
+
+/// The longest name of a user or group; `useradd(8)` takes 32 bytes.
+const ACCOUNT_NAME_BYTES_MAX: usize = 255;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +73,8 @@ pub struct Settings {
     pub class: String,
     /// When the transfer has to be done: the rate that this takes is claimed where targets are shared out, as far as its class may (L13).
     pub deadline: Option<SystemTime>,
+    /// What the source tells of entries beyond mode and time.
+    pub fidelity: Fidelity,
     /// Whether the session's knobs are turned while it runs (Y4, Y5, Y7).
     pub tunes: bool,
     /// What earlier sessions between these ends have found out, if this end is the source. Not told to the other end, which has its own.
@@ -100,6 +106,7 @@ impl Default for Settings {
             spill: SpillSettings::default(),
             class: String::new(),
             deadline: None,
+            fidelity: Fidelity::default(),
             tunes: true,
             history: None,
             sharing: None,
@@ -381,6 +388,10 @@ impl Settings {
             class: self.class.clone(),
             deadline_ms: self.deadline.map_or(0, unix_ms),
             no_tune: !self.tunes,
+            kept: self.fidelity.kept.bits(),
+            numeric_ids: self.fidelity.numeric_ids,
+            user: self.fidelity.user.as_ref().map(account_to_message),
+            group: self.fidelity.group.as_ref().map(account_to_message),
         }
     }
 
@@ -460,10 +471,31 @@ impl Settings {
                 0 => None,
                 unix_ms => Some(of_unix_ms(unix_ms).ok_or(MessageError::OutOfRange("the deadline"))?),
             },
+            fidelity: Fidelity {
+                kept: Kept::from_bits(message.kept),
+                numeric_ids: message.numeric_ids,
+                user: message.user.as_ref().map(account_of).transpose()?,
+                group: message.group.as_ref().map(account_of).transpose()?,
+            },
             tunes: !message.no_tune,
             history: None,
             sharing: None,
         })
+    }
+}
+
+fn account_to_message(account: &Account) -> message::Account {
+    let number = (account.number != NO_NUMBER).then_some(account.number);
+    message::Account { number, name: account.name.to_vec() }
+}
+
+fn account_of(message: &message::Account) -> Result<Account, MessageError> {
+    match message.name.len() {
+        0..=ACCOUNT_NAME_BYTES_MAX => {
+            let number = message.number.unwrap_or(NO_NUMBER);
+            Ok(Account { number, name: message.name.as_slice().into() })
+        }
+        _ => Err(MessageError::OutOfRange("a name of a user or group")),
     }
 }
 
@@ -533,6 +565,12 @@ mod tests {
             },
             class: "night".into(),
             deadline: Some(UNIX_EPOCH + Duration::from_millis(1_795_399_200_001)),
+            fidelity: Fidelity {
+                kept: Kept { groups: false, ..Kept::ALL },
+                numeric_ids: true,
+                user: Some(Account { number: 7, name: b""[..].into() }),
+                group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
+            },
             tunes: false,
             ..Settings::default()
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::RelPath;
+use crate::{Extras, RelPath};
 
 /// Seconds and nanoseconds since 1970, as `struct timespec` has them; seconds may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What is kept of an entry beside its contents. Owners, attributes and ACLs will join it.
+/// What is always kept of an entry beside its contents; [`Extras`] have the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// Permission bits (`07777`), without the file type.
@@ -51,6 +51,8 @@ pub struct Entry {
     /// Its inode number at the source, by which a file that took another's place is told from it; 0 where it is not
     /// known.
     pub identity: u64,
+    /// Its owner and attributes, where they are kept.
+    pub extras: Option<Box<Extras>>,
 }
 
 impl Entry {
@@ -91,6 +93,8 @@ pub struct Section {
     /// The directory's own metadata, to be set when everything in it is complete; nothing where it is left alone
     /// or was named before.
     pub metadata: Option<Metadata>,
+    /// Its owner and attributes, where they are kept; they come with the metadata.
+    pub extras: Option<Box<Extras>>,
     /// The entries, none for an empty directory.
     pub entries: Vec<Entry>,
 }

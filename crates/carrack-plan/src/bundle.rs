@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{Directory, Entry, EntryKind, Metadata, Section};
+use carrack_model::{Directory, Entry, EntryKind, Extras, Metadata, Section};
 
 /// Fixed part of a section in a bundle's table: flags, lengths and counts, and the directory's metadata.
 const SECTION_FIXED_BYTES: usize = 32;
@@ -18,6 +18,9 @@ const ENTRY_FIXED_BYTES: usize = 44;
 
 /// Fixed part of a link's target.
 const SYMLINK_FIXED_BYTES: usize = 4;
+
+/// What stands before an extra's value.
+const EXTRA_HEAD_BYTES: usize = 4;
 
 /// A regular file's result beside its entry: its digest.
 const REGULAR_RESULT_BYTES: usize = 36;
@@ -68,13 +71,18 @@ pub fn section_table_bytes(directory: &Directory) -> usize {
     SECTION_FIXED_BYTES + directory.sink.as_bytes().len()
 }
 
+/// Bytes of an owner and attributes in a bundle's table.
+pub fn extras_table_bytes(extras: Option<&Extras>) -> usize {
+    extras.map_or(0, |extras| extras.tag_bytes(EXTRA_HEAD_BYTES))
+}
+
 /// Upper bound in bytes of an entry in a bundle's table.
 pub fn entry_table_bytes(entry: &Entry) -> usize {
     let kind_bytes = match &entry.kind {
         EntryKind::Regular { .. } => REGULAR_RESULT_BYTES,
         EntryKind::Symlink { target } => SYMLINK_FIXED_BYTES + target.len(),
     };
-    ENTRY_FIXED_BYTES + entry.name.len() + kind_bytes
+    ENTRY_FIXED_BYTES + entry.name.len() + kind_bytes + extras_table_bytes(entry.extras.as_deref())
 }
 
 /// Turns the scan's sections into bundles and large files (M7).
@@ -107,10 +115,10 @@ impl Bundler {
     /// If an entry that must travel in a bundle (a link, an empty file) breaks [`Entry`]'s bounds so far that a slot
     /// can't hold it.
     pub fn add(&mut self, section: Section, out: &mut Vec<Work>) {
-        let Section { directory, metadata, entries } = section;
+        let Section { directory, metadata, extras, entries } = section;
         self.is_open = false;
         if metadata.is_some() || entries.is_empty() {
-            self.open(&directory, metadata, out);
+            self.open(&directory, metadata, extras, out);
         }
         for entry in entries {
             if self.is_large(&directory, &entry) {
@@ -141,7 +149,7 @@ impl Bundler {
             self.close(out);
         }
         if !self.is_open {
-            self.open(directory, None, out);
+            self.open(directory, None, None, out);
         }
         self.push(entry, table_bytes);
         let is_full = self.bundle.content_bytes >= self.limits.object_bytes
@@ -152,8 +160,14 @@ impl Bundler {
     }
 
     /// Starts a section, in a new bundle if this one has no room for it.
-    fn open(&mut self, directory: &Arc<Directory>, metadata: Option<Metadata>, out: &mut Vec<Work>) {
-        let table_bytes = section_table_bytes(directory);
+    fn open(
+        &mut self,
+        directory: &Arc<Directory>,
+        metadata: Option<Metadata>,
+        extras: Option<Box<Extras>>,
+        out: &mut Vec<Work>,
+    ) {
+        let table_bytes = section_table_bytes(directory) + extras_table_bytes(extras.as_deref());
         let has_sections = self.bundle.sections.len() < self.limits.entries_max;
         if !has_sections || !self.has_room(table_bytes, 0) {
             self.close(out);
@@ -162,6 +176,7 @@ impl Bundler {
         self.bundle.sections.push(Section {
             directory: Arc::clone(directory),
             metadata,
+            extras,
             entries: Vec::new(),
         });
         self.is_open = true;
@@ -215,7 +230,14 @@ mod tests {
     }
 
     fn entry(name: &[u8], kind: EntryKind) -> Entry {
-        Entry { name: name.into(), source_name: None, kind, metadata: Metadata::default(), identity: 0 }
+        Entry {
+            name: name.into(),
+            source_name: None,
+            kind,
+            metadata: Metadata::default(),
+            identity: 0,
+            extras: None,
+        }
     }
 
     fn file(name: &[u8], size: u64) -> Entry {
@@ -223,7 +245,7 @@ mod tests {
     }
 
     fn section(path: &[u8], metadata: Option<Metadata>, entries: Vec<Entry>) -> Section {
-        Section { directory: directory(path), metadata, entries }
+        Section { directory: directory(path), metadata, extras: None, entries }
     }
 
     fn bundle_all(limits: BundleLimits, sections: Vec<Section>) -> Vec<Work> {
@@ -348,6 +370,7 @@ mod tests {
             .map(|(batch, kinds): (u32, _)| Section {
                 directory: Arc::clone(&directory),
                 metadata: metadata.filter(|_| batch == 0),
+                extras: None,
                 entries: kinds
                     .into_iter()
                     .zip(names.by_ref())

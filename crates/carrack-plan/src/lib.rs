@@ -21,7 +21,9 @@ mod spill;
 pub mod tuner;
 
 pub use backoff::Backoff;
-pub use bundle::{Bundle, BundleLimits, Bundler, Work, entry_table_bytes, section_table_bytes};
+pub use bundle::{
+    Bundle, BundleLimits, Bundler, Work, entry_table_bytes, extras_table_bytes, section_table_bytes,
+};
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
 pub use pace::Pace;

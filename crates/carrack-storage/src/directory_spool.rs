@@ -15,19 +15,20 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use carrack_model::{EntryFailure, FailureKind, Metadata, RelPath, Timestamp};
+use carrack_model::{EntryFailure, Extras, FailureKind, Metadata, RelPath, Timestamp};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use crate::sink_file::{set_mode, set_mtime};
-use crate::{Root, ScratchNames, SinkError};
+use crate::sink_file::set_mtime;
+use crate::{Dress, Keeper, Root, ScratchNames, SinkError};
 
 /// Records kept in memory: about 50,000 directories.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
 
-/// What follows the path in a record: mode (4 bytes), seconds (8), nanoseconds (4), bytes of the path (2), all in
-/// little-endian order. It stands last so that records can be read backwards.
-const TRAILER_BYTES: usize = 18;
+/// What follows the path and the extras in a record: mode (4 bytes), seconds (8), nanoseconds (4), bytes of the extras (4), bytes
+/// of the path (2), all in little-endian order. It stands last so that records can be read backwards. Extras are as in an entry
+/// table: `tag | len << 8`, then the value.
+const TRAILER_BYTES: usize = 22;
 
 /// The owner's permission to search a directory.
 const OWNER_SEARCH: u32 = 0o100;
@@ -36,6 +37,7 @@ const OWNER_SEARCH: u32 = 0o100;
 #[derive(Debug)]
 pub struct DirectorySpool {
     root: Arc<Root>,
+    keeper: Arc<Keeper>,
     records: Vec<u8>,
     spilled: Option<Spilled>,
 }
@@ -49,20 +51,26 @@ struct Spilled {
 }
 
 impl DirectorySpool {
-    /// For directories beneath `root`.
-    pub fn new(root: Arc<Root>) -> DirectorySpool {
-        DirectorySpool { root, records: Vec::new(), spilled: None }
+    /// For directories beneath `root`; owners and attributes are set by `keeper`.
+    pub fn new(root: Arc<Root>, keeper: Arc<Keeper>) -> DirectorySpool {
+        DirectorySpool { root, keeper, records: Vec::new(), spilled: None }
     }
 
-    /// Remembers that the directory `path` gets `metadata` at the end.
+    /// Remembers that the directory `path` gets `metadata` and, where they are kept, `extras` at the end.
     ///
     /// # Errors
     /// Where the records no longer fit into memory and can't be written at the destination either.
-    pub fn note(&mut self, path: &RelPath, metadata: &Metadata) -> Result<(), SinkError> {
-        if self.records.len() + path.as_bytes().len() + TRAILER_BYTES > SPOOL_BYTES_MAX {
+    pub fn note(
+        &mut self,
+        path: &RelPath,
+        metadata: &Metadata,
+        extras: Option<&Extras>,
+    ) -> Result<(), SinkError> {
+        let extras_bytes = extras.map_or(0, |extras| extras.tag_bytes(4));
+        if self.records.len() + path.as_bytes().len() + extras_bytes + TRAILER_BYTES > SPOOL_BYTES_MAX {
             self.spill()?;
         }
-        append_record(&mut self.records, path, metadata);
+        append_record(&mut self.records, path, metadata, extras);
         Ok(())
     }
 
@@ -71,22 +79,22 @@ impl DirectorySpool {
         let mut done_count = 0;
         let mut closed_depths = BTreeSet::new();
         let records = std::mem::take(&mut self.records);
-        let root = Arc::clone(&self.root);
-        let mut apply = |path: &RelPath, metadata: &Metadata| match set_metadata(&root, path, metadata) {
+        let (root, keeper) = (Arc::clone(&self.root), Arc::clone(&self.keeper));
+        let mut apply = |path: &RelPath, last: &Last| match set_metadata(&root, &keeper, path, last) {
             Ok(()) => done_count += 1,
             Err(error) => failed(failure(&root, path, &error)),
         };
-        let mut read = self.for_each(&records, |path, metadata| {
-            if is_closed(metadata) {
+        let mut read = self.for_each(&records, |path, last| {
+            if is_closed(&last.metadata) {
                 closed_depths.insert(path.components().count());
             } else {
-                apply(path, metadata);
+                apply(path, last);
             }
         });
         for depth in closed_depths.into_iter().rev() {
-            read = read.and(self.for_each(&records, |path, metadata| {
-                if is_closed(metadata) && path.components().count() == depth {
-                    apply(path, metadata);
+            read = read.and(self.for_each(&records, |path, last| {
+                if is_closed(&last.metadata) && path.components().count() == depth {
+                    apply(path, last);
                 }
             }));
         }
@@ -110,7 +118,7 @@ impl DirectorySpool {
     }
 
     /// Calls `visit` for every record, the last one first.
-    fn for_each(&self, newest: &[u8], mut visit: impl FnMut(&RelPath, &Metadata)) -> io::Result<()> {
+    fn for_each(&self, newest: &[u8], mut visit: impl FnMut(&RelPath, &Last)) -> io::Result<()> {
         for_each_record(newest, &mut visit)?;
         let Some(Spilled { file, ends }) = &self.spilled else { return Ok(()) };
         let mut block = Vec::new();
@@ -124,49 +132,82 @@ impl DirectorySpool {
     }
 }
 
+/// What a directory gets.
+struct Last {
+    metadata: Metadata,
+    extras: Option<Extras>,
+}
+
 /// Whether the directory will shut off what is in it.
 fn is_closed(metadata: &Metadata) -> bool {
     metadata.mode & OWNER_SEARCH == 0
 }
 
-fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata) {
+fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, extras: Option<&Extras>) {
     let path = path.as_bytes();
     let path_bytes = u16::try_from(path.len()).expect("PATH_BYTES_MAX is 65,535");
     records.extend_from_slice(path);
+    let start = records.len();
+    if let Some(extras) = extras {
+        extras.tags(|tag, value| {
+            records.extend_from_slice(&(u32::from(tag) | (value.len() as u32) << 8).to_le_bytes());
+            records.extend_from_slice(value);
+        });
+    }
+    let extras_bytes = (records.len() - start) as u32;
     records.extend_from_slice(&metadata.mode.to_le_bytes());
     records.extend_from_slice(&metadata.mtime.seconds.to_le_bytes());
     records.extend_from_slice(&metadata.mtime.nanoseconds.to_le_bytes());
+    records.extend_from_slice(&extras_bytes.to_le_bytes());
     records.extend_from_slice(&path_bytes.to_le_bytes());
 }
 
-fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &Metadata)) -> io::Result<()> {
+fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &Last)) -> io::Result<()> {
     let mut rest = records;
     while !rest.is_empty() {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a damaged record");
-        let (before, path, metadata) = last_record(rest).ok_or_else(damaged)?;
-        visit(&path, &metadata);
+        let (before, path, last) = last_record(rest).ok_or_else(damaged)?;
+        visit(&path, &last);
         rest = before;
     }
     Ok(())
 }
 
 /// The last record and what stands before it.
-fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, Metadata)> {
+fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, Last)> {
     let (rest, path_bytes) = records.split_last_chunk::<2>()?;
+    let (rest, extras_bytes) = rest.split_last_chunk::<4>()?;
     let (rest, nanoseconds) = rest.split_last_chunk::<4>()?;
     let (rest, seconds) = rest.split_last_chunk::<8>()?;
     let (rest, mode) = rest.split_last_chunk::<4>()?;
+    let extras_at = rest.len().checked_sub(u32::from_le_bytes(*extras_bytes) as usize)?;
+    let (rest, extras) = rest.split_at(extras_at);
     let start = rest.len().checked_sub(u16::from_le_bytes(*path_bytes).into())?;
     let (before, path) = rest.split_at(start);
     let seconds = i64::from_le_bytes(*seconds);
     let mtime = Timestamp { seconds, nanoseconds: u32::from_le_bytes(*nanoseconds) };
     let metadata = Metadata { mode: u32::from_le_bytes(*mode), mtime };
-    Some((before, RelPath::new(path).ok()?, metadata))
+    Some((before, RelPath::new(path).ok()?, Last { metadata, extras: extras_of(extras)? }))
 }
 
-fn set_metadata(root: &Root, path: &RelPath, metadata: &Metadata) -> Result<(), SinkError> {
+/// None are none; nothing at all if they can't be read.
+fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
+    let mut extras = Extras::default();
+    while !rest.is_empty() {
+        let (head, after) = rest.split_first_chunk::<4>()?;
+        let head = u32::from_le_bytes(*head);
+        let (value, after) = after.split_at_checked((head >> 8) as usize)?;
+        extras.keep(head as u8, value).ok()?;
+        rest = after;
+    }
+    Some((!extras.is_empty()).then_some(extras))
+}
+
+fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let handle = root.open_directory(path).map_err(SinkError::of_directory)?;
-    set_mode(handle.as_fd(), metadata.mode).and(set_mtime(handle.as_fd(), metadata.mtime))
+    let extras = last.extras.as_ref().map(|extras| (extras, keeper));
+    let dress = Dress { metadata: &last.metadata, extras };
+    dress.put_on(handle.as_fd(), true).and(set_mtime(handle.as_fd(), last.metadata.mtime))
 }
 
 fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
@@ -178,7 +219,7 @@ fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
 }
 
 /// A file at the destination that vanishes with its descriptor.
-fn nameless_file(root: &Root) -> Result<File, SinkError> {
+pub(crate) fn nameless_file(root: &Root) -> Result<File, SinkError> {
     let mode = Mode::RUSR | Mode::WUSR;
     match openat(root, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok(file.into()),
@@ -218,6 +259,10 @@ mod tests {
         Metadata { mode, mtime: Timestamp { seconds, nanoseconds: 987_654_321 } }
     }
 
+    fn keeper() -> Arc<Keeper> {
+        Arc::new(Keeper::new(true))
+    }
+
     fn fixture() -> (tempfile::TempDir, Arc<Root>) {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -229,10 +274,10 @@ mod tests {
         let (dir, root) = fixture();
         root.make_directory(&rel("a/b/c")).unwrap();
         // Parents come last, as threads may do it, and would shut off what is in them.
-        let mut spool = DirectorySpool::new(Arc::clone(&root));
+        let mut spool = DirectorySpool::new(Arc::clone(&root), keeper());
         let noted = [("a/b/c", 0o1777, 3), ("a/b", 0o000, 2), ("a", 0o600, 1), ("", 0o755, 0)];
         for (path, mode, seconds) in noted {
-            spool.note(&rel(path), &metadata(mode, seconds)).unwrap();
+            spool.note(&rel(path), &metadata(mode, seconds), None).unwrap();
         }
         assert_eq!(spool.finish(|failure| panic!("{failure}")), 4);
         for (path, mode, seconds) in noted {
@@ -257,9 +302,9 @@ mod tests {
         let before = fs::metadata(outside.path()).unwrap();
         symlink(outside.path(), dir.path().join("link")).unwrap();
         fs::create_dir(dir.path().join("good")).unwrap();
-        let mut spool = DirectorySpool::new(root);
+        let mut spool = DirectorySpool::new(root, keeper());
         for path in ["link", "good", "gone"] {
-            spool.note(&rel(path), &metadata(0o777, 5)).unwrap();
+            spool.note(&rel(path), &metadata(0o777, 5), None).unwrap();
         }
         let mut failures = Vec::new();
         assert_eq!(spool.finish(|failure| failures.push(failure)), 1);
@@ -273,20 +318,21 @@ mod tests {
     #[test]
     fn many_records_spill_and_come_back_last_first() {
         let (dir, root) = fixture();
-        let mut spool = DirectorySpool::new(root);
+        let mut spool = DirectorySpool::new(root, keeper());
         let long = vec![vec![b'x'; 250]; 40].join(&b'/');
         let path_of = |n: u32| rel([format!("{n}/").as_bytes(), &long].concat());
         for n in 0..1_000 {
-            spool.note(&path_of(n), &metadata(n, n.into())).unwrap();
+            spool.note(&path_of(n), &metadata(n, n.into()), None).unwrap();
         }
         let blocks = spool.spilled.as_ref().unwrap().ends.len();
         assert!(blocks >= 2 && spool.records.len() <= SPOOL_BYTES_MAX);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the spool has no name");
         let mut expected = (0..1_000).rev();
         let records = spool.records.clone();
-        let visit = |path: &RelPath, found: &Metadata| {
+        let visit = |path: &RelPath, found: &Last| {
             let n = expected.next().unwrap();
-            assert_eq!((path, found), (&path_of(n), &metadata(n, n.into())));
+            assert_eq!((path, &found.metadata), (&path_of(n), &metadata(n, n.into())));
+            assert_eq!(found.extras, None);
         };
         spool.for_each(&records, visit).unwrap();
         assert!(expected.next().is_none());
@@ -297,10 +343,10 @@ mod tests {
         let (dir, root) = fixture();
         let path = rel("d");
         root.make_directory(&path).unwrap();
-        let mut spool = DirectorySpool::new(root);
+        let mut spool = DirectorySpool::new(root, keeper());
         let mut count = 0;
         while spool.spilled.is_none() {
-            spool.note(&path, &metadata(0o711, 7)).unwrap();
+            spool.note(&path, &metadata(0o711, 7), None).unwrap();
             count += 1;
         }
         assert_eq!(spool.finish(|failure| panic!("{failure}")), count);
@@ -313,6 +359,20 @@ mod tests {
         let file = unlinked_file(&root, Mode::RUSR | Mode::WUSR).unwrap();
         file.write_all_at(b"x", 0).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn owners_and_attributes_come_back() {
+        let account = |name: &[u8]| Some(carrack_model::Account { number: 1, name: name.into() });
+        let value = vec![b'v'; 60_000].into();
+        let attributes = vec![carrack_model::Attribute { name: b"user.a"[..].into(), value }];
+        let extras = Extras { user: account(b"u"), group: account(b""), attributes, same_as: None };
+        let mut records = Vec::new();
+        append_record(&mut records, &rel("a"), &metadata(0o700, 1), None);
+        append_record(&mut records, &rel("a/b"), &metadata(0o755, 2), Some(&extras));
+        let mut seen = Vec::new();
+        for_each_record(&records, &mut |path, last| seen.push((path.clone(), last.extras.clone()))).unwrap();
+        assert_eq!(seen, [(rel("a/b"), Some(extras)), (rel("a"), None)]);
     }
 
     #[test]

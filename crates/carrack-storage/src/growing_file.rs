@@ -7,16 +7,15 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_model::Metadata;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, ftruncate, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
 use crate::durable::{settle_size, sync_whole};
 use crate::scratch::ScratchName;
-use crate::sink_file::{create_flags, set_mode, set_mtime};
+use crate::sink_file::{create_flags, set_mtime};
 use crate::source_file::direct_fits;
 use crate::writeback::write_back;
-use crate::{FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
+use crate::{Dress, FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
 
 /// Nobody else reads it before it is complete.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -255,15 +254,27 @@ impl GrowingFile {
         pwrite(&self.file, buffer, offset)
     }
 
+    /// Makes it as long as announced where it ends in a hole, which nobody writes.
+    ///
+    /// # Errors
+    /// What the calls say.
+    pub fn extend(&self) -> Result<(), SinkError> {
+        let found = fstat(&self.file).map_err(|errno| SinkError::writing("looking at its size", errno))?;
+        if u64::try_from(found.st_size).is_ok_and(|held| held >= self.size) {
+            return Ok(());
+        }
+        ftruncate(&self.file, self.size).map_err(|errno| SinkError::writing("extending to its size", errno))
+    }
+
     /// Checks the size, sets mode and time, makes all of it durable if `syncs`, and gives it its name, in place of a file or link that has it.
     /// Once, after the last write.
     ///
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it has disappeared.
-    pub fn commit(&self, metadata: &Metadata, syncs: bool) -> Result<(), SinkError> {
-        let file = self.file.as_fd();
+    pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
+        let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
-        let finished = set_mode(file, metadata.mode).and(set_mtime(file, metadata.mtime));
+        let finished = dress.put_on(file, true).and(set_mtime(file, dress.metadata.mtime));
         if syncs {
             sync_whole(file)?;
         }
@@ -327,7 +338,7 @@ fn refuse_directory(directory: &OwnedFd, name: &[u8]) -> Result<(), SinkError> {
 mod tests {
     use super::*;
     use crate::FileSystems;
-    use carrack_model::{FailureKind, Timestamp};
+    use carrack_model::{FailureKind, Metadata, Timestamp};
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
 

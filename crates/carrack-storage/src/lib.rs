@@ -9,8 +9,12 @@ mod beneath;
 mod browse;
 mod directory_spool;
 mod durable;
+mod extras_sink;
+mod extras_source;
 mod growing_file;
 pub mod layout;
+mod link_spool;
+mod losses;
 mod present;
 mod root;
 mod scan;
@@ -31,11 +35,15 @@ pub use durable::{
     Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
     sync_directory, sync_file, sync_file_system, sync_whole,
 };
+pub use extras_sink::{Dress, Keeper};
+pub use extras_source::ExtrasReader;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
 };
+pub use link_spool::LinkSpool;
+pub use losses::Losses;
 pub use present::{Present, digest_of, look_at};
 pub use root::Root;
 pub use scan::{Found, RootKind, Scan, ScanRoot};

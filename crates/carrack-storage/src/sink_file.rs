@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use carrack_model::{Metadata, Timestamp};
+use carrack_model::Timestamp;
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, openat, statat,
     symlinkat, utimensat,
@@ -16,7 +16,7 @@ use rustix::path::DecInt;
 
 use crate::durable::settle_size;
 use crate::scratch::Placing;
-use crate::{Care, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
+use crate::{Care, Dress, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
 /// Set-user-id, set-group-id and sticky: the kernel may drop them at the creation or at a write.
 const SPECIAL_BITS: u32 = 0o7000;
@@ -49,21 +49,22 @@ pub(crate) fn mode_of_new_directory() -> Mode {
 ///
 /// # Errors
 /// After [`SinkError::Metadata`] the file is in place; after any other error nothing has changed.
-pub fn place_small(
+pub fn place_small<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     content: &[u8],
-    metadata: &Metadata,
+    dress: impl Into<Dress<'a>>,
     care: Care,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
+    let dress = dress.into();
     let care = Care { sync: care.sync.for_name(directory, name), ..care };
     if scratch.placing() != Placing::Rename
-        && let Some(placed) = place_by_link(directory, name, content, metadata, care, scratch)
+        && let Some(placed) = place_by_link(directory, name, content, dress, care, scratch)
     {
         return placed;
     }
-    let placed = place_by_rename(directory, name, content, metadata, care, scratch);
+    let placed = place_by_rename(directory, name, content, dress, care, scratch);
     if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
         scratch.remember(Placing::Rename);
     }
@@ -88,17 +89,17 @@ fn place_by_link(
     directory: BorrowedFd<'_>,
     name: &[u8],
     content: &[u8],
-    metadata: &Metadata,
+    dress: Dress<'_>,
     care: Care,
     scratch: &ScratchNames,
 ) -> Option<Result<(), SinkError>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = match openat(directory, c".", flags, Mode::from_raw_mode(metadata.mode)) {
+    let file = match openat(directory, c".", flags, Mode::from_raw_mode(dress.metadata.mode)) {
         Ok(file) => file,
         Err(errno) if is_unsupported(errno) => return None,
         Err(errno) => return Some(Err(SinkError::writing("creating", errno))),
     };
-    let filled = match fill(file.as_fd(), content, metadata, care) {
+    let filled = match fill(file.as_fd(), content, dress, care) {
         Err(failed @ SinkError::Metadata { .. }) => Err(failed),
         Err(failed) => return Some(Err(failed)),
         Ok(()) => Ok(()),
@@ -160,15 +161,15 @@ fn place_by_rename(
     directory: BorrowedFd<'_>,
     name: &[u8],
     content: &[u8],
-    metadata: &Metadata,
+    dress: Dress<'_>,
     care: Care,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
-    let mode = Mode::from_raw_mode(metadata.mode);
+    let mode = Mode::from_raw_mode(dress.metadata.mode);
     let (file, temporary) = scratch
         .create(name, |free| openat(directory, free, create_flags(), mode))
         .map_err(|errno| SinkError::naming("creating", errno))?;
-    let filled = fill(file.as_fd(), content, metadata, care);
+    let filled = fill(file.as_fd(), content, dress, care);
     if let Err(failed) = &filled
         && !matches!(failed, SinkError::Metadata { .. })
     {
@@ -185,7 +186,7 @@ pub(crate) fn create_flags() -> OFlags {
 }
 
 /// Contents, then time, then what of the mode the creation could not give.
-fn fill(file: BorrowedFd<'_>, content: &[u8], metadata: &Metadata, care: Care) -> Result<(), SinkError> {
+fn fill(file: BorrowedFd<'_>, content: &[u8], dress: Dress<'_>, care: Care) -> Result<(), SinkError> {
     write_all(file, content).map_err(|errno| SinkError::writing("writing", errno))?;
     if content.len() > ONE_REQUEST {
         settle_size(file, content.len() as u64)?;
@@ -193,10 +194,8 @@ fn fill(file: BorrowedFd<'_>, content: &[u8], metadata: &Metadata, care: Care) -
     if care.readback && !holds(file, 0, content)? {
         return Err(SinkError::Damaged);
     }
-    if metadata.mode & SPECIAL_BITS != 0 {
-        set_mode(file, metadata.mode)?;
-    }
-    let timed = set_mtime(file, metadata.mtime);
+    dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
+    let timed = set_mtime(file, dress.metadata.mtime);
     if care.sync == SyncFirst::Always {
         sync_whole(file)?;
     }
@@ -235,16 +234,17 @@ fn times(mtime: Timestamp) -> Timestamps {
 ///
 /// # Errors
 /// After [`SinkError::Metadata`] the link is in place; after any other error nothing has changed.
-pub fn place_symlink(
+pub fn place_symlink<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     target: &[u8],
-    metadata: &Metadata,
+    dress: impl Into<Dress<'a>>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
+    let dress = dress.into();
     match symlinkat(target, directory, name) {
-        Ok(()) => set_link_mtime(directory, name, metadata.mtime),
-        Err(Errno::EXIST) => replace_by_symlink(directory, name, target, metadata, scratch),
+        Ok(()) => dress_link(directory, name, dress),
+        Err(Errno::EXIST) => replace_by_symlink(directory, name, target, dress, scratch),
         Err(errno) => Err(SinkError::naming("linking", errno)),
     }
 }
@@ -253,15 +253,22 @@ fn replace_by_symlink(
     directory: BorrowedFd<'_>,
     name: &[u8],
     target: &[u8],
-    metadata: &Metadata,
+    dress: Dress<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     let (_, temporary) = scratch
         .create(name, |free| symlinkat(target, directory, free))
         .map_err(|errno| SinkError::naming("linking", errno))?;
-    let timed = set_link_mtime(directory, temporary.as_bytes(), metadata.mtime);
+    let timed = dress_link(directory, temporary.as_bytes(), dress);
     temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
     timed
+}
+
+fn dress_link(directory: BorrowedFd<'_>, name: &[u8], dress: Dress<'_>) -> Result<(), SinkError> {
+    if let Some((extras, keeper)) = dress.extras {
+        keeper.dress_link(extras, directory, name);
+    }
+    set_link_mtime(directory, name, dress.metadata.mtime)
 }
 
 /// File systems that keep no times of links are taken as they are.
@@ -275,7 +282,7 @@ fn set_link_mtime(directory: BorrowedFd<'_>, name: &[u8], mtime: Timestamp) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrack_model::FailureKind;
+    use carrack_model::{FailureKind, Metadata};
     use std::ffi::OsStr;
     use std::fs::{self, File};
     use std::os::unix::ffi::OsStrExt;

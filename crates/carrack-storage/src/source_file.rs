@@ -9,8 +9,11 @@ use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use carrack_model::{Entry, Metadata, SourceIo, Timestamp};
-use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags, fadvise, fcntl_setfl, fstat, openat, statx};
+use carrack_model::limits::RANGES_MAX;
+use carrack_model::{ByteRange, Entry, Metadata, RangeSet, SourceIo, Timestamp};
+use rustix::fs::{
+    Advice, AtFlags, Mode, OFlags, SeekFrom, StatxFlags, fadvise, fcntl_setfl, fstat, openat, seek, statx,
+};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, read};
 
 use crate::status::{is_regular, metadata_of, mtime_of, size_of};
@@ -21,6 +24,12 @@ const DIRECT_ALIGNMENT: u64 = 4_096;
 
 /// `STATX_DIOALIGN` (Linux 6.1, include/uapi/linux/stat.h), which rustix does not name yet.
 const STATX_DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
+
+/// Unit of `st_blocks` (inode(7)).
+const BLOCK_BYTES: u64 = 512;
+
+/// Holes are left out in multiples of this: smaller ones would cost more in ranges and requests than their zeros do.
+const HOLE_ALIGNMENT: u64 = 64 << 10;
 
 /// What the page cache is asked for, at each of [`PROBES`] places.
 const PROBE_BYTES: u64 = 4_096;
@@ -34,6 +43,8 @@ pub struct SourceFile {
     handle: OwnedFd,
     metadata: Metadata,
     stamp: FileStamp,
+    /// Bytes that the storage holds of it.
+    allocated_bytes: u64,
     /// Whether reads go past the page cache; may turn false at the first read.
     direct: AtomicBool,
 }
@@ -61,7 +72,9 @@ impl SourceFile {
         if !direct {
             expect_sequential(handle.as_fd());
         }
-        Ok(SourceFile { handle, metadata: metadata_of(&stat), stamp, direct: AtomicBool::new(direct) })
+        let allocated_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
+        let (metadata, direct) = (metadata_of(&stat), AtomicBool::new(direct));
+        Ok(SourceFile { handle, metadata, stamp, allocated_bytes, direct })
     }
 
     /// Mode and time of last change when it was opened.
@@ -77,6 +90,27 @@ impl SourceFile {
     /// Open for reading; nobody uses its position.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
+    }
+
+    /// Where it has holes of [`HOLE_ALIGNMENT`] or more, as many as a message can tell. They read as zeros, and hold nothing.
+    /// Asks only of a file that is longer than what the storage holds of it. Uses the descriptor's position.
+    pub fn holes(&self) -> RangeSet {
+        let mut holes = RangeSet::new();
+        let size = self.stamp.size;
+        let mut from = if self.allocated_bytes < size { 0 } else { size };
+        while from < size && holes.run_count() < RANGES_MAX {
+            let data = match seek(&self.handle, SeekFrom::Data(from)) {
+                Ok(offset) => offset.min(size),
+                // Nothing but a hole to the end.
+                Err(Errno::NXIO) => size,
+                // A file system that does not know: all of the rest is data.
+                Err(_) => break,
+            };
+            holes.cover(aligned_hole(from, data, size));
+            let Ok(hole) = seek(&self.handle, SeekFrom::Hole(data)) else { break };
+            from = hole;
+        }
+        holes
     }
 
     /// Whether reads go past the page cache at present.
@@ -134,6 +168,13 @@ impl SourceFile {
         expect_sequential(self.handle.as_fd());
         fcntl_setfl(&self.handle, OFlags::empty()).is_ok()
     }
+}
+
+/// The part of a hole that begins and ends on multiples of the alignment, or at the file's end.
+fn aligned_hole(from: u64, to: u64, size: u64) -> ByteRange {
+    let from = from.next_multiple_of(HOLE_ALIGNMENT);
+    let to = if to == size { to } else { to - to % HOLE_ALIGNMENT };
+    ByteRange::new(from, to.saturating_sub(from))
 }
 
 /// What the scan saw of a small file, or what the last try to read it found.
@@ -407,6 +448,32 @@ mod tests {
         let mut buffer = vec![0; 9_000];
         assert_eq!(file.read_at(&mut buffer, 3).unwrap(), 9_000);
         assert_eq!(buffer, content[3..9_003]);
+    }
+
+    #[test]
+    fn holes_are_found_in_large_pieces() {
+        let dir = tempfile::tempdir_in(DISK).unwrap();
+        let handle = File::open(dir.path()).unwrap();
+        let holes = |name: &str, size: u64, data: &[(u64, usize)]| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_len(size).unwrap();
+            data.iter().for_each(|&(offset, bytes)| file.write_all_at(&pattern(bytes), offset).unwrap());
+            let file = SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap();
+            file.holes().iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
+        };
+        const M: u64 = 1 << 20;
+        assert_eq!(holes("none", 0, &[(0, 1 << 20)]), []);
+        assert_eq!(holes("all", M + 7, &[]), [(0, M + 7)]);
+        assert_eq!(
+            holes("ends", 8 * M, &[(4 * M, 1 << 16)]),
+            [(0, 4 * M), (4 * M + (1 << 16), 4 * M - (1 << 16))]
+        );
+        // Blocks may be larger than what was written, and what is left of a hole is aligned.
+        let found = holes("odd", 8 * M + 1, &[(0, 10), (3 * M + 5, 10)]);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|(offset, _)| offset % HOLE_ALIGNMENT == 0), "{found:?}");
+        assert_eq!(found[1].0 + found[1].1, 8 * M + 1);
+        assert_eq!(aligned_hole(1, 2, 10 * M).len, 0);
     }
 
     #[test]

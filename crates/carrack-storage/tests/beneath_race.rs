@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use carrack_model::{Metadata, RelPath, SourceIo, Timestamp};
 use carrack_storage::{
-    Base, Care, DirectorySpool, FileSystems, GrowingFile, GrowingSpec, Identity, Listing, Named, Purpose,
-    Root, ScratchNames, SourceFile, Stripe, WriteIo, place_small, place_symlink,
+    Base, Care, DirectorySpool, FileSystems, GrowingFile, GrowingSpec, Identity, Keeper, Listing, Named,
+    Purpose, Root, ScratchNames, SourceFile, Stripe, WriteIo, place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -277,10 +277,10 @@ impl Tools {
         }
         counts.note(0, &self.base.make_directory(Path::new(&format!("{sub}/y/{}", round % 8)), true));
         counts.note(0, &self.base.make_destination(Path::new(&format!("{sub}/z"))));
-        let mut spool = DirectorySpool::new(Arc::clone(&self.root));
+        let mut spool = DirectorySpool::new(Arc::clone(&self.root), Arc::new(Keeper::new(true)));
         [top, &sub]
             .iter()
-            .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }).unwrap());
+            .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap());
         let done = spool.finish(|_| counts.note(7, &Err::<(), ()>(())));
         (0..done).for_each(|_| counts.note(7, &Ok::<(), ()>(())));
         if round.is_multiple_of(3) {

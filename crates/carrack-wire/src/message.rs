@@ -341,6 +341,29 @@ pub struct Settings {
     /// Whether threads and connections stay as they are at the start.
     #[prost(bool, tag = "30")]
     pub no_tune: bool,
+    /// What the source tells beyond mode and time: bits, see `carrack_model::Kept`.
+    #[prost(uint32, tag = "31")]
+    pub kept: u32,
+    /// Owners are told by their numbers only.
+    #[prost(bool, tag = "32")]
+    pub numeric_ids: bool,
+    /// Whose everything becomes.
+    #[prost(message, optional, tag = "33")]
+    pub user: Option<Account>,
+    /// The group that everything gets.
+    #[prost(message, optional, tag = "34")]
+    pub group: Option<Account>,
+}
+
+/// A user or a group.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Account {
+    /// Its number; nothing if only the name is known.
+    #[prost(uint32, optional, tag = "1")]
+    pub number: Option<u32>,
+    /// Its name; empty if only the number is known.
+    #[prost(bytes = "vec", tag = "2")]
+    pub name: Vec<u8>,
 }
 
 /// A directory of the source's on flash.
@@ -431,6 +454,9 @@ pub struct Welcome {
     /// The lanes of the session.
     #[prost(uint32, tag = "5")]
     pub lanes: u32,
+    /// It is the source: what it tells beyond mode and time, as bits; see `carrack_model::Kept`.
+    #[prost(uint32, tag = "6")]
+    pub kept: u32,
 }
 
 /// What the source must know of the sink.
@@ -460,6 +486,12 @@ pub struct SinkState {
     /// It has a journal of this transfer: the source offers what it finds.
     #[prost(bool, tag = "8")]
     pub resumes: bool,
+    /// What it keeps beyond mode and time: bits, see `carrack_model::Kept`.
+    #[prost(uint32, tag = "9")]
+    pub kept: u32,
+    /// It takes files with holes that are told, see `OpenFile`.
+    #[prost(bool, tag = "10")]
+    pub takes_holes: bool,
 }
 
 /// Where the tree goes.
@@ -524,6 +556,10 @@ pub struct OpenFile {
     /// Where several sessions carry the transfer: what of it comes in this one; all of it if nothing is said.
     #[prost(message, optional, tag = "5")]
     pub coming: Option<Coming>,
+    /// Where it has holes, which don't come: offset and length, in bytes, of each; offsets rise, ranges don't touch. Only to a
+    /// sink that takes them.
+    #[prost(uint64, repeated, tag = "6")]
+    pub holes: Vec<u64>,
 }
 
 /// What of a file comes in a session.

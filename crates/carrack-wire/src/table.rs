@@ -6,7 +6,7 @@
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryKind, Metadata, PathProblem, RelPath, Section, Timestamp, check_name,
+    Directory, Entry, EntryKind, Extras, Metadata, PathProblem, RelPath, Section, Timestamp, check_name,
 };
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,6 +20,9 @@ const FLAG_METADATA: u8 = 1;
 
 const EXTRA_SYMLINK_TARGET: u8 = 1;
 const EXTRA_BLAKE3: u8 = 2;
+const EXTRA_OWNER: u8 = 3;
+const EXTRA_ATTRIBUTE: u8 = 5;
+const EXTRA_SAME_AS: u8 = 135;
 const EXTRA_IDENTITY: u8 = 9;
 /// Extras from here on must be understood; below, a reader may skip what it does not know.
 const EXTRA_CRITICAL: u8 = 128;
@@ -73,12 +76,19 @@ impl From<PathProblem> for TableError {
 /// Appends records to a buffer.
 pub struct TableWriter<'a> {
     out: &'a mut Vec<u8>,
+    /// What the records have beside what is always kept.
+    extras: Option<&'a Extras>,
 }
 
 impl<'a> TableWriter<'a> {
     /// Writes behind what `out` holds.
     pub fn new(out: &'a mut Vec<u8>) -> TableWriter<'a> {
-        TableWriter { out }
+        TableWriter { out, extras: None }
+    }
+
+    /// Writes these with each record that follows.
+    pub fn with(self, extras: Option<&'a Extras>) -> TableWriter<'a> {
+        TableWriter { extras, ..self }
     }
 
     /// Begins the entries of a directory.
@@ -101,7 +111,7 @@ impl<'a> TableWriter<'a> {
         self.with_identity(KIND_REGULAR, name, metadata, size, identity, digest);
     }
 
-    /// An entry as it stands for itself, without a digest.
+    /// An entry as it stands for itself, without a digest and without what is beyond its metadata.
     pub fn whole(&mut self, entry: &Entry) {
         match &entry.kind {
             EntryKind::Regular { size } => {
@@ -121,9 +131,10 @@ impl<'a> TableWriter<'a> {
 
     /// An entry as it was read from another table.
     pub fn entry(&mut self, entry: &TableEntry<'_>) {
+        let mut writer = TableWriter::new(self.out).with(entry.extras.as_deref());
         match entry.symlink_target {
-            Some(target) => self.symlink(entry.name, target, &entry.metadata, entry.identity),
-            None => self.regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest),
+            Some(target) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
+            None => writer.regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest),
         }
     }
 
@@ -157,7 +168,8 @@ impl<'a> TableWriter<'a> {
         extras: &[(u8, &[u8])],
     ) {
         debug_assert!(name.len() <= usize::from(u16::MAX));
-        let extra_len: usize = extras.iter().map(|(_, value)| EXTRA_BYTES + value.len()).sum();
+        let own_len: usize = extras.iter().map(|(_, value)| EXTRA_BYTES + value.len()).sum();
+        let extra_len = own_len + self.extras.map_or(0, |extras| extras.tag_bytes(EXTRA_BYTES));
         let raw = RawRecord {
             record_len: U32::new((RECORD_BYTES + name.len() + extra_len) as u32),
             kind,
@@ -171,11 +183,18 @@ impl<'a> TableWriter<'a> {
         self.out.extend_from_slice(raw.as_bytes());
         self.out.extend_from_slice(name);
         for (tag, value) in extras {
-            let head = u32::from(*tag) | (value.len() as u32) << 8;
-            self.out.extend_from_slice(&head.to_le_bytes());
-            self.out.extend_from_slice(value);
+            put_extra(self.out, *tag, value);
+        }
+        if let Some(extras) = self.extras {
+            extras.tags(|tag, value| put_extra(self.out, tag, value));
         }
     }
+}
+
+fn put_extra(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    let head = u32::from(tag) | (value.len() as u32) << 8;
+    out.extend_from_slice(&head.to_le_bytes());
+    out.extend_from_slice(value);
 }
 
 /// One record of a table.
@@ -187,13 +206,15 @@ pub enum TableRecord<'a> {
         path: RelPath,
         /// To be set when the transfer ends.
         metadata: Option<Metadata>,
+        /// Its owner and attributes, if they are kept.
+        extras: Option<Box<Extras>>,
     },
     /// A file or link in the directory of the last section.
     Entry(TableEntry<'a>),
 }
 
 /// A file or link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry<'a> {
     /// A checked name.
     pub name: &'a [u8],
@@ -207,6 +228,8 @@ pub struct TableEntry<'a> {
     pub digest: Option<&'a [u8; 32]>,
     /// The inode number at the source, which tells a file from another one of the same name; 0 where it is not known.
     pub identity: u64,
+    /// Its owner and attributes, if they are kept.
+    pub extras: Option<Box<Extras>>,
 }
 
 impl TableEntry<'_> {
@@ -221,6 +244,7 @@ impl TableEntry<'_> {
             },
             metadata: self.metadata,
             identity: self.identity,
+            extras: self.extras.clone(),
         }
     }
 }
@@ -261,9 +285,9 @@ impl<'a> TableReader<'a> {
         match raw.kind {
             KIND_SECTION => {
                 self.in_section = true;
-                Extras::read(extras)?;
+                let extras = RecordExtras::read(extras)?.more;
                 let metadata = (raw.flags & FLAG_METADATA != 0).then_some(metadata);
-                Ok(TableRecord::Section { path: RelPath::new(name)?, metadata })
+                Ok(TableRecord::Section { path: RelPath::new(name)?, metadata, extras })
             }
             KIND_REGULAR | KIND_SYMLINK if !self.in_section => Err(TableError::NoSection),
             KIND_REGULAR | KIND_SYMLINK => raw.entry(name, metadata, extras).map(TableRecord::Entry),
@@ -304,7 +328,7 @@ impl RawRecord {
         extras: &'a [u8],
     ) -> Result<TableEntry<'a>, TableError> {
         check_name(name)?;
-        let extras = Extras::read(extras)?;
+        let extras = RecordExtras::read(extras)?;
         let is_link = self.kind == KIND_SYMLINK;
         if is_link != extras.symlink_target.is_some() || is_link && self.size.get() != 0 {
             return Err(TableError::BadValue);
@@ -316,20 +340,22 @@ impl RawRecord {
             symlink_target: extras.symlink_target,
             digest: extras.digest,
             identity: extras.identity,
+            extras: extras.more,
         })
     }
 }
 
 #[derive(Default)]
-struct Extras<'a> {
+struct RecordExtras<'a> {
     symlink_target: Option<&'a [u8]>,
     digest: Option<&'a [u8; 32]>,
     identity: u64,
+    more: Option<Box<Extras>>,
 }
 
-impl<'a> Extras<'a> {
-    fn read(mut rest: &'a [u8]) -> Result<Extras<'a>, TableError> {
-        let mut extras = Extras::default();
+impl<'a> RecordExtras<'a> {
+    fn read(mut rest: &'a [u8]) -> Result<RecordExtras<'a>, TableError> {
+        let mut extras = RecordExtras::default();
         while !rest.is_empty() {
             let (head, after) = U32::ref_from_prefix(rest).map_err(|_| TableError::Truncated)?;
             let (tag, len) = (head.get() as u8, (head.get() >> 8) as usize);
@@ -337,6 +363,7 @@ impl<'a> Extras<'a> {
             extras.keep(tag, value)?;
             rest = after;
         }
+        extras.more.take_if(|more| more.is_empty());
         Ok(extras)
     }
 
@@ -352,6 +379,10 @@ impl<'a> Extras<'a> {
             EXTRA_IDENTITY => {
                 self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);
             }
+            EXTRA_OWNER | EXTRA_ATTRIBUTE | EXTRA_SAME_AS => {
+                let more = self.more.get_or_insert_default();
+                more.keep(tag, value).map_err(|_| TableError::BadValue)?;
+            }
             tag if tag >= EXTRA_CRITICAL => return Err(TableError::UnknownExtra(tag)),
             _ => {}
         }
@@ -362,7 +393,7 @@ impl<'a> Extras<'a> {
 /// Decodes a whole table of one section into owned values, as an open-file message carries it.
 pub fn decode_section(table: &[u8]) -> Result<Section, TableError> {
     let mut reader = TableReader::new(table);
-    let Some(TableRecord::Section { path, metadata }) = reader.next().transpose()? else {
+    let Some(TableRecord::Section { path, metadata, extras }) = reader.next().transpose()? else {
         return Err(TableError::NoSection);
     };
     let mut entries = Vec::new();
@@ -373,12 +404,13 @@ pub fn decode_section(table: &[u8]) -> Result<Section, TableError> {
         }
     }
     let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
-    Ok(Section { directory: directory.into(), metadata, entries })
+    Ok(Section { directory: directory.into(), metadata, extras, entries })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carrack_model::{Account, Attribute};
     use proptest::prelude::*;
 
     fn metadata() -> Metadata {
@@ -416,7 +448,7 @@ mod tests {
     fn reads_what_it_wrote() {
         let table = example();
         let records: Vec<_> = TableReader::new(&table).map(Result::unwrap).collect();
-        assert!(matches!(&records[0], TableRecord::Section { path, metadata: Some(m) }
+        assert!(matches!(&records[0], TableRecord::Section { path, metadata: Some(m), .. }
             if path.as_bytes() == b"a/b" && m.mode == 0o755));
         assert!(
             matches!(&records[1], TableRecord::Entry(e) if e.name == b"f" && e.size == 3 && e.identity == 7)
@@ -424,6 +456,38 @@ mod tests {
         assert!(matches!(&records[2], TableRecord::Entry(e) if e.symlink_target == Some(b"f")));
         let section = decode_section(&table).unwrap();
         assert_eq!(section.entries.len(), 2);
+    }
+
+    #[test]
+    fn owners_and_attributes_stand_with_their_entry() {
+        let account = |number, name: &[u8]| Some(Account { number, name: name.into() });
+        let attribute = Attribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
+        let extras = Extras {
+            user: account(1, b"u"),
+            group: account(2, b""),
+            attributes: vec![attribute],
+            same_as: None,
+        };
+        let mut table = Vec::new();
+        let root = RelPath::root();
+        TableWriter::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));
+        TableWriter::new(&mut table).with(Some(&extras)).symlink(b"l", b"t", &metadata(), 3);
+        TableWriter::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
+        let records: Vec<_> = TableReader::new(&table).map(Result::unwrap).collect();
+        let found: Vec<_> = records
+            .iter()
+            .map(|record| match record {
+                TableRecord::Section { extras, .. } => extras.as_deref(),
+                TableRecord::Entry(entry) => entry.extras.as_deref(),
+            })
+            .collect();
+        assert_eq!(found, [Some(&extras), Some(&extras), None]);
+        let TableRecord::Entry(link) = &records[1] else { panic!() };
+        let mut again = Vec::new();
+        let mut writer = TableWriter::new(&mut again);
+        writer.section(&root, None);
+        writer.entry(link);
+        assert_eq!(TableReader::new(&again).nth(1), Some(Ok(TableRecord::Entry(link.clone()))));
     }
 
     #[test]
@@ -488,6 +552,7 @@ mod tests {
             let read = TableReader::new(&table).nth(1);
             let expected = TableEntry {
                 name: name.as_bytes(), metadata, size, symlink_target: None, digest: digest.as_ref(), identity,
+                extras: None,
             };
             prop_assert_eq!(read, Some(Ok(TableRecord::Entry(expected))));
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path};
 
-use carrack_model::TransferId;
+use carrack_model::{Fidelity, TransferId};
 use rustix::system::uname;
 
 use crate::location::FarEnd;
@@ -13,14 +13,15 @@ use crate::route::{Far, Route};
 /// What keeps these names apart from other uses of the same hash (BLAKE3's key derivation mode).
 const CONTEXT: &str = "carrack 2026 transfer id v1";
 
-/// The first 16 bytes of a BLAKE3 hash over the places of the sources and the destination. Local paths are made absolute with
+/// The first 16 bytes of a BLAKE3 hash over the places of the sources and the destination, and over what is kept of files beyond
+/// the usual, if anything is. Local paths are made absolute with
 /// the working directory, by their letters only, and belong to this host: another one that copies a path of the same name to
 /// the same place copies something else. Of far ones the host counts as it was typed. A slash at the end of a path is
 /// part of it, as it means something.
 ///
 /// # Errors
 /// If there is no working directory.
-pub fn transfer_id(route: &Route) -> io::Result<TransferId> {
+pub fn transfer_id(route: &Route, fidelity: &Fidelity) -> io::Result<TransferId> {
     let (source, sink) = match &route.far {
         Far::Neither => (None, None),
         Far::Source(source) => (Some(source), None),
@@ -33,9 +34,29 @@ pub fn transfer_id(route: &Route) -> io::Result<TransferId> {
         add_place(&mut hasher, source, path)?;
     }
     add_place(&mut hasher, sink, &route.destination)?;
+    if *fidelity != Fidelity::default() {
+        add_fidelity(&mut hasher, fidelity);
+    }
     let mut id = [0; 16];
     hasher.finalize_xof().fill(&mut id);
     Ok(TransferId(id))
+}
+
+/// What an earlier session completed has to be complete for this one too.
+fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
+    let Fidelity { kept, numeric_ids, user, group } = fidelity;
+    hasher.update(&kept.bits().to_le_bytes());
+    hasher.update(&[u8::from(*numeric_ids)]);
+    for account in [user, group] {
+        let Some(account) = account else {
+            hasher.update(&[0]);
+            continue;
+        };
+        hasher.update(&[1]);
+        hasher.update(&account.number.to_le_bytes());
+        hasher.update(&(account.name.len() as u64).to_le_bytes());
+        hasher.update(&account.name);
+    }
 }
 
 /// Each part with its length in front, so that no two lists of places are the same bytes.
@@ -56,11 +77,14 @@ fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> 
 mod tests {
     use std::ffi::{OsStr, OsString};
 
+    use carrack_model::{Account, Kept};
+
     use super::*;
 
     fn id(sources: &[&str], destination: &str) -> TransferId {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
-        transfer_id(&Route::parse(&sources, OsStr::new(destination)).unwrap()).unwrap()
+        let route = Route::parse(&sources, OsStr::new(destination)).unwrap();
+        transfer_id(&route, &Fidelity::default()).unwrap()
     }
 
     #[test]
@@ -70,6 +94,24 @@ mod tests {
         assert_eq!(id(&["a"], "h:b"), id(&[absolute.to_str().unwrap()], "h:b"));
         assert_eq!(id(&["./a"], "h:b"), id(&["a"], "h:b"));
         assert_eq!(id(&["a"], "carrack://h:7512/x/b"), id(&["a"], "carrack://h/x/b"));
+    }
+
+    #[test]
+    fn what_is_kept_makes_another_transfer() {
+        let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let user = Some(Account { number: 0, name: Default::default() });
+        let ids = [
+            Fidelity::default(),
+            Fidelity { numeric_ids: true, ..Fidelity::default() },
+            Fidelity { kept: Kept::ALL, ..Fidelity::default() },
+            Fidelity { user: user.clone(), ..Fidelity::default() },
+            Fidelity { group: user, ..Fidelity::default() },
+        ]
+        .map(|fidelity| transfer_id(&route, &fidelity).unwrap());
+        for (i, one) in ids.iter().enumerate() {
+            assert!(ids[..i].iter().all(|other| other != one), "{i}");
+        }
+        assert_eq!(ids[0], id(&["a"], "h:b"));
     }
 
     #[test]

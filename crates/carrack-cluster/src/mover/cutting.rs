@@ -159,7 +159,8 @@ fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
             vec![Item::Dirs { number, table: table_of(&sections) }]
         }
         Cut::Part { file, directory, entry, range, index, count } => {
-            let table = table_of(&[Section { directory, metadata: None, entries: vec![entry] }]);
+            let table =
+                table_of(&[Section { directory, metadata: None, extras: None, entries: vec![entry] }]);
             let part = PartOf {
                 file: file.0,
                 index: index as u32,

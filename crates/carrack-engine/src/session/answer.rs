@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
-use carrack_model::TransferSpec;
+use carrack_model::{Kept, TransferSpec};
 use carrack_storage::{Base, clear_umask};
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
@@ -178,6 +178,7 @@ impl Answerer {
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
+                welcome.kept = Kept::ALL.bits();
                 say(link, Control::Welcome(welcome))?;
                 part
             }

@@ -19,7 +19,7 @@ use super::handshake::{
     ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
 use super::keeping::Keeping;
-use super::{Ended, Part, Standing, Terms, lanes, new_key, no_slots, refuse};
+use super::{Ended, Part, Standing, Terms, lanes, new_key, no_slots, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::ground::Ground;
@@ -123,6 +123,7 @@ impl Caller<'_> {
         let lane_count = self.lane_count(&wish, &welcome)?;
         let mut part = match storage {
             Storage::Sink(destination) => {
+                tell_lacking(settings, welcome.kept, self.observer);
                 Part::sink(*destination, welcome.place, Some(&self.transfer.sources))?
             }
             Storage::Source(file_systems) => {

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use carrack_model::Kept;
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
 use carrack_storage::{Base, Identity, Purpose, Root};
 use carrack_wire::message::SinkState;
@@ -88,6 +89,8 @@ impl Destination {
             credits,
             has_targets: self.storage.has_targets(),
             resumes: self.found.is_some() || self.keeping.as_ref().is_some_and(Keeping::is_shared),
+            kept: Kept::ALL.bits(),
+            takes_holes: !self.keeping.as_ref().is_some_and(Keeping::is_shared),
         }
     }
 
@@ -139,6 +142,10 @@ pub(crate) struct SinkFacts {
     pub(crate) has_targets: bool,
     /// It has a journal of this transfer.
     pub(crate) resumes: bool,
+    /// What it keeps beyond mode and time.
+    pub(crate) kept: Kept,
+    /// Holes of files may stay holes.
+    pub(crate) takes_holes: bool,
 }
 
 impl SinkFacts {
@@ -162,6 +169,8 @@ impl SinkFacts {
             credits: message.credits,
             has_targets: message.has_targets,
             resumes: message.resumes,
+            kept: Kept::from_bits(message.kept),
+            takes_holes: message.takes_holes,
         })
     }
 }

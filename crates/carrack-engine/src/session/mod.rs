@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Side, Summary, TransferSpec};
+use carrack_model::{Event, Kept, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, random};
 use carrack_wire::auth::SessionKey;
@@ -40,7 +40,7 @@ use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::{Camp, Ground, Load};
 use crate::lanes::{LaneStart, deal};
-use crate::report::{Observer, to_message};
+use crate::report::{Observer, lacking, to_message};
 use crate::settings::{FarEnds, Peer, Role, Settings, Transfer};
 use crate::sharing::Share;
 use crate::sink::{self, Records, SinkStart, SinkStorage};
@@ -317,6 +317,8 @@ impl SourcePart {
             credits,
             sink_has_targets: self.sink.has_targets,
             sink_resumes: self.sink.resumes,
+            takes_holes: self.sink.takes_holes,
+            kept: terms.settings.fidelity.kept.and(self.sink.kept),
             feed: terms.feed.clone().map(|feed| feed.0),
             share: terms.share.clone(),
             observer: terms.observer,
@@ -375,6 +377,12 @@ fn report_notices(sources: &Sources, observer: Option<&dyn Observer>) {
     if let Some(observer) = observer {
         sources.notices.iter().for_each(|notice| observer.event(&Event::Notice(notice.clone())));
     }
+}
+
+/// Tells whoever watches what a source that was called does not tell.
+fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
+    let notice = lacking(settings.fidelity.kept, Kept::from_bits(kept), "source");
+    notice.into_iter().for_each(|notice| observer.event(&Event::Notice(notice)));
 }
 
 /// The same, where the one who watches is at the other end.

@@ -202,7 +202,15 @@ mod tests {
     fn sink() -> SinkFacts {
         let facts =
             DestinationFacts { standing: Standing::Directory, wants_directory: true, name: b"to".to_vec() };
-        SinkFacts { facts, ancestors_here: Vec::new(), credits: 1, has_targets: false, resumes: false }
+        SinkFacts {
+            facts,
+            ancestors_here: Vec::new(),
+            credits: 1,
+            has_targets: false,
+            resumes: false,
+            kept: carrack_model::Kept::ALL,
+            takes_holes: true,
+        }
     }
 
     fn fixture() -> (tempfile::TempDir, Base) {
@@ -235,7 +243,8 @@ mod tests {
         // What is swapped in afterwards is not followed.
         fs::remove_file(dir.path().join("export/d/f")).unwrap();
         symlink("../../secret", dir.path().join("export/d/f")).unwrap();
-        let scan = carrack_storage::Scan { roots: sources.roots, threads: 1, destination: None };
+        let scan =
+            carrack_storage::Scan { roots: sources.roots, threads: 1, destination: None, extras: None };
         scan.run(&|found| {
             let carrack_storage::Found::Section(section, _) = &found else { panic!("{found:?}") };
             let is_link =

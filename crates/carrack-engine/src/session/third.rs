@@ -21,7 +21,7 @@ use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, SinkSt
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, new_key, no_slots, refuse};
+use super::{Ended, new_key, no_slots, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -63,6 +63,7 @@ pub(super) fn run(
         sink_token: &ends.sink.token,
         hosts: (&ends.source.host, &ends.sink.host),
         relays: ends.relays,
+        observer,
     };
     let stand = call.establish(&mut links);
     links.both().into_iter().for_each(|link| link.interrupt_on(None));
@@ -105,6 +106,7 @@ struct Call<'a> {
     /// Of the source, of the sink.
     hosts: (&'a str, &'a str),
     relays: bool,
+    observer: &'a dyn Observer,
 }
 
 impl Call<'_> {
@@ -125,6 +127,7 @@ impl Call<'_> {
             from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         say(&mut links.source, Control::Hello(self.hello_to_source(sink, lane_count)))?;
         let from_source = self.welcome(links, Role::Source)?;
+        tell_lacking(&self.transfer.settings, from_source.kept, self.observer);
         if from_source.lanes != lane_count {
             return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));
         }

@@ -225,6 +225,7 @@ impl<'a> SinkComm<'a> {
         let id = FileId(message.id);
         let mut files = self.lane.files();
         files.ledger.announce(id, file.entry.size(), Some(Arc::clone(&file)), file.held())?;
+        self.lane.counters.bytes_done.fetch_add(file.hole_bytes(), Relaxed);
         let early = files.early.remove(&id).unwrap_or_default();
         drop(files);
         if self.lane.sink.is_sorting {

@@ -33,8 +33,8 @@ use std::thread;
 use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
-use carrack_model::{Metadata, Scheduling, TransferSpec};
-use carrack_storage::{DirectorySpool, Medium, Root, ScratchNames};
+use carrack_model::{Extras, Metadata, Scheduling, TransferSpec};
+use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
@@ -122,6 +122,10 @@ struct Sink<'a> {
     is_sorting: bool,
     scratch: ScratchNames,
     directories: Mutex<Option<DirectorySpool>>,
+    /// Further names of files, made at the end.
+    links: Mutex<Option<LinkSpool>>,
+    /// Sets owners and attributes.
+    keeper: Arc<Keeper>,
     /// Whether entries may get set-user-id and set-group-id bits.
     special_modes: bool,
     /// How long nothing may move.
@@ -156,6 +160,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         Err(error) => return (BothEnds::default(), Err(error)),
     };
     let io_threads = settings.io_thread_count(storage.depth());
+    let keeper = Arc::new(Keeper::new(settings.special_modes));
     let sink = Sink {
         camp: start.camp,
         scratch,
@@ -163,7 +168,11 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
         closes: AtomicBool::new(false),
         past: recovered.map(|recovered| Past::new(recovered, shown.unwrap_or_default())),
-        directories: Mutex::new(start.root.clone().map(DirectorySpool::new)),
+        directories: Mutex::new(
+            start.root.clone().map(|root| DirectorySpool::new(root, Arc::clone(&keeper))),
+        ),
+        links: Mutex::new(start.root.clone().map(LinkSpool::new)),
+        keeper,
         scheduling: settings.scheduling.share(starts.len()),
         lane_count: starts.len(),
         io_threads,
@@ -267,6 +276,15 @@ impl Sink<'_> {
     fn allowed(&self, metadata: Metadata) -> Metadata {
         let mode = if self.special_modes { metadata.mode } else { metadata.mode & !SPECIAL_MODES };
         Metadata { mode, ..metadata }
+    }
+
+    /// What an entry gets, with what is to be set beyond its metadata.
+    fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
+        Dress { metadata, extras: extras.map(|extras| (extras, &*self.keeper)) }
+    }
+
+    fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn directories(&self) -> MutexGuard<'_, Option<DirectorySpool>> {

@@ -83,7 +83,7 @@ impl Lane<'_> {
         let mut place: Option<(RelPath, Option<OwnedFd>)> = None;
         for record in TableReader::new(&offer.table) {
             match (record?, &place) {
-                (TableRecord::Section { path, metadata }, _) => {
+                (TableRecord::Section { path, metadata, .. }, _) => {
                     self.check_allowed(
                         self.sink.confinement.allows_section(&path, metadata.as_ref()),
                         &path,

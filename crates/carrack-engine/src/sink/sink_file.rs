@@ -12,6 +12,7 @@ use carrack_storage::{GrowingFile, GrowingSpec, Root, SinkError, StripeOutcome};
 use carrack_wire::message::{Coming, OpenFile, Stripes};
 use carrack_wire::{decode_section, ranges_from_message};
 
+use super::Sink;
 use super::lane::Lane;
 use super::siblings::version_of;
 use super::storage::stripe_for;
@@ -37,6 +38,8 @@ pub(super) struct SinkFile {
     past: Option<Partial>,
     /// What of it was there when it was announced, or is for others to bring.
     there: RangeSet,
+    /// Where it is to have holes, which don't come.
+    holes: RangeSet,
     /// Whether others bring something of it.
     is_part: bool,
     /// Whether the journal knows it.
@@ -54,11 +57,15 @@ impl SinkFile {
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
             return Err(SessionError::Protocol("an open-file message is about one file".into()));
         };
-        if entry.size() == 0 {
+        if entry.size() == 0 || entry.extras.as_ref().is_some_and(|extras| extras.same_as.is_some()) {
             return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
         }
         let directory = section.directory.sink.clone();
         let digest = Mutex::new(FileDigest::new(entry.size()));
+        let holes = ranges_from_message(&message.holes, entry.size())?;
+        if message.coming.is_some() && !holes.is_empty() {
+            return Err(SessionError::Protocol("holes of a file that comes in parts".into()));
+        }
         Ok(SinkFile {
             id: message.id,
             number,
@@ -72,6 +79,7 @@ impl SinkFile {
             pen: Mutex::default(),
             past: None,
             there: RangeSet::new(),
+            holes,
             is_part: false,
             is_begun: AtomicBool::new(false),
             damage: Mutex::default(),
@@ -88,9 +96,18 @@ impl SinkFile {
         Ok(self)
     }
 
-    /// What of it was there when it was announced, or is for others to bring.
+    /// What of it was there when it was announced, is a hole, or is for others to bring.
     pub(super) fn held(&self) -> RangeSet {
-        self.past.as_ref().map_or_else(|| self.there.clone(), |past| past.held.clone())
+        let mut held = self.past.as_ref().map_or_else(|| self.there.clone(), |past| past.held.clone());
+        for hole in self.holes.iter() {
+            held.cover(hole);
+        }
+        held
+    }
+
+    /// Bytes that it has without their coming.
+    pub(super) fn hole_bytes(&self) -> u64 {
+        self.holes.covered_bytes()
     }
 
     /// Several sessions carry the transfer, and this is what comes of the file in this one.
@@ -258,8 +275,16 @@ impl SinkFile {
     }
 
     /// Gives the file its metadata and its name, if `syncs` after its contents are durable.
-    pub(super) fn commit(&self, growing: &GrowingFile, syncs: bool) -> Result<(), SinkError> {
-        growing.commit(&self.entry.metadata, syncs)
+    pub(super) fn commit(
+        &self,
+        growing: &GrowingFile,
+        sink: &Sink<'_>,
+        syncs: bool,
+    ) -> Result<(), SinkError> {
+        if !self.holes.is_empty() {
+            growing.extend()?;
+        }
+        growing.commit(sink.dress(&self.entry.metadata, self.entry.extras.as_deref()), syncs)
     }
 
     pub(super) fn digest(&self) -> Result<[u8; 32], DigestError> {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{Checksum, EntryFailure, Metadata, RelPath, escape};
+use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
 use carrack_storage::{Root, SinkError, place_small, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
@@ -60,8 +60,8 @@ impl Unpacker {
         let mut done = Done::default();
         for (index, record) in TableReader::new(table).enumerate() {
             match record? {
-                TableRecord::Section { path, metadata } => {
-                    self.enter(lane, root, path, metadata)?;
+                TableRecord::Section { path, metadata, extras } => {
+                    self.enter(lane, root, path, metadata, extras.as_deref())?;
                     if let Some(Held { path, directory: Ok(_) }) = &self.held {
                         done.places.enter(path);
                     }
@@ -84,6 +84,7 @@ impl Unpacker {
         root: &Root,
         path: RelPath,
         metadata: Option<Metadata>,
+        extras: Option<&Extras>,
     ) -> Result<(), SessionError> {
         if !lane.sink.confinement.allows_section(&path, metadata.as_ref()) {
             return Err(SessionError::Protocol(format!("'{path}' was not asked for")));
@@ -98,9 +99,9 @@ impl Unpacker {
         let metadata = lane.sink.allowed(metadata);
         let noted = match (&held.directory, lane.sink.directories().as_mut()) {
             (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
-            (Ok(_), Some(spool)) => {
-                spool.note(&held.path, &metadata).map_err(|error| failure(lane, &held.path, b"", &error))
-            }
+            (Ok(_), Some(spool)) => spool
+                .note(&held.path, &metadata, extras)
+                .map_err(|error| failure(lane, &held.path, b"", &error)),
             (Ok(_), None) => Ok(()),
         };
         noted.or_else(|failure| lane.fail(failure))
@@ -120,6 +121,12 @@ impl Unpacker {
         let fail = |error: &SinkError| {
             lane.fail(failure(lane, &held.path, entry.name, error)).map(|()| Outcome::Failed)
         };
+        if let Some(same_as) = entry.extras.as_deref().and_then(|extras| extras.same_as.as_ref()) {
+            return match note_link(lane, &held.path, entry, same_as)? {
+                Ok(()) => Ok(Outcome::Noted),
+                Err(error) => fail(&error),
+            };
+        }
         match &held.directory {
             Ok(directory) => match place(lane, directory, entry, content) {
                 Ok(()) => Ok(Outcome::Placed),
@@ -136,6 +143,8 @@ impl Unpacker {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Placed,
+    /// Another name, to be made at the end: what is recorded of it now would be too early.
+    Noted,
     Failed,
     Damaged,
 }
@@ -195,11 +204,13 @@ impl Done {
 fn table_without(table: &[u8], lost: &[usize]) -> Result<Vec<u8>, SessionError> {
     let mut rest = Vec::new();
     for (index, record) in TableReader::new(table).enumerate() {
-        let mut writer = TableWriter::new(&mut rest);
         match record? {
-            TableRecord::Section { path, metadata } => writer.section(&path, metadata.as_ref()),
+            TableRecord::Section { path, metadata, extras } => {
+                let mut writer = TableWriter::new(&mut rest).with(extras.as_deref());
+                writer.section(&path, metadata.as_ref());
+            }
             TableRecord::Entry(_) if lost.contains(&index) => {}
-            TableRecord::Entry(entry) => writer.entry(&entry),
+            TableRecord::Entry(entry) => TableWriter::new(&mut rest).entry(&entry),
         }
     }
     Ok(rest)
@@ -222,14 +233,38 @@ fn report_digests(lane: &Lane<'_>, table: &[u8], lost: &[usize]) -> Result<(), S
 }
 
 fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
+    let extras = entry.extras.as_deref();
     match entry.symlink_target {
-        Some(target) => place_symlink(held.as_fd(), entry.name, target, &entry.metadata, &lane.sink.scratch),
+        Some(target) => {
+            let dress = lane.sink.dress(&entry.metadata, extras);
+            place_symlink(held.as_fd(), entry.name, target, dress, &lane.sink.scratch)
+        }
         None => {
             let metadata = lane.sink.allowed(entry.metadata);
+            let dress = lane.sink.dress(&metadata, extras);
             let care = lane.sink.committer.as_ref().map(Committer::care).unwrap_or_default();
-            place_small(held.as_fd(), entry.name, content, &metadata, care, &lane.sink.scratch)
+            place_small(held.as_fd(), entry.name, content, dress, care, &lane.sink.scratch)
         }
     }
+}
+
+/// A name may be given only to what the source may write itself.
+fn note_link(
+    lane: &Lane<'_>,
+    directory: &RelPath,
+    entry: &TableEntry<'_>,
+    same_as: &SameAs,
+) -> Result<Result<(), SinkError>, SessionError> {
+    let confinement = &lane.sink.confinement;
+    let is_asked_for = same_as.path.split_last().is_some_and(|(parent, name)| {
+        confinement.allows_section(&parent, None) && confinement.allows_entry(&parent, name)
+    });
+    if !is_asked_for || entry.size != 0 || entry.symlink_target.is_some() {
+        return Err(SessionError::Protocol(format!("a name of '{}', which can't be given", same_as.path)));
+    }
+    let mut links = lane.sink.links();
+    let links = links.as_mut().ok_or_else(|| SessionError::Protocol("a name after the end".into()))?;
+    Ok(links.note(directory, entry.name, same_as, entry.metadata.mtime))
 }
 
 fn failure(lane: &Lane<'_>, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
@@ -248,7 +283,9 @@ fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bo
             return Err(SessionError::Protocol("a bundle's table promises more than its contents".into()));
         };
         rest = after;
-        if checksum == Checksum::Blake3 && entry.symlink_target.is_none() {
+        let is_file = entry.symlink_target.is_none()
+            && entry.extras.as_ref().is_none_or(|extras| extras.same_as.is_none());
+        if checksum == Checksum::Blake3 && is_file {
             is_good &= entry.digest.is_some_and(|digest| blake3::hash(own) == *digest);
         }
     }

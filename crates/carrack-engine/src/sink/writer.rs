@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, RangeSet};
+use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet};
 use carrack_plan::Service;
 use carrack_storage::{GrowingFile, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
@@ -142,12 +142,25 @@ impl Writer<'_> {
         }
         let mut done = 0;
         if lane.leads
+            && let Some(links) = lane.sink.links().take()
+        {
+            let mut failures = Vec::new();
+            done += links.finish(&lane.sink.scratch, |failure| failures.push(failure));
+            lane.counters.files_done.fetch_add(done, Relaxed);
+            failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
+        }
+        if lane.leads
             && let Some(spool) = lane.sink.directories().take()
         {
             let mut failures = Vec::new();
-            done = spool.finish(|failure| failures.push(failure));
-            lane.counters.directories_done.fetch_add(done, Relaxed);
+            let directories = spool.finish(|failure| failures.push(failure));
+            done += directories;
+            lane.counters.directories_done.fetch_add(directories, Relaxed);
             failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
+        }
+        if lane.leads {
+            let lines = lane.sink.keeper.losses().take_lines();
+            lines.into_iter().for_each(|line| lane.report(Event::Notice(Notice::Warning(line))));
         }
         if let Some(committer) = &lane.sink.committer {
             lane.counters.time(Stage::Storage, || committer.finish(done > 0))?;
@@ -322,7 +335,8 @@ impl Lane<'_> {
         let Some(root) = &self.sink.root else { return Err(SessionError::Internal) };
         let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
             Ok(growing) => {
-                file.commit(growing, committer.syncs_before_naming()).map_err(|e| (e.kind(), e.to_string()))
+                let syncs = committer.syncs_before_naming();
+                file.commit(growing, self.sink, syncs).map_err(|e| (e.kind(), e.to_string()))
             }
             Err(error) => Err((error.kind(), error.to_string())),
         });

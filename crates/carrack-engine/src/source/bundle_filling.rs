@@ -54,12 +54,20 @@ struct BundleFilling<'a> {
 impl BundleFilling<'_> {
     fn section(&mut self, section: &Section, table: &mut Vec<u8>) {
         let directory = &section.directory;
-        TableWriter::new(table).section(&directory.sink, section.metadata.as_ref());
+        TableWriter::new(table)
+            .with(section.extras.as_deref())
+            .section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         let held = if has_files { Some(self.lane.source.open_directory(directory)) } else { None };
         let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
         for entry in &section.entries {
             match (&entry.kind, &held) {
+                (EntryKind::Regular { .. }, _)
+                    if entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some()) =>
+                {
+                    let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                    writer.regular(&entry.name, 0, &entry.metadata, entry.identity, None);
+                }
                 (EntryKind::Regular { .. }, Some(Ok(held)))
                     if asks
                         .as_ref()
@@ -68,7 +76,8 @@ impl BundleFilling<'_> {
                     self.lane.fail(self.lane.source.released(directory, entry));
                 }
                 (EntryKind::Symlink { target }, _) => {
-                    TableWriter::new(table).symlink(&entry.name, target, &entry.metadata, entry.identity);
+                    let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                    writer.symlink(&entry.name, target, &entry.metadata, entry.identity);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
@@ -94,7 +103,8 @@ impl BundleFilling<'_> {
                     (self.lane.source.spec.checksum == Checksum::Blake3).then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
-                TableWriter::new(table).regular(&entry.name, size, &file.metadata, file.identity, digest);
+                let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                writer.regular(&entry.name, size, &file.metadata, file.identity, digest);
                 self.used += file.size;
             }
             Ok(None) => self.postpone(directory, entry),
@@ -160,7 +170,14 @@ mod tests {
     #[test]
     fn a_table_is_never_longer_than_planned() {
         let (name, target, metadata) = (b"name", b"../target", Metadata::default());
-        let entry = |kind| Entry { name: name[..].into(), source_name: None, kind, metadata, identity: 1 };
+        let entry = |kind| Entry {
+            name: name[..].into(),
+            source_name: None,
+            kind,
+            metadata,
+            identity: 1,
+            extras: None,
+        };
         let path = RelPath::new(b"a/b").unwrap();
         let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
         let written = |write: &dyn Fn(&mut TableWriter<'_>)| {

@@ -13,10 +13,10 @@ use std::thread;
 use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryFailure, Event, FailureKind, Notice, RangeSet, Section, TargetId,
+    Directory, Entry, EntryFailure, Event, FailureKind, Fidelity, Notice, RangeSet, Section, TargetId,
 };
 use carrack_plan::{BundleLimits, Bundler, Work};
-use carrack_storage::{FileSystem, Found, Identity, Scan, ScanRoot};
+use carrack_storage::{ExtrasReader, FileSystem, Found, Identity, Scan, ScanRoot};
 use carrack_wire::{TableReader, TableRecord};
 
 use super::Source;
@@ -26,15 +26,22 @@ use super::offers::{Answered, Offers, Origin};
 use super::queue::{Job, Opening, Parcel};
 use crate::chunks::Chunk;
 use crate::error::SessionError;
+use crate::report::lacking;
 
 /// Scans everything, or takes chunks until there are no more, and returns when all of it is queued.
 pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<Identity>) {
     let feeder = Feeder { source, lanes, opened: AtomicUsize::new(1), bundlers: Mutex::default() };
+    let fidelity = Fidelity { kept: source.kept, ..source.settings.fidelity.clone() };
+    let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
     let scan = Scan {
         roots: source.roots.iter().map(ScanRoot::clone).collect(),
         threads: source.settings.scan_thread_count(),
         destination,
+        extras: extras.clone(),
     };
+    if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
+        feeder.first().report(Event::Notice(notice));
+    }
     let finding = || match &source.chunks {
         Some(chunks) => feeder.work_in_lane(0, &|| feeder.take_chunks(chunks)),
         None => scan.run_on(&|i, work| feeder.work_in_lane(i, work), &|found| feeder.found(found)),
@@ -51,6 +58,9 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
             offers.end(feeder.first());
         }),
     }
+    extras.iter().flat_map(|extras| extras.losses().take_lines()).for_each(|line| {
+        feeder.first().report(Event::Notice(Notice::Warning(line)));
+    });
     feeder.finish();
 }
 
@@ -250,7 +260,12 @@ impl<'a> Feeder<'a> {
         }
         let Some(file_system) = self.source.file_system(origin.device, directory) else {
             let entries = begun.into_iter().map(|(entry, _)| entry).collect();
-            return self.unreadable(&Section { directory: Arc::clone(directory), metadata: None, entries });
+            return self.unreadable(&Section {
+                directory: Arc::clone(directory),
+                metadata: None,
+                extras: None,
+                entries,
+            });
         };
         begun.into_iter().try_for_each(|(entry, held)| {
             let held = Some(Arc::new(held));
@@ -390,9 +405,14 @@ fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
     let mut sections: Vec<Section> = Vec::new();
     for record in TableReader::new(&chunk.table) {
         match record.map_err(|error| broken(&error))? {
-            TableRecord::Section { path, metadata } => {
+            TableRecord::Section { path, metadata, extras } => {
                 let directory = Directory { root_index: 0, source: path.clone(), sink: path };
-                sections.push(Section { directory: Arc::new(directory), metadata, entries: Vec::new() });
+                sections.push(Section {
+                    directory: Arc::new(directory),
+                    metadata,
+                    extras,
+                    entries: Vec::new(),
+                });
             }
             TableRecord::Entry(entry) => {
                 let section = sections.last_mut().ok_or_else(|| broken(&"an entry in no directory"))?;

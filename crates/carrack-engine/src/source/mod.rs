@@ -39,7 +39,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use carrack_machine::{NodeSet, SysFiles, deal, node_of_directory};
-use carrack_model::{EntryFailure, TransferSpec};
+use carrack_model::{EntryFailure, Kept, TransferSpec};
 use carrack_storage::{FileSystems, Identity, ScanRoot};
 use carrack_transport::{SendEndpoint, StreamCount};
 
@@ -84,6 +84,10 @@ pub(crate) struct SourceStart<'a> {
     pub(crate) sink_has_targets: bool,
     /// The sink has a journal: it is asked what it wants.
     pub(crate) sink_resumes: bool,
+    /// What is kept beyond mode and time, as far as both ends can.
+    pub(crate) kept: Kept,
+    /// The sink takes files with holes.
+    pub(crate) takes_holes: bool,
     /// Its part in sharing targets, if it has one.
     pub(crate) share: Option<Arc<Share>>,
     /// The one who watches, if the user started this end.
@@ -112,6 +116,9 @@ struct Source<'a> {
     chunks: Option<Chunks>,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
+    kept: Kept,
+    /// Whether holes of files need not be read and sent.
+    leaves_holes: bool,
     share: Option<Arc<Share>>,
     observer: Option<&'a dyn Observer>,
 }
@@ -130,6 +137,9 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         offers: (start.sink_resumes && !start.spec.dry_run).then(Offers::new),
         chunks: start.feed.map(Chunks::new),
         lanes_over: AtomicUsize::new(0),
+        kept: start.kept,
+        // The digest of a file is made of what comes of it.
+        leaves_holes: start.takes_holes && !start.spec.report_digests,
         spec: start.spec,
         settings: start.settings,
         roots: start.roots,

@@ -87,7 +87,7 @@ impl Tray {
 
     /// Puts in what fits of a section; what is left of it is returned.
     fn put(&mut self, section: Section, origin: Origin) -> Option<Section> {
-        let Section { directory, metadata, entries } = section;
+        let Section { directory, metadata, extras, entries } = section;
         TableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
         let mut taken = Vec::new();
@@ -102,9 +102,10 @@ impl Tray {
         let rest = (!rest.is_empty()).then(|| Section {
             directory: directory.clone(),
             metadata: None,
+            extras: None,
             entries: rest,
         });
-        self.sections.push((Section { directory, metadata, entries: taken }, origin));
+        self.sections.push((Section { directory, metadata, extras, entries: taken }, origin));
         rest
     }
 }
@@ -213,7 +214,7 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
     let mut answers = Vec::with_capacity(sections.len());
     let mut index = 0;
     for (section, origin) in sections {
-        let Section { directory, metadata, entries } = section;
+        let Section { directory, metadata, extras, entries } = section;
         let (mut rest, mut begun) = (Vec::new(), Vec::new());
         for entry in entries {
             let is_wanted = wanted.entries[index / 8] >> (index % 8) & 1 == 1;
@@ -228,7 +229,11 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
             index += 1;
         }
         if metadata.is_some() || !rest.is_empty() || !begun.is_empty() {
-            answers.push(Answered { section: Section { directory, metadata, entries: rest }, origin, begun });
+            answers.push(Answered {
+                section: Section { directory, metadata, extras, entries: rest },
+                origin,
+                begun,
+            });
         }
     }
     match held.is_empty() {
@@ -252,8 +257,14 @@ mod tests {
             kind: EntryKind::Regular { size: 100 },
             metadata: Metadata::default(),
             identity: index as u64,
+            extras: None,
         };
-        Section { directory, metadata: Some(Metadata::default()), entries: (0..count).map(entry).collect() }
+        Section {
+            directory,
+            metadata: Some(Metadata::default()),
+            extras: None,
+            entries: (0..count).map(entry).collect(),
+        }
     }
 
     fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> Wanted {

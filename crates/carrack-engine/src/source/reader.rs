@@ -228,7 +228,7 @@ impl Reader<'_> {
         let id = next_id.0;
         *next_id = FileId(id + 1);
         let coming = Some(Coming { ranges: Vec::new(), is_part: false });
-        lane.say(Control::OpenFile(OpenFile { id, table, stripes: None, goes_on: false, coming }));
+        lane.say(Control::OpenFile(OpenFile { id, table, coming, ..OpenFile::default() }));
         lane.say(Control::AbandonFile(FileRef { id }));
         drop(next_id);
         lane.large_file_ended();
@@ -250,7 +250,7 @@ impl Reader<'_> {
     fn open_as_bundle(&self, target: TargetId, opening: Opening) {
         let Opening { directory, mut entry, chunk, .. } = opening;
         entry.kind = EntryKind::Regular { size: 0 };
-        let section = Section { directory, metadata: None, entries: vec![entry] };
+        let section = Section { directory, metadata: None, extras: None, entries: vec![entry] };
         let table_bytes = carrack_plan::section_table_bytes(&section.directory)
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
@@ -267,20 +267,22 @@ impl Reader<'_> {
         entry.metadata = file.metadata();
         entry.identity = file.stamp().ino;
         let mut table = Vec::new();
-        let mut writer = TableWriter::new(&mut table);
-        writer.section(&directory.sink, None);
+        TableWriter::new(&mut table).section(&directory.sink, None);
+        let mut writer = TableWriter::new(&mut table).with(entry.extras.as_deref());
         writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let FileLayout { layout, geometry, .. } = self.layout_of(&file, size);
         let is_to_be_preserved = lane.source.spec.stripe == StripeChoice::Preserve;
         let stripes = geometry.filter(|_| is_to_be_preserved).as_ref().and_then(stripes_to_message);
         let object_bytes = lane.source.object_bytes(&*layout);
+        let may_leave = lane.source.leaves_holes && lane.source.chunks.is_none();
+        let holes = if may_leave { file.holes() } else { RangeSet::new() };
 
         // Ids reach the sink in rising order: taken and said under one lock, which the comm thread never takes.
         let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
         let id = *next_id;
         *next_id = FileId(id.0 + 1);
-        let missing = missing_of(&opening, size);
         let is_shared = lane.source.chunks.is_some();
+        let missing = without(missing_of(&opening, size), &holes, size);
         let goes_on = opening.held.is_some() && !is_shared;
         let coming = missing.as_ref().filter(|_| is_shared).map(|missing| Coming {
             ranges: ranges_to_message(missing),
@@ -289,7 +291,8 @@ impl Reader<'_> {
         let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
         let large = Arc::new(LargeFile::new(id, file, target, opening, wanted_bytes));
         lane.files().insert(id, Arc::clone(&large));
-        lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming }));
+        let holes = ranges_to_message(&holes);
+        lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming, holes }));
         drop(next_id);
         let cursor = FileCursor::new(id, size, layout, object_bytes);
         let cursor = missing.into_iter().fold(cursor, FileCursor::over);
@@ -447,6 +450,18 @@ fn missing_of(opening: &Opening, size: u64) -> Option<RangeSet> {
             Some(missing)
         }
     }
+}
+
+/// What is to be sent, all of it if nothing is said, without the holes.
+fn without(missing: Option<RangeSet>, holes: &RangeSet, size: u64) -> Option<RangeSet> {
+    if holes.is_empty() {
+        return missing;
+    }
+    let mut there = missing.map(|missing| missing.missing_of(size)).unwrap_or_default();
+    for hole in holes.iter() {
+        there.cover(hole);
+    }
+    Some(there.missing_of(size))
 }
 
 /// Whether the file is still what the scan found.

@@ -201,7 +201,7 @@ impl ChunkCutter {
 
     /// Takes what the scan found. [`next_chunk`](Self::next_chunk) gives what is complete by that.
     pub fn add(&mut self, section: Section) {
-        let Section { directory, metadata, entries } = section;
+        let Section { directory, metadata, entries, .. } = section;
         if let Some(metadata) = metadata {
             self.add_directory(&directory, metadata);
         }
@@ -275,6 +275,7 @@ impl ChunkCutter {
         group.sections.push(Section {
             directory: Arc::clone(directory),
             metadata: Some(metadata),
+            extras: None,
             entries: Vec::new(),
         });
     }
@@ -360,6 +361,7 @@ impl Group {
             self.sections.push(Section {
                 directory: Arc::clone(directory),
                 metadata: None,
+                extras: None,
                 entries: Vec::new(),
             });
         }

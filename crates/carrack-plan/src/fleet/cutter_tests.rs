@@ -20,6 +20,7 @@ fn entry(name: &str, kind: EntryKind) -> Entry {
         kind,
         metadata: Metadata::default(),
         identity: 0,
+        extras: None,
     }
 }
 
@@ -50,7 +51,7 @@ fn cut(limits: ChunkLimits, sections: Vec<Section>) -> (Vec<Chunk>, Found) {
 fn files_of_like_size_are_together() {
     let sizes = [0, 64 << 10, (64 << 10) - 1, MIB, MIB - 1, 300 * MIB, 16 * MIB];
     let entries: Vec<Entry> = sizes.iter().map(|&size| file(&size.to_string(), size)).collect();
-    let section = Section { directory: directory("d"), metadata: None, entries };
+    let section = Section { directory: directory("d"), metadata: None, extras: None, entries };
     let (chunks, found) = cut(limits(CHUNK_BYTES_DEFAULT), vec![section]);
     let groups: Vec<Vec<u64>> = chunks
         .iter()
@@ -71,7 +72,12 @@ fn files_of_like_size_are_together() {
 
 #[test]
 fn a_large_file_becomes_parts_while_they_are_taken() {
-    let section = |size| Section { directory: directory(""), metadata: None, entries: vec![file("f", size)] };
+    let section = |size| Section {
+        directory: directory(""),
+        metadata: None,
+        extras: None,
+        entries: vec![file("f", size)],
+    };
     let mut cutter = ChunkCutter::new(limits(MIB));
     // A mebibyte at a time, this is 16 Ti chunks: they are not made beforehand.
     cutter.add(section(u64::MAX));
@@ -90,7 +96,12 @@ fn a_large_file_becomes_parts_while_they_are_taken() {
 fn chunks_grow_with_what_was_found() {
     let gib = 1 << 30;
     let parts_of = |size| {
-        let section = Section { directory: directory(""), metadata: None, entries: vec![file("f", size)] };
+        let section = Section {
+            directory: directory(""),
+            metadata: None,
+            extras: None,
+            entries: vec![file("f", size)],
+        };
         let (chunks, _) = cut(ChunkLimits::default(), vec![section]);
         (chunks.len() as u64, chunks[0].bytes)
     };
@@ -106,8 +117,10 @@ fn chunks_grow_with_what_was_found() {
 
     // A thousand files of a GiB: the first are cut, the last ones travel whole.
     let entries = (0..1_100).map(|n| file(&format!("f{n}"), gib)).collect();
-    let (chunks, _) =
-        cut(ChunkLimits::default(), vec![Section { directory: directory(""), metadata: None, entries }]);
+    let (chunks, _) = cut(
+        ChunkLimits::default(),
+        vec![Section { directory: directory(""), metadata: None, extras: None, entries }],
+    );
     assert_eq!((chunks[0].bytes, chunks[chunks.len() - 1].bytes), (MIB, gib));
     assert!((4_000..13_000).contains(&chunks.len()), "{}", chunks.len());
     // The part of a fleet's time that the last chunk takes a mover with a 20th of its rate.
@@ -123,7 +136,7 @@ fn chunks_grow_with_what_was_found() {
 fn groups_grow_with_what_was_found() {
     let sections = |count| {
         let entries = (0..count).map(|n| file(&n.to_string(), 10_000)).collect();
-        vec![Section { directory: directory("d"), metadata: None, entries }]
+        vec![Section { directory: directory("d"), metadata: None, extras: None, entries }]
     };
     let entries_of = |count| {
         let (chunks, _) = cut(ChunkLimits::default(), sections(count));
@@ -141,6 +154,7 @@ fn directories_travel_by_themselves() {
     let section = |name, entries| Section {
         directory: directory(name),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
+        extras: None,
         entries,
     };
     let given = vec![section("a", vec![file("f", 1)]), section("b", vec![]), section("c", vec![])];
@@ -167,7 +181,7 @@ fn directories_travel_by_themselves() {
 fn long_paths_fill_tables() {
     let sections = (0..8).map(|n| {
         let path = format!("{n}{}", format!("/{}", "p".repeat(250)).repeat(150));
-        Section { directory: directory(&path), metadata: None, entries: vec![file("f", 1)] }
+        Section { directory: directory(&path), metadata: None, extras: None, entries: vec![file("f", 1)] }
     });
     let limits = ChunkLimits { table_bytes_max: SLOT_BYTES_MIN, ..ChunkLimits::default() };
     let (chunks, _) = cut(limits, sections.collect());
@@ -183,7 +197,12 @@ fn many_small_files_leave_only_open_groups_behind() {
     // 256 entries a section, as the scan has them; one section again and again is enough for the count.
     let entries: Vec<Entry> = (0..256u64).map(|n| file(&format!("file-{n:03}"), n << 10)).collect();
     for _ in 0..400 {
-        cutter.add(Section { directory: Arc::clone(&directory), metadata: None, entries: entries.clone() });
+        cutter.add(Section {
+            directory: Arc::clone(&directory),
+            metadata: None,
+            extras: None,
+            entries: entries.clone(),
+        });
         while cutter.next_chunk().is_some() {
             chunks += 1;
         }
@@ -210,6 +229,7 @@ fn sections() -> impl Strategy<Value = Vec<Section>> {
             .map(|(place, has_metadata, kinds)| Section {
                 directory: directory(&format!("{place}{}", "p".repeat(40 * place as usize))),
                 metadata: has_metadata.then(Metadata::default),
+                extras: None,
                 entries: kinds.into_iter().map(&mut named).collect(),
             })
             .collect()

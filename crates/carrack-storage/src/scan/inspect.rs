@@ -8,15 +8,18 @@ use std::os::fd::BorrowedFd;
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name};
-use rustix::fs::{AtFlags, FileType, StatxFlags, readlinkat_raw, statat, statx};
+use rustix::fs::{AtFlags, FileType, StatxFlags, makedev, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
+use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind;
 use crate::status::{metadata_of, permissions, size_of};
+use crate::{ExtrasReader, Identity};
 
 /// What a name turned out to be.
 pub(super) enum Inspected {
-    Entry(Entry),
+    /// With its file and how many names that has, if it has several and that is asked for.
+    Entry(Entry, Option<(Identity, u32)>),
     Directory,
     Skipped(&'static str),
     Failed(FailureKind, String),
@@ -34,16 +37,21 @@ struct Status {
     size: u64,
     metadata: Metadata,
     identity: u64,
+    uid: u32,
+    gid: u32,
+    names: u32,
+    device: u64,
 }
 
 /// Looks at names; keeps a buffer for the text of links.
-pub(super) struct Inspector {
+pub(super) struct Inspector<'a> {
     link_text: Box<[u8]>,
+    extras: Option<&'a ExtrasReader>,
 }
 
-impl Inspector {
-    pub fn new() -> Inspector {
-        Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice() }
+impl<'a> Inspector<'a> {
+    pub fn new(extras: Option<&'a ExtrasReader>) -> Inspector<'a> {
+        Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
     }
 
     /// Looks at `name` in `directory`; `listed_type` is what the listing says of it, which may be `Unknown`.
@@ -56,14 +64,14 @@ impl Inspector {
     ) -> Inspected {
         match without_status(name, listed_type) {
             Some(known) => known,
-            None => match status_of(directory, name, follow) {
-                Ok(status) => self.entry(directory, name, &status),
+            None => match status_of(directory, name, follow, self.extras.is_some()) {
+                Ok(status) => self.entry(directory, name, &status, follow),
                 Err(errno) => errno.into(),
             },
         }
     }
 
-    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, status: &Status) -> Inspected {
+    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, status: &Status, follow: bool) -> Inspected {
         let kind = match status.file_type {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
             FileType::Symlink => match self.read_link(directory, name) {
@@ -73,9 +81,16 @@ impl Inspector {
             FileType::Directory => return Inspected::Directory,
             other => return Inspected::Skipped(special(other)),
         };
+        let Status { metadata, identity, uid, gid, .. } = *status;
+        let spot = Spot::Named { directory, name, follow };
+        let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
         let name = name.to_bytes().into();
-        let Status { metadata, identity, .. } = *status;
-        Inspected::Entry(Entry { name, source_name: None, kind, metadata, identity })
+        let is_one_of_several = status.file_type == FileType::RegularFile
+            && status.names > 1
+            && self.extras.is_some_and(ExtrasReader::follows_links);
+        let file = Identity { dev: status.device, ino: identity };
+        let entry = Entry { name, source_name: None, kind, metadata, identity, extras };
+        Inspected::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }
 
     fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
@@ -109,9 +124,16 @@ fn special(file_type: FileType) -> &'static str {
     }
 }
 
-fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Status, Errno> {
+fn status_of(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    follow: bool,
+    with_owner: bool,
+) -> Result<Status, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
+    let mut wanted =
+        StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
+    wanted.set(StatxFlags::UID | StatxFlags::GID | StatxFlags::NLINK, with_owner);
     let found = match statx(directory, name, flags, wanted) {
         Err(Errno::NOSYS) => return status_without_statx(directory, name, flags),
         answer => answer?,
@@ -123,6 +145,10 @@ fn status_of(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Sta
         size: found.stx_size,
         metadata: Metadata { mode: permissions(mode), mtime },
         identity: found.stx_ino,
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        names: found.stx_nlink,
+        device: makedev(found.stx_dev_major, found.stx_dev_minor),
     })
 }
 
@@ -134,5 +160,9 @@ fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) 
         size: size_of(&stat),
         metadata: metadata_of(&stat),
         identity: stat.st_ino,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        names: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        device: stat.st_dev,
     })
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, Metadata, PathProblem, RelPath};
+use carrack_model::{Directory, Extras, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
 use super::name_list::NameList;
@@ -21,6 +21,8 @@ pub(super) struct Level {
     position: u64,
     /// Until the first section took it.
     pub metadata: Option<Metadata>,
+    /// With it.
+    pub extras: Option<Box<Extras>>,
     /// Whether the listing has ended.
     pub is_listed: bool,
     /// Subdirectories that were listed and are not yet walked.
@@ -38,13 +40,20 @@ enum Place {
 }
 
 impl Level {
-    pub fn new(directory: Arc<Directory>, handle: OwnedFd, identity: Identity, metadata: Metadata) -> Level {
+    pub fn new(
+        directory: Arc<Directory>,
+        handle: OwnedFd,
+        identity: Identity,
+        metadata: Metadata,
+        extras: Option<Box<Extras>>,
+    ) -> Level {
         Level {
             place: Place::Known(directory),
             handle: Some(Arc::new(handle)),
             identity,
             position: 0,
             metadata: Some(metadata),
+            extras,
             is_listed: false,
             children: NameList::default(),
         }

@@ -20,7 +20,7 @@ use std::thread;
 use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{EntryFailure, RelPath, Section};
 
-use crate::{Identity, Root};
+use crate::{ExtrasReader, Identity, Root};
 use queue::TaskQueue;
 use walker::Walker;
 
@@ -95,6 +95,8 @@ pub struct Scan {
     pub threads: usize,
     /// A directory never entered, because it is the destination: [`carrack_model::FailureKind::IntoItself`].
     pub destination: Option<Identity>,
+    /// What reads owners and attributes, where they are kept.
+    pub extras: Option<Arc<ExtrasReader>>,
 }
 
 impl Scan {

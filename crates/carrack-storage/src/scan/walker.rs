@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
-use carrack_model::{Directory, Entry, EntryFailure, FailureKind, RelPath, Section, check_name};
+use carrack_model::{
+    Directory, Entry, EntryFailure, EntryKind, Extras, FailureKind, RelPath, Section, check_name,
+};
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
 
@@ -23,6 +25,7 @@ use super::level::Level;
 use super::queue::{Child, Task, TaskQueue};
 use super::{Found, RootKind, Scan, ScanRoot};
 use crate::beneath::{DIRECTORY, open_child};
+use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
 use crate::{Identity, Root};
@@ -47,7 +50,7 @@ pub(super) struct Walker<'a> {
     stack: Vec<Level>,
     /// The next section of the directory that is read at present.
     entries: Vec<Entry>,
-    inspector: Inspector,
+    inspector: Inspector<'a>,
     listing: Box<[MaybeUninit<u8>]>,
 }
 
@@ -65,7 +68,7 @@ impl<'a> Walker<'a> {
             open_levels_max,
             stack: Vec::new(),
             entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX),
-            inspector: Inspector::new(),
+            inspector: Inspector::new(scan.extras.as_deref()),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
         }
     }
@@ -126,12 +129,17 @@ impl<'a> Walker<'a> {
             return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
         match self.inspector.inspect(root.as_fd(), &name, FileType::Unknown, follow) {
-            Inspected::Entry(mut entry) => {
+            Inspected::Entry(mut entry, file) => {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
                 }
-                let section =
-                    Section { directory: Arc::new(directory), metadata: None, entries: vec![entry] };
+                self.one_of_several(&directory, &mut entry, file);
+                let section = Section {
+                    directory: Arc::new(directory),
+                    metadata: None,
+                    extras: None,
+                    entries: vec![entry],
+                };
                 self.give(Found::Section(section, root.identity().dev))
             }
             Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
@@ -157,7 +165,9 @@ impl<'a> Walker<'a> {
             let detail = "it is the destination".to_owned();
             return self.failed(&directory, b"", FailureKind::IntoItself, detail);
         }
-        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat)));
+        let spot = Spot::Open(handle.as_fd());
+        let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
+        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat), extras));
         if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
             self.stack[index].release();
         }
@@ -262,7 +272,8 @@ impl<'a> Walker<'a> {
             return ON;
         }
         match self.inspector.inspect(handle, name, listed_type, false) {
-            Inspected::Entry(entry) => {
+            Inspected::Entry(mut entry, file) => {
+                self.one_of_several(level.directory(), &mut entry, file);
                 self.entries.push(entry);
                 if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.hand_on(level) }
             }
@@ -276,20 +287,30 @@ impl<'a> Walker<'a> {
 
     /// Hands on what was read of the level since the last time, and its metadata with the first section.
     fn hand_on(&mut self, level: &mut Level) -> Flow {
-        let metadata = level.metadata.take();
+        let (metadata, extras) = (level.metadata.take(), level.extras.take());
         if self.entries.is_empty() && metadata.is_none() {
             return ON;
         }
         let entries = self.entries.drain(..).collect();
         let directory = Arc::clone(level.directory());
-        self.give(Found::Section(Section { directory, metadata, entries }, level.device()))
+        self.give(Found::Section(Section { directory, metadata, extras, entries }, level.device()))
+    }
+
+    /// A file's second name, and any further one, brings no contents.
+    fn one_of_several(&self, directory: &Directory, entry: &mut Entry, file: Option<(Identity, u32)>) {
+        let (Some((file, names)), Some(extras)) = (file, &self.scan.extras) else { return };
+        let Ok(path) = directory.sink.join(&entry.name) else { return };
+        if let Some(same_as) = extras.same_as(file, names, entry.size(), path) {
+            entry.kind = EntryKind::Regular { size: 0 };
+            entry.extras = Some(Box::new(Extras { same_as: Some(same_as), ..Extras::default() }));
+        }
     }
 
     fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: Inspected) -> Flow {
         match inspected {
             Inspected::Failed(kind, detail) => self.failed(directory, name, kind, detail),
             Inspected::Skipped(reason) => self.skipped(directory, name, reason),
-            Inspected::Entry(_) | Inspected::Directory => ON,
+            Inspected::Entry(..) | Inspected::Directory => ON,
         }
     }
 

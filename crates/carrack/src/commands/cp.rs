@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
             return Err(usage(trouble.hint("leave it out")));
         }
         let identity =
-            Some(identify(&route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
+            Some(identify(args, &route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
         if let Far::Source(FarEnd::Daemon(_)) | Far::Both(FarEnd::Daemon(_), _) = route.far
@@ -192,7 +192,7 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
         return None;
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    Transfers::of_user()?.begin(transfer_id(route).ok()?, &arguments).ok()?
+    Transfers::of_user()?.begin(transfer_id(route, &args.fidelity.fidelity()).ok()?, &arguments).ok()?
 }
 
 /// What earlier transfers on this way have found out. It is a convenience, too.
@@ -201,12 +201,17 @@ fn history(route: &Route) -> Option<History> {
 }
 
 /// How the transfer is known again when the same command is run again.
-fn identify(route: &Route, sources: &[OsString], destination: &OsStr) -> Result<TransferIdentity, Trouble> {
+fn identify(
+    args: &CpArgs,
+    route: &Route,
+    sources: &[OsString],
+    destination: &OsStr,
+) -> Result<TransferIdentity, Trouble> {
     let trouble = |error: io::Error| Trouble::new(format!("naming the transfer: {error}"));
     let mut run = [0; 16];
     getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| trouble(errno.into()))?;
     Ok(TransferIdentity {
-        id: transfer_id(route).map_err(trouble)?,
+        id: transfer_id(route, &args.fidelity.fidelity()).map_err(trouble)?,
         run: RunToken(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),

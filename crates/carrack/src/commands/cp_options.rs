@@ -13,6 +13,7 @@ use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::far_options::{CONNECTION, FarArgs};
+use super::fidelity_options::FidelityArgs;
 use super::journal_options::JournalArgs;
 use super::machine_options::MachineArgs;
 use super::sharing_options::SharingArgs;
@@ -39,8 +40,8 @@ const FAULTS: &str = "When the network breaks";
 /// Or it may be at a daemon (`carrack serve`), `carrack://host[:port]/EXPORT/path`, over TLS: no login is needed there, but a
 /// certificate, a key that the daemon knows, or a token. In such a path `?`, `#` and `%` are written %3F, %23 and %25.
 ///
-/// Permission bits, modification times (to the nanosecond) and symbolic links are always kept. Sockets, devices and
-/// pipes are left out. A file at the destination is replaced only when its new content is complete and checked.
+/// Permission bits, modification times (to the nanosecond) and symbolic links are always kept; --archive keeps owners, extended
+/// attributes and ACLs too. Sockets, devices and pipes are left out. A file at the destination is replaced only when its new content is complete and checked.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help(), override_usage = "carrack cp [OPTIONS] SOURCE... DESTINATION")]
 pub struct CpArgs {
@@ -69,6 +70,9 @@ pub struct CpArgs {
     /// files failed, FILE holds the files that are complete, and the summary says so.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = DATA)]
     pub manifest: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub fidelity: FidelityArgs,
 
     /// Tell of failures only
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
@@ -274,7 +278,7 @@ impl CpArgs {
     pub fn spec(&self, is_far: bool) -> Result<TransferSpec, Trouble> {
         let checksum = self.checksum(is_far && self.protection().seals())?;
         Ok(TransferSpec {
-            recursive: self.recursive,
+            recursive: self.recursive || self.fidelity.archive,
             dry_run: self.dry_run,
             checksum,
             report_digests: self.manifest.is_some() || self.json && checksum == Checksum::Blake3,
@@ -307,6 +311,7 @@ impl CpArgs {
             spill: self.spill.settings(),
             class: self.sharing.class().to_owned(),
             deadline: self.sharing.deadline(),
+            fidelity: self.fidelity.fidelity(),
             tunes: self.tune == TuneName::On,
             ..Settings::default()
         }))

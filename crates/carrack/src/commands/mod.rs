@@ -6,6 +6,7 @@ mod cp_options;
 mod daemon_options;
 pub mod doctor;
 mod far_options;
+mod fidelity_options;
 pub mod fleet;
 pub mod forecast;
 mod journal_options;

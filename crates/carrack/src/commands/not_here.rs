@@ -8,10 +8,25 @@ const MOVERS: &str = "each machine that carries the transfer decides that by its
 const PATIENCE: &str = "submitted transfers try again by themselves; `carrack cancel` ends one";
 const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
 
+const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard links";
+
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 31] = [
+const OPTIONS: [(&str, bool, &str); 44] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
+    ("archive", false, FIDELITY),
+    ("owner", false, FIDELITY),
+    ("no-owner", false, FIDELITY),
+    ("group", false, FIDELITY),
+    ("no-group", false, FIDELITY),
+    ("numeric-ids", false, FIDELITY),
+    ("chown", true, FIDELITY),
+    ("xattrs", false, FIDELITY),
+    ("no-xattrs", false, FIDELITY),
+    ("acls", false, FIDELITY),
+    ("no-acls", false, FIDELITY),
+    ("hard-links", false, FIDELITY),
+    ("no-hard-links", false, FIDELITY),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
     ("stripe", true, "give the destination's directory its striping beforehand: new files take it over"),
     ("targets", true, "`carrack cp --targets` has it"),

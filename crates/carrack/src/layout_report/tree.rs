@@ -41,6 +41,7 @@ pub(super) fn sum(
             .saturating_mul(THREADS_PER_CORE)
             .min(THREADS_MAX),
         destination: None,
+        extras: None,
     };
     scan.run(&|found| {
         summer.found(found);

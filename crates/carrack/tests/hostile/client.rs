@@ -369,5 +369,5 @@ pub fn object(object: u64, file: u64, offset: u64, body: &[u8]) -> (FrameHeader,
 }
 
 pub fn open(id: u64, table: Vec<u8>) -> Control {
-    Control::OpenFile(message::OpenFile { id, table, stripes: None, goes_on: false, coming: None })
+    Control::OpenFile(message::OpenFile { id, table, ..message::OpenFile::default() })
 }

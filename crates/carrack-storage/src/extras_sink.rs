@@ -1,0 +1,197 @@
+//! What an entry gets beyond mode and time, at the sink: its owner, its extended attributes and ACLs.
+//!
+//! What can't be set is counted and does not stop the entry. In this order: owner, attributes, mode, ACLs: a change of the owner
+//! clears set-id bits, a mode without the owner's write permission keeps attributes from being set, and an ACL holds what of the
+//! mode is its mask. What gives rights to programs (`security.*`, `trusted.*`) and owners are set only where the sink's house
+//! lets modes do the same.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
+
+use carrack_model::{Account, Attribute, Extras, Metadata, NO_NUMBER};
+use nix::unistd::{Group, User};
+use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, lsetxattr};
+use rustix::io::Errno;
+
+use crate::extras_source::{path_of, reason};
+use crate::sink_file::set_mode;
+use crate::{Losses, SinkError};
+
+/// Accounts whose numbers are remembered.
+const NUMBERS_MAX: usize = 10_000;
+
+const OWNER: &str = "the owner";
+const GROUP: &str = "the group";
+const ATTRIBUTES: &str = "extended attributes";
+const ACLS: &str = "ACLs";
+
+/// What a file gets when its contents are complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Dress<'a> {
+    /// Mode and time.
+    pub metadata: &'a Metadata,
+    /// The rest, if it is kept, and who sets it.
+    pub extras: Option<(&'a Extras, &'a Keeper)>,
+}
+
+impl<'a> From<&'a Metadata> for Dress<'a> {
+    fn from(metadata: &'a Metadata) -> Dress<'a> {
+        Dress { metadata, extras: None }
+    }
+}
+
+impl Dress<'_> {
+    /// Everything but the time; the mode if `sets_mode`, or if something may have changed it.
+    pub(crate) fn put_on(&self, file: BorrowedFd<'_>, sets_mode: bool) -> Result<(), SinkError> {
+        let mode = self.metadata.mode;
+        let Some((extras, keeper)) = self.extras else {
+            return if sets_mode { set_mode(file, mode) } else { Ok(()) };
+        };
+        keeper.own(extras, |uid, gid| fchown(file, uid, gid));
+        let (acls, attributes): (Vec<_>, Vec<_>) =
+            extras.attributes.iter().partition(|attribute| attribute.is_acl());
+        attributes.iter().for_each(|attribute| keeper.attribute(file, attribute));
+        let moded = set_mode(file, mode);
+        acls.iter().for_each(|acl| keeper.attribute(file, acl));
+        moded
+    }
+}
+
+/// Sets them. Any number of threads may ask.
+#[derive(Debug)]
+pub struct Keeper {
+    is_root: bool,
+    /// Whether entries may get other owners, and attributes that give rights.
+    is_trusting: bool,
+    users: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    groups: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    losses: Losses,
+}
+
+impl Keeper {
+    /// Of a sink that lets entries have other owners than this process, or not.
+    pub fn new(is_trusting: bool) -> Keeper {
+        Keeper {
+            is_root: rustix::process::geteuid().is_root(),
+            is_trusting,
+            users: Mutex::default(),
+            groups: Mutex::default(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// What could not be set.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// The same for a link, which has no descriptor.
+    pub(crate) fn dress_link(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) {
+        self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
+        let Ok(name) = CString::new(name) else { return };
+        for attribute in &extras.attributes {
+            self.set(attribute, |own| {
+                lsetxattr(&*path_of(directory, &name), own, &attribute.value, XattrFlags::empty())
+            });
+        }
+    }
+
+    /// Each of the two by itself where both can't be had.
+    fn own(&self, extras: &Extras, chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>) {
+        let number = |account: &Option<Account>, what, known, look_up| {
+            account.as_ref().and_then(|account| self.number(account, what, known, look_up))
+        };
+        let user = number(&extras.user, OWNER, &self.users, user_number as fn(&str) -> Option<u32>);
+        let group = number(&extras.group, GROUP, &self.groups, group_number as fn(&str) -> Option<u32>);
+        if user.is_none() && group.is_none() {
+            return;
+        }
+        if !self.is_trusting {
+            self.losses.count("owner and group", "the sink sets none");
+            return;
+        }
+        let (uid, gid) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
+        // Whoever is not root may give nothing away; root may be one in his own name space only.
+        if self.is_root && chown(uid, gid).is_ok() {
+            return;
+        }
+        for (what, uid, gid) in [(OWNER, uid, None), (GROUP, None, gid)] {
+            if (uid.is_some() || gid.is_some())
+                && let Err(errno) = chown(uid, gid)
+            {
+                self.losses.count(what, &reason(errno));
+            }
+        }
+    }
+
+    /// By its name if there is one here, else by its number.
+    fn number(
+        &self,
+        account: &Account,
+        what: &str,
+        known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+        look_up: fn(&str) -> Option<u32>,
+    ) -> Option<u32> {
+        let by_name = if account.name.is_empty() { None } else { remembered(known, &account.name, look_up) };
+        let number = by_name.or((account.number != NO_NUMBER).then_some(account.number));
+        if number.is_none() {
+            self.losses.count(what, "there is none of that name at the destination");
+        }
+        number
+    }
+
+    /// Whoever may not write to the file by its mode, may not set its attributes either, its owner included.
+    fn attribute(&self, file: BorrowedFd<'_>, attribute: &Attribute) {
+        let set = |name: &CStr| fsetxattr(file, name, &attribute.value, XattrFlags::empty());
+        self.set(attribute, |name| match set(name) {
+            Err(Errno::ACCESS) if !attribute.is_acl() => {
+                let opened = fchmod(file, Mode::RUSR | Mode::WUSR | Mode::XUSR);
+                opened.and_then(|()| set(name))
+            }
+            answer => answer,
+        });
+    }
+
+    fn set(&self, attribute: &Attribute, set: impl Fn(&CStr) -> Result<(), Errno>) {
+        let what = if attribute.is_acl() { ACLS } else { ATTRIBUTES };
+        let Ok(name) = CString::new(&*attribute.name) else {
+            return self.losses.count(what, "a name that can't be");
+        };
+        let is_known = attribute.is_acl() || attribute.name.starts_with(b"user.");
+        let is_privileged =
+            attribute.name.starts_with(b"security.") || attribute.name.starts_with(b"trusted.");
+        if !is_known && !(self.is_trusting && is_privileged) {
+            return self.losses.count(what, "the sink does not set those of their kind");
+        }
+        if let Err(errno) = set(&name) {
+            self.losses.count(what, &reason(errno));
+        }
+    }
+}
+
+fn remembered(
+    known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    name: &[u8],
+    look_up: fn(&str) -> Option<u32>,
+) -> Option<u32> {
+    if let Some(&number) = known.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
+        return number;
+    }
+    // Without the lock: it may ask other hosts.
+    let number = std::str::from_utf8(name).ok().and_then(look_up);
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() < NUMBERS_MAX {
+        known.insert(name.into(), number);
+    }
+    number
+}
+
+fn user_number(name: &str) -> Option<u32> {
+    User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+}
+
+fn group_number(name: &str) -> Option<u32> {
+    Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+}

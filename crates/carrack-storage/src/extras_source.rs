@@ -1,0 +1,248 @@
+//! What an entry has beyond mode and time, at the source: its owner by name, its extended attributes and ACLs.
+//!
+//! Looked at by the scan's threads, beside the status that they ask for anyway: no file is opened for it. Attributes are
+//! asked for by way of `/proc/self/fd/DIRECTORY/NAME`, which links and files that can't be read have too.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carrack_model::{Account, Attribute, Extras, Fidelity, RelPath, SameAs};
+use nix::unistd::{Gid, Group, Uid, User};
+use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
+use rustix::io::Errno;
+
+use crate::{Identity, Losses};
+
+/// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// Most of what may travel with one entry: with the longest path it fits into a message that announces a file.
+const EXTRAS_BYTES_MAX: usize = 160 << 10;
+
+/// The same in the smallest slots, which hold little more than the longest path.
+const EXTRAS_BYTES_SMALL: usize = 48 << 10;
+
+/// Accounts whose names are remembered; further ones are looked up each time.
+const NAMES_MAX: usize = 10_000;
+
+/// Reads them, as far as they are wanted. Any number of threads may ask.
+#[derive(Debug)]
+pub struct ExtrasReader {
+    fidelity: Fidelity,
+    bytes_max: usize,
+    is_root: bool,
+    users: Names,
+    groups: Names,
+    losses: Losses,
+    links: Mutex<HashMap<Identity, FirstName>>,
+}
+
+/// Names that were looked up.
+#[derive(Debug, Default)]
+struct Names(Mutex<HashMap<u32, Arc<[u8]>>>);
+
+/// A file of which not all names were met: about 150 bytes and its path. Who has but one name costs nothing.
+#[derive(Debug)]
+struct FirstName {
+    path: RelPath,
+    size: u64,
+    names_left: u32,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+pub(crate) enum Spot<'a> {
+    Open(BorrowedFd<'a>),
+    Named { directory: BorrowedFd<'a>, name: &'a CStr, follow: bool },
+}
+
+impl ExtrasReader {
+    /// For what is to be kept, in slots of this size; nothing if nothing is.
+    pub fn new(fidelity: Fidelity, slot_bytes: usize) -> Option<ExtrasReader> {
+        let bytes_max = if slot_bytes >= 256 << 10 { EXTRAS_BYTES_MAX } else { EXTRAS_BYTES_SMALL };
+        (!fidelity.kept.is_nothing()).then(|| ExtrasReader {
+            fidelity,
+            bytes_max,
+            is_root: rustix::process::geteuid().is_root(),
+            users: Names::default(),
+            groups: Names::default(),
+            losses: Losses::default(),
+            links: Mutex::default(),
+        })
+    }
+
+    /// What could not be read.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Of one entry with this owner and group.
+    pub(crate) fn read(&self, spot: Spot<'_>, uid: u32, gid: u32) -> Option<Box<Extras>> {
+        let Fidelity { kept, user, group, .. } = &self.fidelity;
+        let own_user = || self.account(uid, &self.users, user_name);
+        let own_group = || self.account(gid, &self.groups, group_name);
+        let extras = Extras {
+            user: kept.users.then(|| user.clone().unwrap_or_else(own_user)),
+            group: kept.groups.then(|| group.clone().unwrap_or_else(own_group)),
+            attributes: if kept.attributes || kept.acls { self.attributes(spot) } else { Vec::new() },
+            same_as: None,
+        };
+        (!extras.is_empty()).then(|| Box::new(extras))
+    }
+
+    /// Whether it asks which names are one file's.
+    pub(crate) fn follows_links(&self) -> bool {
+        self.fidelity.kept.hard_links
+    }
+
+    /// What the file of `size` bytes that is met at `path` is another name of; nothing for the first of its `names`.
+    pub(crate) fn same_as(&self, file: Identity, names: u32, size: u64, path: RelPath) -> Option<SameAs> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        match links.entry(file) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(FirstName { path, size, names_left: names.saturating_sub(1) });
+                None
+            }
+            Entry::Occupied(mut occupied) => {
+                let first = occupied.get_mut();
+                first.names_left = first.names_left.saturating_sub(1);
+                let same_as = SameAs { path: first.path.clone(), size: first.size };
+                // Nobody else will ask.
+                if first.names_left == 0 {
+                    occupied.remove();
+                }
+                Some(same_as)
+            }
+        }
+    }
+
+    /// Root is root everywhere.
+    fn account(&self, number: u32, names: &Names, look_up: fn(u32) -> Option<String>) -> Account {
+        let is_number = self.fidelity.numeric_ids || number == 0;
+        let name = if is_number { Arc::default() } else { names.of(number, look_up) };
+        Account { number, name }
+    }
+
+    fn attributes(&self, spot: Spot<'_>) -> Vec<Attribute> {
+        let names = match list(spot) {
+            Ok(names) => names,
+            Err(Errno::OPNOTSUPP) => return Vec::new(),
+            Err(errno) => {
+                self.losses.count("extended attributes", &reason(errno));
+                return Vec::new();
+            }
+        };
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for name in names.split(|&byte| byte == 0).filter(|name| self.is_wanted(name)) {
+            let Some(attribute) = self.attribute(spot, name) else { continue };
+            // Beside name and value: their lengths, and the tag.
+            let with_this = bytes + attribute.name.len() + attribute.value.len() + 8;
+            if with_this > self.bytes_max {
+                self.losses.count("extended attributes", "too large to travel with an entry");
+                continue;
+            }
+            bytes = with_this;
+            found.push(attribute);
+        }
+        found
+    }
+
+    /// Who is not root sees more of them than he may set anywhere; what else is in `system` is the file system's own.
+    fn is_wanted(&self, name: &[u8]) -> bool {
+        let kept = self.fidelity.kept;
+        let is_acl = name.starts_with(b"system.posix_acl_");
+        let is_plain = name.starts_with(b"user.");
+        let is_privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+        is_acl && kept.acls || kept.attributes && (is_plain || is_privileged && self.is_root)
+    }
+
+    /// Nothing if it is gone by now, or can't be read.
+    fn attribute(&self, spot: Spot<'_>, name: &[u8]) -> Option<Attribute> {
+        match get(spot, name) {
+            Ok(value) => Some(Attribute { name: name.into(), value: value.into() }),
+            Err(Errno::NODATA) => None,
+            Err(errno) => {
+                self.losses.count("extended attributes", &reason(errno));
+                None
+            }
+        }
+    }
+}
+
+impl Names {
+    fn of(&self, number: u32, look_up: fn(u32) -> Option<String>) -> Arc<[u8]> {
+        let known = |names: &HashMap<u32, Arc<[u8]>>| names.get(&number).cloned();
+        if let Some(name) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return name;
+        }
+        // Without the lock: it may ask other hosts.
+        let name: Arc<[u8]> = look_up(number).unwrap_or_default().into_bytes().into();
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() < NAMES_MAX {
+            names.insert(number, Arc::clone(&name));
+        }
+        name
+    }
+}
+
+/// Who has no name, or whose name can't be looked up, is a number.
+fn user_name(uid: u32) -> Option<String> {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+}
+
+fn group_name(gid: u32) -> Option<String> {
+    Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
+}
+
+fn list(spot: Spot<'_>) -> Result<Vec<u8>, Errno> {
+    grown(|buffer| match spot {
+        Spot::Open(file) => flistxattr(file, buffer),
+        Spot::Named { directory, name, follow } => match (path_of(directory, name), follow) {
+            (path, true) => listxattr(&*path, buffer),
+            (path, false) => llistxattr(&*path, buffer),
+        },
+    })
+}
+
+fn get(spot: Spot<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
+    grown(|buffer| match spot {
+        Spot::Open(file) => fgetxattr(file, attribute, buffer),
+        Spot::Named { directory, name, follow } => match (path_of(directory, name), follow) {
+            (path, true) => getxattr(&*path, attribute, buffer),
+            (path, false) => lgetxattr(&*path, attribute, buffer),
+        },
+    })
+}
+
+/// Most have no attributes, or short ones.
+fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut short = [0; 256];
+    match call(&mut short) {
+        Err(Errno::RANGE) => {}
+        answer => return answer.map(|count| short[..count].to_vec()),
+    }
+    let mut long = vec![0; XATTR_BYTES_MAX];
+    let count = call(&mut long)?;
+    long.truncate(count);
+    Ok(long)
+}
+
+/// The way to a name in a held directory for calls that take no descriptor of one.
+pub(crate) fn path_of(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
+    let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.to_bytes());
+    path
+}
+
+/// In words, without the number.
+pub(crate) fn reason(errno: Errno) -> String {
+    match errno {
+        Errno::PERM | Errno::ACCESS => "not permitted".to_owned(),
+        Errno::OPNOTSUPP => "the file system does not have them".to_owned(),
+        errno => std::io::Error::from(errno).to_string(),
+    }
+}

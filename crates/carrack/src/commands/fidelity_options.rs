@@ -1,0 +1,157 @@
+//! What of an entry is kept beyond contents, mode and modification time.
+
+use std::sync::Arc;
+
+use carrack_model::{Account, Fidelity, Kept, NO_NUMBER};
+use clap::{ArgAction, Args};
+
+const FIDELITY: &str = "What of a file is kept";
+
+/// Options of `carrack cp` alone.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FidelityArgs {
+    /// Keep everything that can be kept: --recursive, with owners, groups, extended attributes, ACLs and hard links
+    ///
+    /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links. What can't be kept at the destination (only root may
+    /// give files to others, not every file system has attributes) is told once, with a count and the reason; it is no failure.
+    #[arg(short, long, help_heading = FIDELITY)]
+    pub archive: bool,
+
+    /// Keep owners, by name where the destination's host has it, else by number
+    #[arg(long, overrides_with = "no_owner", help_heading = FIDELITY)]
+    owner: bool,
+
+    /// With --archive: leave owners out
+    #[arg(long, overrides_with = "owner", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_owner: bool,
+
+    /// Keep groups, by name where the destination's host has it, else by number
+    #[arg(long, overrides_with = "no_group", help_heading = FIDELITY)]
+    group: bool,
+
+    /// With --archive: leave groups out
+    #[arg(long, overrides_with = "group", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_group: bool,
+
+    /// Owners and groups by number, whatever they are called
+    #[arg(long, help_heading = FIDELITY)]
+    numeric_ids: bool,
+
+    /// Give everything to USER and GROUP, by name or number; one of the two may be left out (`alice`, `:staff`)
+    #[arg(long, value_name = "USER:GROUP", value_parser = parse_chown, help_heading = FIDELITY)]
+    chown: Option<Chown>,
+
+    /// Keep extended attributes: `user.*`, and for root those that only root may set
+    #[arg(long, overrides_with = "no_xattrs", help_heading = FIDELITY)]
+    xattrs: bool,
+
+    /// With --archive: leave extended attributes out
+    #[arg(long, overrides_with = "xattrs", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_xattrs: bool,
+
+    /// Keep POSIX ACLs; who is named in them is told by number
+    #[arg(long, overrides_with = "no_acls", help_heading = FIDELITY)]
+    acls: bool,
+
+    /// With --archive: leave ACLs out
+    #[arg(long, overrides_with = "acls", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_acls: bool,
+
+    /// Keep which names are one file's; a file with several names is copied once
+    #[arg(short = 'H', long, overrides_with = "no_hard_links", help_heading = FIDELITY)]
+    hard_links: bool,
+
+    /// With --archive: make each name a file of its own
+    #[arg(long, overrides_with = "hard_links", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_hard_links: bool,
+}
+
+/// Whose everything becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Chown {
+    user: Option<Account>,
+    group: Option<Account>,
+}
+
+impl FidelityArgs {
+    /// What a source tells.
+    pub fn fidelity(&self) -> Fidelity {
+        let (user, group) = self.chown.clone().map_or((None, None), |chown| (chown.user, chown.group));
+        let kept = Kept {
+            users: (self.archive || self.owner) && !self.no_owner || user.is_some(),
+            groups: (self.archive || self.group) && !self.no_group || group.is_some(),
+            attributes: (self.archive || self.xattrs) && !self.no_xattrs,
+            acls: (self.archive || self.acls) && !self.no_acls,
+            hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
+        };
+        Fidelity { kept, numeric_ids: self.numeric_ids, user, group }
+    }
+}
+
+fn parse_chown(text: &str) -> Result<Chown, String> {
+    let (user, group) = text.split_once(':').unwrap_or((text, ""));
+    let chown = Chown { user: account(user), group: account(group) };
+    match (&chown.user, &chown.group) {
+        (None, None) => Err("neither a user nor a group".to_owned()),
+        _ => Ok(chown),
+    }
+}
+
+/// A number is one, also where somebody has it as his name.
+fn account(text: &str) -> Option<Account> {
+    let number = text.parse().ok().filter(|&number| number != NO_NUMBER);
+    match number {
+        _ if text.is_empty() => None,
+        Some(number) => Some(Account { number, name: Arc::default() }),
+        None => Some(Account { number: NO_NUMBER, name: text.as_bytes().into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: FidelityArgs,
+    }
+
+    fn kept(options: &[&str]) -> Kept {
+        let words = ["cp"].iter().chain(options);
+        Line::try_parse_from(words).unwrap().args.fidelity().kept
+    }
+
+    #[test]
+    fn an_archive_has_everything_but_what_is_left_out() {
+        assert_eq!(kept(&[]), Kept::default());
+        assert_eq!(kept(&["-a"]), Kept::ALL);
+        assert_eq!(kept(&["-a", "--no-owner"]), Kept { users: false, ..Kept::ALL });
+        assert_eq!(
+            kept(&["-a", "--no-acls", "--no-xattrs", "--no-group", "--no-hard-links"]),
+            Kept { users: true, ..Kept::default() }
+        );
+        assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });
+        assert_eq!(kept(&["--xattrs"]), Kept { attributes: true, ..Kept::default() });
+        assert_eq!(kept(&["--chown", ":staff"]), Kept { groups: true, ..Kept::default() });
+    }
+
+    #[test]
+    fn accounts_are_names_or_numbers() {
+        let named = |name: &str| Some(Account { number: NO_NUMBER, name: name.as_bytes().into() });
+        let numbered = |number| Some(Account { number, name: Arc::default() });
+        for (text, user, group) in [
+            ("alice", named("alice"), None),
+            ("alice:", named("alice"), None),
+            (":staff", None, named("staff")),
+            ("7:8", numbered(7), numbered(8)),
+            ("7:staff", numbered(7), named("staff")),
+            ("4294967295:1", named("4294967295"), numbered(1)),
+        ] {
+            assert_eq!(parse_chown(text), Ok(Chown { user, group }), "{text}");
+        }
+        assert!(parse_chown("").is_err() && parse_chown(":").is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! What copies keep of files: trees go there and back and are compared attribute by attribute, and with what rsync keeps.
+
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+#[path = "fidelity/census.rs"]
+mod census;
+mod common;
+#[path = "fidelity/plant.rs"]
+mod plant;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{XattrFlags, lsetxattr};
+
+use census::differences;
+use common::process::{assert_exit, run};
+use common::{CARRACK, skip};
+
+/// An account that owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// A place on a file system of its own, which ends with it.
+struct Ground {
+    name: &'static str,
+    root: tempfile::TempDir,
+    is_mounted: bool,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("--lazy").arg(self.path("")).status();
+        }
+    }
+}
+
+impl Ground {
+    fn tmpfs() -> Option<Ground> {
+        let root = tempfile::tempdir_in("/dev/shm").ok()?;
+        fs::create_dir(root.path().join("mnt")).unwrap();
+        Some(Ground { name: "tmpfs", root, is_mounted: false })
+    }
+
+    /// In a file, mounted by a loop device; nothing, with a printed reason, where that can't be.
+    fn ext4() -> Option<Ground> {
+        let root = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (image, mount) = (root.path().join("image"), root.path().join("mnt"));
+        fs::create_dir(&mount).unwrap();
+        File::create(&image).unwrap().set_len(1 << 30).unwrap();
+        // Values of 64 KiB need inodes of their own.
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-O", "ea_inode"]).arg(&image).output();
+        let mounted =
+            made.and_then(|_| Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mount).output());
+        match mounted {
+            Ok(output) if output.status.success() => Some(Ground { name: "ext4", root, is_mounted: true }),
+            other => {
+                skip(&format!("no ext4 in a loop device: {other:?}"));
+                None
+            }
+        }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join("mnt").join(path)
+    }
+}
+
+fn is_root() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        skip("only root can give files to others");
+    }
+    rustix::process::geteuid().is_root()
+}
+
+fn grounds() -> Vec<Ground> {
+    if is_root() { Ground::tmpfs().into_iter().chain(Ground::ext4()).collect() } else { Vec::new() }
+}
+
+fn copy(options: &[&str], from: &Path, to: &Path) -> String {
+    let mut command = Command::new(CARRACK);
+    let output = run(command.arg("cp").args(options).arg(from).arg(to));
+    assert_exit(&output, 0);
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn an_archive_keeps_everything_there_and_back() {
+    for ground in grounds() {
+        let (tree, there, back) = (ground.path("tree"), ground.path("there"), ground.path("back"));
+        fs::create_dir(&tree).unwrap();
+        plant::plant(&tree);
+        for (from, to) in [(&tree, &there), (&there, &back)] {
+            let told = copy(&["-a"], from, to);
+            assert!(!told.contains("not kept"), "{}: {told}", ground.name);
+            let lines = differences(from, to);
+            assert!(lines.is_empty(), "{}: {lines:#?}", ground.name);
+        }
+        // Once more, over what is there.
+        copy(&["-a"], &tree.join(""), &back);
+        assert_eq!(differences(&tree, &back), [""; 0], "{}", ground.name);
+    }
+}
+
+#[test]
+fn rsync_keeps_no_more() {
+    let has_rsync =
+        Command::new("rsync").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !has_rsync {
+        return skip("no rsync to compare with");
+    }
+    for ground in grounds() {
+        let (tree, ours, theirs) = (ground.path("tree"), ground.path("ours"), ground.path("theirs"));
+        fs::create_dir(&tree).unwrap();
+        plant::plant(&tree);
+        copy(&["-a"], &tree, &ours);
+        let status = Command::new("rsync").arg("-aHAXS").arg(tree.join("")).arg(&theirs).status().unwrap();
+        assert!(status.success());
+        let lost = differences(&tree, &theirs);
+        println!("{}: rsync has {} otherwise: {lost:#?}", ground.name, lost.len());
+        let worse: Vec<_> =
+            differences(&tree, &ours).into_iter().filter(|line| !lost.contains(line)).collect();
+        assert!(worse.is_empty(), "{}: {worse:#?}", ground.name);
+    }
+}
+
+#[test]
+fn nothing_beyond_is_kept_unless_asked_for() {
+    for ground in grounds() {
+        let (tree, plain) = (ground.path("tree"), ground.path("plain"));
+        fs::create_dir(&tree).unwrap();
+        fs::write(tree.join("f"), "x").unwrap();
+        lchown(tree.join("f"), Some(54_321), Some(54_322)).unwrap();
+        lsetxattr(tree.join("f"), "user.a", b"v", XattrFlags::empty()).unwrap();
+        copy(&["-r"], &tree, &plain);
+        let found = fs::metadata(plain.join("f")).unwrap();
+        assert_eq!((found.uid(), found.gid()), (0, 0), "{}", ground.name);
+        let lines = differences(&tree, &plain);
+        assert_eq!(lines.len(), 3, "{}: {lines:#?}", ground.name);
+    }
+}
+
+#[test]
+fn each_can_be_left_out_and_owners_can_be_given() {
+    let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };
+    let tree = ground.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), "x").unwrap();
+    lchown(tree.join("f"), Some(54_321), Some(54_322)).unwrap();
+    lsetxattr(tree.join("f"), "user.a", b"v", XattrFlags::empty()).unwrap();
+    let owner = |options: &[&str], to: &str| {
+        copy(options, &tree, &ground.path(to));
+        let found = fs::metadata(ground.path(to).join("f")).unwrap();
+        (found.uid(), found.gid())
+    };
+    assert_eq!(owner(&["-a", "--no-owner"], "a"), (0, 54_322));
+    assert_eq!(owner(&["-a", "--no-group", "--no-xattrs"], "b"), (54_321, 0));
+    assert_eq!(differences(&tree, &ground.path("b")).len(), 2, "the group and the attribute");
+    assert_eq!(owner(&["-r", "--chown", "nobody:7"], "c"), (NOBODY, 7));
+    assert_eq!(owner(&["-a", "--chown", ":8", "--numeric-ids"], "d"), (54_321, 8));
+    let told = copy(&["-a", "--chown", "no-such-user"], &tree, &ground.path("e"));
+    let expected = "the owner of 2 entries not kept: there is none of that name at the destination";
+    assert!(told.contains(expected), "{told}");
+}
+
+/// Alone, with names that are files of their own at the destination, and where the first name can't be had.
+#[test]
+fn names_of_one_file_stay_together() {
+    let root = tempfile::tempdir().unwrap();
+    let (tree, there) = (root.path().join("tree"), root.path().join("there"));
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("one"), "content").unwrap();
+    for name in ["a/two", "a/b/three"] {
+        fs::hard_link(tree.join("one"), tree.join(name)).unwrap();
+    }
+    let names = |path: &str| fs::metadata(there.join(path)).unwrap().nlink();
+    copy(&["-r"], &tree, &there);
+    assert_eq!(["one", "a/two", "a/b/three"].map(names), [1; 3]);
+    let told = copy(&["-rH"], &tree.join(""), &there);
+    assert_eq!(["one", "a/two", "a/b/three"].map(names), [3; 3], "{told}");
+    assert_eq!(differences(&tree, &there), [""; 0]);
+    // Other contents under the same names.
+    fs::write(tree.join("one"), "other contents").unwrap();
+    copy(&["-a", "--checksum", "blake3"], &tree.join(""), &there);
+    assert_eq!(differences(&tree, &there), [""; 0]);
+}
+
+/// A hole is neither read nor sent: a file of 1 TB with 1 MiB in it takes no longer than that.
+#[test]
+fn holes_cost_nothing() {
+    let data = common::tree::noise(1 << 20);
+    // The small one first: zeros of the large one would fill the machine.
+    for size in [1_000_000_000, 1_000_000_000_000] {
+        let root = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (file, copied) = (root.path().join("file"), root.path().join("copy"));
+        let sparse = File::create(&file).unwrap();
+        sparse.set_len(size).unwrap();
+        sparse.write_all_at(&data, size / 2).unwrap();
+        let began = std::time::Instant::now();
+        copy(&[], &file, &copied);
+        let took = began.elapsed();
+        println!("{size} bytes with 1 MiB in them: {took:?}");
+        assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+        let found = fs::metadata(&copied).unwrap();
+        assert_eq!(found.len(), size);
+        assert!(found.blocks() * 512 < 4 << 20, "{} blocks", found.blocks());
+        let mut held = vec![0; data.len()];
+        File::open(&copied).unwrap().read_exact_at(&mut held, size / 2).unwrap();
+        assert!(held == data);
+    }
+}
+
+/// Who is not root keeps what he may, is told once of the rest, and it is no failure.
+#[test]
+fn what_may_not_be_set_is_told_once_with_its_count() {
+    let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };
+    let (tree, theirs) = (ground.path("tree"), ground.path("theirs"));
+    for directory in [&tree, &theirs] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::set_permissions(ground.root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    lchown(&theirs, Some(NOBODY), Some(NOBODY)).unwrap();
+    for number in 0..10 {
+        let path = tree.join(number.to_string());
+        fs::write(&path, "x").unwrap();
+        lsetxattr(&path, "user.a", b"v", XattrFlags::empty()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    }
+    let binary = ground.path("carrack");
+    fs::copy(CARRACK, &binary).unwrap();
+    let mut command = Command::new(&binary);
+    command
+        .args(["cp", "-a"])
+        .arg(&tree)
+        .arg(theirs.join("copy"))
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .env("HOME", &theirs);
+    let output = run(&mut command);
+    assert_exit(&output, 0);
+    let told = String::from_utf8_lossy(&output.stderr);
+    for what in ["owner", "group"] {
+        let line = format!("the {what} of 11 entries not kept: not permitted");
+        assert_eq!(told.matches(&line).count(), 1, "{told}");
+    }
+    assert_eq!(told.matches("not kept").count(), 2, "{told}");
+    let lines = differences(&tree, &theirs.join("copy"));
+    assert!(lines.iter().all(|line| line.contains(": owner:") || line.contains(": group:")), "{lines:#?}");
+}
