@@ -159,10 +159,11 @@ impl Keeper {
         let Ok(name) = CString::new(&*attribute.name) else {
             return self.losses.count(what, "a name that can't be");
         };
-        let is_known = attribute.is_acl() || attribute.name.starts_with(b"user.");
-        let is_privileged =
-            attribute.name.starts_with(b"security.") || attribute.name.starts_with(b"trusted.");
-        if !is_known && !(self.is_trusting && is_privileged) {
+        let is_of = |kind: &[u8]| attribute.name.starts_with(kind);
+        let is_for_all = attribute.is_acl() || is_of(b"user.");
+        let is_for_root = is_of(b"security.") || is_of(b"trusted.");
+        let may_be_set = is_for_all || (self.is_trusting && is_for_root);
+        if !may_be_set {
             return self.losses.count(what, "the sink does not set those of their kind");
         }
         if let Err(errno) = set(&name) {
