@@ -84,10 +84,7 @@ fn message(criterion: &mut Criterion) {
     writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
-        (
-            "OpenFile",
-            Control::OpenFile(OpenFile { id: 3, table, ..OpenFile::default() }),
-        ),
+        ("OpenFile", Control::OpenFile(OpenFile { id: 3, table, ..OpenFile::default() })),
         ("ObjectsDone of 16", Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![] })),
         ("Counters", Control::Counters(counters())),
     ];

@@ -28,8 +28,12 @@ fn scan(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements((DIRECTORIES * FILES_PER_DIRECTORY) as u64));
     for threads in [1, 2] {
         let what = RootKind::Tree { sink: RelPath::new(b"").expect("the root's path is empty") };
-        let scan =
-            Scan { roots: vec![ScanRoot { root: Arc::clone(&root), what }], threads, destination: None };
+        let scan = Scan {
+            roots: vec![ScanRoot { root: Arc::clone(&root), what }],
+            threads,
+            destination: None,
+            extras: None,
+        };
         assert_eq!(count_entries(&scan), DIRECTORIES * FILES_PER_DIRECTORY);
         group.bench_function(BenchmarkId::new("threads", threads), |bencher| {
             bencher.iter(|| count_entries(&scan));

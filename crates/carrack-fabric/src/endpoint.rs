@@ -355,7 +355,7 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// Gives what is under way [`DRAIN`] to end, and ends the rest. The slots of the rest go back to their pools when the
+    /// Gives what is under way half a second to end, and ends the rest. The slots of the rest go back to their pools when the
     /// last region and window of this endpoint is gone, and with it the domain; on `ofi_rxm` they never do.
     #[allow(unsafe_code)]
     fn drop(&mut self) {

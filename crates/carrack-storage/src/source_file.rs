@@ -92,7 +92,7 @@ impl SourceFile {
         self.handle.as_fd()
     }
 
-    /// Where it has holes of [`HOLE_ALIGNMENT`] or more, as many as a message can tell. They read as zeros, and hold nothing.
+    /// Where it has holes of 64 KiB or more, as many as a message can tell. They read as zeros, and hold nothing.
     /// Asks only of a file that is longer than what the storage holds of it. Uses the descriptor's position.
     pub fn holes(&self) -> RangeSet {
         let mut holes = RangeSet::new();

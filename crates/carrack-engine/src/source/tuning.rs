@@ -4,6 +4,7 @@
 //! and its hands: gates for threads, the outbox's connections, a message to the sink.
 
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::CpuUse;
@@ -120,6 +121,7 @@ impl<'a> Tuning<'a> {
         Sample {
             at: now - self.began,
             bytes: self.lanes.iter().map(Lane::answered_bytes).sum(),
+            objects: self.lanes.iter().map(|lane| lane.objects_answered.load(Relaxed)).sum(),
             sent,
             retransmitted,
             cpu: self.cpu_part,

@@ -157,7 +157,7 @@ impl Tuner {
 
     /// Takes a sample, every 250 ms or so. What to do, if anything is decided.
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
-        let reading = self.meter.read(sample);
+        let reading = self.meter.read(sample, self.present[Knob::Readers].into());
         if sample.work == 0 || sample.is_held {
             self.is_moving = false;
         }

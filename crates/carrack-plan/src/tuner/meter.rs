@@ -62,15 +62,17 @@ impl Meter {
     /// What the interval that ends with this sample says; nothing while it goes on.
     ///
     /// An interval without a byte goes on: where answers come in bursts (groups of a journal) the rate is that of whole bursts, and a
-    /// stall, which no knob ends, is not taken for a slow curve.
-    pub fn read(&mut self, sample: &Sample) -> Option<Reading> {
+    /// stall, which no knob ends, is not taken for a slow curve. So does one with fewer than `objects_min` objects, one for each thread that
+    /// makes them: threads that each take seconds for an object (a bundle of small files) end together, and then nothing comes for as long.
+    pub fn read(&mut self, sample: &Sample, objects_min: u64) -> Option<Reading> {
         let since = self.since;
         if sample.is_held || sample.work == 0 {
             self.since = *sample;
             return None;
         }
         let span = sample.at.saturating_sub(since.at);
-        if span < INTERVAL_MIN || sample.bytes <= since.bytes {
+        let objects = sample.objects.saturating_sub(since.objects);
+        if span < INTERVAL_MIN || sample.bytes <= since.bytes || objects < objects_min {
             return None;
         }
         self.since = *sample;

@@ -39,6 +39,8 @@ pub struct Sample {
     pub at: Duration,
     /// Bytes of payload that the sink has answered.
     pub bytes: u64,
+    /// Objects that it has answered.
+    pub objects: u64,
     /// Segments, or bytes, that all data connections have sent: any unit that is the same for both.
     pub sent: u64,
     /// Those among them that were sent again.

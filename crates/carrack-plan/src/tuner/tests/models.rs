@@ -68,6 +68,7 @@ pub struct Session<C> {
     pub answers_every: usize,
     /// What the outbox may hold, and the sink's queue.
     pub queue_bytes: u64,
+    pub object_bytes: u64,
     chance: Chance,
     sample: Sample,
     bytes: f64,
@@ -91,6 +92,7 @@ impl<C: Controller> Session<C> {
             deviation: 0.0,
             answers_every: 1,
             queue_bytes: 64 << 20,
+            object_bytes: 1 << 20,
             chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
             sample: Sample { work: 100, ..Sample::default() },
             bytes: 0.0,
@@ -123,6 +125,7 @@ impl<C: Controller> Session<C> {
         self.sample = Sample {
             at: self.sample.at + SAMPLE,
             bytes,
+            objects: bytes / self.object_bytes,
             sent: self.sent as u64,
             retransmitted: self.again as u64,
             cpu: flow.cpu,

@@ -16,6 +16,7 @@ fn any_sample() -> impl Strategy<Value = Sample> {
         Sample {
             at: Duration::from_millis(ms),
             bytes,
+            objects: bytes >> 20,
             sent,
             retransmitted,
             cpu,
@@ -44,6 +45,7 @@ proptest! {
             now = Sample {
                 at: now.at + sample.at,
                 bytes: now.bytes + sample.bytes,
+                objects: now.objects + sample.objects,
                 sent: now.sent + sample.sent,
                 retransmitted: now.retransmitted + sample.retransmitted,
                 ..sample
@@ -62,7 +64,8 @@ proptest! {
 /// Tells a session's tuner that a second has passed, in four samples.
 fn tell(tuner: &mut Tuner, now: &mut Sample, rate: u64, change: impl Fn(&mut Sample)) -> Vec<Decision> {
     let mut step = || {
-        *now = Sample { at: now.at + SAMPLE, bytes: now.bytes + rate / 4, ..*now };
+        let (bytes, objects) = (now.bytes + rate / 4, now.objects + 100);
+        *now = Sample { at: now.at + SAMPLE, bytes, objects, ..*now };
         change(now);
         tuner.observe(now)
     };

@@ -140,3 +140,43 @@ fn a_loss_that_grows_with_the_streams_is_paid_for() {
     };
     assert!(run(true) <= 9 && run(false) >= 12, "{} and {}", run(true), run(false));
 }
+
+/// Bundles of small files whose storage takes its time for each file: a reader has one in some five seconds, so that for seconds nothing comes,
+/// and then several at once.
+#[test]
+fn objects_that_take_seconds_are_counted_by_the_round() {
+    const TAKES_S: f64 = 5.0;
+    const AT_ONCE: u32 = 16;
+    const RUNS: u64 = 20;
+    let ranges = PerKnob::from_fn(|knob| match knob {
+        Knob::Readers => KnobRange::new(1, 64, 8),
+        _ => KnobRange::fixed(2),
+    });
+    let mut parts = Vec::new();
+    for seed in 0..RUNS {
+        let mut tuner = Tuner::new(TunerSetup { ranges, round_trip: Duration::ZERO });
+        let mut sample = Sample { work: 1_000, ..Sample::default() };
+        let (mut ends, mut now, mut done_late, mut chance) = (Vec::new(), 0.0, 0, Chance(seed));
+        while now < 600.0 {
+            now += SAMPLE.as_secs_f64();
+            let readers = tuner.value(Knob::Readers);
+            let takes_s = TAKES_S * f64::from(readers.max(AT_ONCE)) / f64::from(AT_ONCE);
+            let began = ends.len() as u32..readers;
+            ends.extend(began.map(|_| now + takes_s * (1.0 + 0.1 * chance.normal()).max(0.1)));
+            let done = ends.iter().filter(|end| **end <= now).count() as u64;
+            ends.retain(|end| *end > now);
+            sample.at += SAMPLE;
+            (sample.objects, sample.bytes) = (sample.objects + done, sample.bytes + (done << 20));
+            done_late += if now > 120.0 { done } else { 0 };
+            tuner.observe(&sample);
+        }
+        parts.push(done_late as f64 / 480.0 / (f64::from(AT_ONCE) / TAKES_S));
+    }
+    let (least, median) = (quantile(parts.clone(), 0.0), quantile(parts, 0.5));
+    println!(
+        "objects of five seconds: {:.0} % of the best, the lowest {:.0} %",
+        100.0 * median,
+        100.0 * least
+    );
+    assert!(median > 0.9 && least > 0.8, "{median} {least}");
+}

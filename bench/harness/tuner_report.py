@@ -1,0 +1,143 @@
+"""tuner.json, and TUNER.md from it: a line for each condition."""
+
+import json
+import statistics
+
+from . import tuner_conditions
+from .pages import replace, table
+
+JSON_NAME, REPORT_NAME = "tuner.json", "TUNER.md"
+
+INTRODUCTION = """\
+# How many readers and connections, found by itself
+
+Written by `bench/tuner`; not edited by hand. Raw data with every decision: `tuner.json`. docs/tuner.md says how the tuner decides, and has the figures of
+models. Here are real transfers, `carrack cp` with its defaults and nothing remembered, both ends on one machine; copies go to memory (tmpfs) and are taken
+away when they are whole.
+"""
+
+GRID = """\
+## Beside the best fixed setting
+
+*Best fixed* is the best of the grid (`--tune off --io-threads N --streams M`, a run of 12 s each of which the last 8 count). The tuned transfer begins with the defaults
+and runs for 60 s; the parts are those of the best fixed rate. Goal: 95 % from 20 s on.
+
+"""
+
+STEPS = """\
+## A step
+
+What the condition has (the link's rate, the disks', the inverse of a request's time) is halved at 30 s and doubled at 52 s. Rates from ten seconds after the step until the next one, as
+parts of what the best fixed setting has there.
+
+"""
+
+SHARES = """\
+## Several on one path
+
+Begun 10 s apart; rates from 60 s to 120 s. Goal: within 10 % of equal.
+
+"""
+
+
+def known(directory):
+    """What was measured, by condition; nothing when there is no file yet."""
+    try:
+        return json.loads((directory / JSON_NAME).read_text())
+    except FileNotFoundError:
+        return {}
+
+
+def write(directory, name, found):
+    """Puts a condition into tuner.json and writes TUNER.md anew from all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    everything = {**known(directory), name: found}
+    replace(directory / JSON_NAME, json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+    replace(directory / REPORT_NAME, document(everything))
+
+
+def median(fixed):
+    """Of a fixed setting's rounds."""
+    return statistics.median(fixed["rates"])
+
+
+def best(grid):
+    """The fixed setting with the highest median."""
+    return max(grid["fixed"], key=median)
+
+
+def rate(value, is_files):
+    """MB/s, or thousands of files a second."""
+    return f"{value / 1e3:.2f} k/s" if is_files else f"{value / 1e6:.0f}"
+
+
+def part(value, whole):
+    """Per cent."""
+    return f"{100 * value / whole:.0f} %" if whole else "-"
+
+
+def settings_words(fixed, is_files):
+    """All of a grid: threads × streams: rate."""
+    return "; ".join(f"{one['threads']} × {one['streams']}: {rate(median(one), is_files)}" for one in fixed)
+
+
+def document(everything):
+    """All of TUNER.md."""
+    found = [everything[name] for name in tuner_conditions.NAMES if name in everything]
+    text = INTRODUCTION
+    text += "".join(f"\n{words}" for words in (grids(found), steps(found), shares(found)) if words)
+    return text + "\n" + context(found)
+
+
+def grids(found):
+    """What each condition's tuned transfers have, and what there was to choose from."""
+    rows, lines = [], []
+    for one in found:
+        if "grid" not in one:
+            continue
+        grid, is_files = one["grid"], one["name"] == "small files"
+        top = best(grid)
+        whole = median(top)
+        of_tuned = {key: statistics.median(run[key] for run in grid["tuned"]) for key in ("first", "rest", "changes", "later_changes")}
+        rows.append(
+            [
+                one["name"],
+                f"{top['threads']} × {top['streams']}",
+                rate(whole, is_files),
+                part(of_tuned["first"], whole),
+                part(of_tuned["rest"], whole),
+                f"{of_tuned['changes']:.0f}; {of_tuned['later_changes']:.0f}",
+            ]
+        )
+        lines.append(f"- {one['name']}: {grid['what']}. {settings_words(grid['fixed'], is_files)}.\n")
+    header = ["condition", "best fixed, threads × streams", "MB/s", "tuned, to 20 s", "20 to 60 s", "changes to 20 s; later"]
+    return GRID + table(header, rows) + "\nThreads × streams: MB/s of all that was fixed:\n\n" + "".join(lines) if rows else ""
+
+
+def steps(found):
+    """Before, after the halving, after the doubling."""
+    rows = []
+    for one in found:
+        if "steps" in one:
+            step = one["steps"]
+            parts = [part(step["before"], step["fixed_full"]), part(step["halved"], step["fixed_halved"]), part(step["restored"], step["fixed_full"])]
+            rows.append([one["name"], *parts])
+    return STEPS + table(["condition", "before", "halved", "restored"], rows) if rows else ""
+
+
+def shares(found):
+    """Of each number of transfers the rates, and how far the worst is from an equal share."""
+    rows = []
+    for one in found:
+        for crowd in one.get("shares", []):
+            rates = crowd["rates"]
+            equal = sum(rates) / len(rates)
+            worst = max(abs(each - equal) / equal for each in rates)
+            rows.append([one["name"], crowd["transfers"], ", ".join(f"{each / 1e6:.1f}" for each in rates), f"{100 * worst:.0f} %"])
+    return SHARES + table(["condition", "transfers", "MB/s", "worst from equal"], rows) if rows else ""
+
+
+def context(found):
+    """When and where."""
+    lines = {f"{one['told']['date']}, commit {one['told']['commit']}: {one['told']['machine']}." for one in found}
+    return "\n".join(sorted(lines)) + "\n"
