@@ -357,7 +357,7 @@ struct Midway {
     running: Running,
 }
 
-/// Zeros that no disk holds.
+/// Zeros that no disk holds; with a manifest they travel.
 const MIDWAY_BYTES: u64 = 8 << 30;
 
 /// Slow, whatever the machine; and nothing is to be kept for another run.
@@ -380,6 +380,7 @@ impl Midway {
         };
         File::create(source).unwrap().set_len(MIDWAY_BYTES).unwrap();
         let mut command = site.command_with(CARRACK, &SLOWLY);
+        command.arg("--manifest").arg(site.near("../manifest"));
         let running = Running::start(command.args(options).args(paths).process_group(0));
         wait_for("a file that grows", || (!temporary_names(&sink).is_empty()).then_some(()));
         Some(Midway { site, sink, running })
