@@ -40,13 +40,11 @@ pub fn deal(nodes: &[Option<u32>], lanes: &[NodeSet]) -> Vec<usize> {
     let mut dealt = vec![None; nodes.len()];
     let is_near = |node: Option<u32>, lane: usize| node.is_some_and(|node| lanes[lane].contains(node));
     for only_near in [true, false] {
-        for (which, &node) in
-            nodes.iter().enumerate().filter(|(which, _)| dealt[*which].is_none()).collect::<Vec<_>>()
-        {
+        for (&node, dealt) in nodes.iter().zip(&mut dealt).filter(|(_, dealt)| dealt.is_none()) {
             let open = |lane: &usize| counts[*lane] < room && (!only_near || is_near(node, *lane));
             let Some(lane) = (0..lanes.len()).filter(open).min_by_key(|&lane| counts[lane]) else { continue };
             counts[lane] += 1;
-            dealt[which] = Some(lane);
+            *dealt = Some(lane);
         }
     }
     dealt.into_iter().flatten().collect()
