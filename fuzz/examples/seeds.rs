@@ -445,7 +445,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("settled", Control::Settled(Mark { number: 7 })),
         ("knobs", Control::Knobs(Knobs { streams: 8, writers: 16 })),
         ("abandon_file", Control::AbandonFile(file)),
-        ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4] })),
+        ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4], set_aside: vec![] })),
         ("file_done", Control::FileDone(file)),
         ("file_failed", Control::FileFailed(file)),
         ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
@@ -666,8 +666,8 @@ fn sessions() {
     let dial_failed = control(Control::DialFailed(DialFailed::default()));
     let start =
         [preamble, &control(Control::Welcome(Welcome { place: None, ..welcome() })), &dial_failed].concat();
-    let done = |id| control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![] }));
-    let corrupt = control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1] }));
+    let done = |id| control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![], set_aside: vec![] }));
+    let corrupt = control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1], set_aside: vec![] }));
     let all: Vec<u8> = (1..=4).flat_map(done).collect();
     let ended =
         [control(Control::FileDone(FileRef { id: 1 })), control(Control::Finished(counters()))].concat();

@@ -24,7 +24,7 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(5);
 pub(crate) const COUNTERS_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a failing session waits for the other end's reason.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Messages that are handled before endpoints get their turn.
 const MESSAGES_A_TURN: usize = 64;

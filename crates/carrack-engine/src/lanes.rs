@@ -4,13 +4,14 @@
 //! one leads: it speaks for all of them (counters, targets), and ends last.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carrack_machine::{Duty, LaneCrew, SlotPool};
 use carrack_transport::Link;
+use carrack_wire::message::Control;
 
 use crate::abort::Abort;
-use crate::comm::{Comm, CommSide};
+use crate::comm::{Comm, CommSide, LAST_WORDS};
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
 
@@ -24,6 +25,15 @@ pub(crate) struct LaneStart<E> {
     pub(crate) pool: SlotPool,
     /// Where its threads belong.
     pub(crate) crew: LaneCrew,
+}
+
+/// This end can't begin, after all: the other one is told why.
+pub(crate) fn decline<E>(mut starts: Vec<LaneStart<E>>, error: SessionError) -> SessionError {
+    if let Some(first) = starts.first_mut() {
+        first.link.queue_control(Control::Abort(error.to_message()).to_body());
+        first.link.part(Instant::now() + LAST_WORDS);
+    }
+    error
 }
 
 /// Deals data connections out: the one at place `i` is of lane `i` modulo the number of lanes, at both ends.

@@ -26,6 +26,7 @@ mod settings;
 mod sharing;
 mod sink;
 mod source;
+mod spill;
 mod spill_settings;
 mod stall;
 mod tuner_memory;

@@ -23,7 +23,7 @@ use carrack_wire::message::{self, MessageError};
 use crate::chunks::Feed;
 use crate::error::SessionError;
 use crate::sharing::Sharing;
-use crate::spill_settings::SpillSettings;
+use crate::spill_settings::{self, SpillSettings};
 use crate::tuner_memory::History;
 
 /// The longest name of a user or group; `useradd(8)` takes 32 bytes.
@@ -383,7 +383,8 @@ impl Settings {
             group_bytes: self.journal.group_bytes,
             group_ms: self.journal.group_time.as_millis() as u32,
             stall_ms: u32::try_from(self.stall.as_millis()).unwrap_or(u32::MAX),
-            spill: self.spill.to_messages(),
+            spill: spill_settings::to_messages(&self.spill.source),
+            sink_spill: spill_settings::to_messages(&self.spill.sink),
             spill_budget: self.spill.budget.unwrap_or(0),
             class: self.class.clone(),
             deadline_ms: self.deadline.map_or(0, unix_ms),
@@ -560,7 +561,8 @@ mod tests {
             verify: Verify::Readback,
             stall: Duration::from_secs(7),
             spill: SpillSettings {
-                directories: vec![crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 << 40 }],
+                source: vec![crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 << 40 }],
+                sink: vec![crate::SpillDirectory { directory: "/ssd".into(), bytes: 1 << 30 }],
                 budget: Some(1 << 50),
             },
             class: "night".into(),

@@ -131,7 +131,11 @@ fn a_listening_source_sends_as_soon_as_its_streams_stand() {
         let frames = frames_of(dial_all(&listening));
         let (header, body) = frames.recv().unwrap();
         assert_eq!((header.kind, &body[..3]), (FrameKind::Bundle, &b"abc"[..]));
-        session.peer.say(Control::ObjectsDone(ObjectsDone { written: vec![1], corrupt: vec![] }));
+        session.peer.say(Control::ObjectsDone(ObjectsDone {
+            written: vec![1],
+            corrupt: vec![],
+            set_aside: vec![],
+        }));
         let Control::Finish(finish) = session.peer.message() else { panic!("no end") };
         assert_eq!(finish.objects_sent, 1);
         session.peer.say(Control::Finished(Counters::default()));

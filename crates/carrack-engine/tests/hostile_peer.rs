@@ -135,7 +135,12 @@ fn abandon(id: u64) -> Control {
 }
 
 fn done(written: &[u64], corrupt: &[u64]) -> Control {
-    Control::ObjectsDone(ObjectsDone { written: written.to_vec(), corrupt: corrupt.to_vec() })
+    let (written, corrupt) = (written.to_vec(), corrupt.to_vec());
+    Control::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+}
+
+fn set_aside(objects: &[u64]) -> Control {
+    Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![], set_aside: objects.to_vec() })
 }
 
 // A hostile source: names.
@@ -616,6 +621,39 @@ fn a_source_sends_again_what_arrived_damaged() {
     }
 }
 
+#[test]
+fn an_object_that_is_put_aside_returns_its_credit_once() {
+    for victim in VICTIMS {
+        within(LIMIT_S, move || {
+            let dir = tempfile::tempdir().unwrap();
+            write(&dir.path().join("large"), &noise(4 * SLOT, 1));
+            let mut session = Session::with_source(victim, &spec(), &[&dir.path().join("large")], 1);
+            let peer = &mut session.peer;
+            let first = peer.object();
+            assert!(peer.objects_in_a_while().is_empty(), "{victim:?}: there was one credit");
+            peer.say(set_aside(&[first.0.object.0]));
+            let second = peer.object();
+            peer.say(done(&[], &[first.0.object.0]));
+            assert!(peer.objects_in_a_while().is_empty(), "{victim:?}: its credit was returned before");
+            // Only now: and what was corrupt comes again.
+            let mut seen = vec![(second.0.offset, second.1)];
+            peer.say(done(&[second.0.object.0], &[]));
+            for _ in 0..3 {
+                let (header, body) = peer.object();
+                peer.say(done(&[header.object.0], &[]));
+                seen.push((header.offset, body));
+            }
+            seen.sort();
+            assert_eq!(seen.concat_bodies(), noise(4 * SLOT, 1));
+            assert_eq!(peer.message(), commit(first.0.file.0));
+            peer.say(Control::FileDone(FileRef { id: first.0.file.0 }));
+            let Control::Finish(_) = peer.message() else { panic!("no end") };
+            peer.say(Control::Finished(Default::default()));
+            assert!(session.end().0.result.is_ok());
+        });
+    }
+}
+
 trait Bodies {
     fn concat_bodies(&self) -> Vec<u8>;
 }
@@ -676,6 +714,17 @@ fn answers_to_what_was_never_sent_are_refused() {
     attack_source("two answers to one object", |sink| {
         let (header, _) = sink.peer.object();
         sink.peer.say(done(&[header.object.0, header.object.0], &[]));
+    });
+    attack_source("an object put aside that was never sent", |sink| sink.peer.say(set_aside(&[999])));
+    attack_source("an object put aside twice", |sink| {
+        let (header, _) = sink.peer.object();
+        sink.peer.say(set_aside(&[header.object.0]));
+        sink.peer.say(set_aside(&[header.object.0]));
+    });
+    attack_source("an object put aside after its answer", |sink| {
+        let (header, _) = sink.peer.object();
+        sink.peer.say(done(&[header.object.0], &[]));
+        sink.peer.say(set_aside(&[header.object.0]));
     });
     attack_source("the end before the source has said so", |sink| {
         sink.peer.say(Control::Finished(Default::default()));

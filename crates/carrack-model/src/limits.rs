@@ -40,6 +40,9 @@ pub const QUEUE_ENTRIES_MAX: usize = 32_768;
 /// Directories that objects which can't leave may go to.
 pub const SPILL_DIRECTORIES_MAX: usize = 64;
 
+/// Objects of a lane that an end may have on flash: what is known of each stays in the source's memory, some 300 bytes.
+pub const SPILLED_OBJECTS_MAX: usize = 1 << 20;
+
 /// Large files that may be open at once at each end: two descriptors each stay below the usual limit of 1,024, and
 /// files of 1 MiB still fill a gigabit path with a round trip of 100 ms.
 pub const OPEN_FILES_MAX: usize = 128;

@@ -117,6 +117,20 @@ impl<T> TargetQueues<T> {
         Some((state.target, item))
     }
 
+    /// Takes the item at the tail of the longest queue back, if more than `kept` wait there and it is `fit`: it was never in service.
+    pub fn take_last(&mut self, kept: usize, fit: impl FnOnce(&T) -> bool) -> Option<(TargetId, T)> {
+        let longest = self.states.iter().enumerate().max_by_key(|(_, state)| state.waiting);
+        let (index, _) = longest.filter(|(_, state)| state.waiting > kept)?;
+        let items = &mut self.queues[index].items;
+        items.back().filter(|(_, item)| fit(item))?;
+        let (bytes, item) = items.pop_back()?;
+        let state = &mut self.states[index];
+        state.waiting -= 1;
+        state.waiting_bytes = state.waiting_bytes.saturating_sub(bytes);
+        self.len -= 1;
+        Some((state.target, item))
+    }
+
     /// When [`take`](Self::take) might find something although nothing but the time has changed; nothing if never.
     pub fn wake_at(&self, now: Duration) -> Option<Duration> {
         if self.len == 0 {
@@ -240,6 +254,22 @@ mod tests {
 
     fn finish(queues: &mut TargetQueues<u32>, target: u64) {
         queues.finished(TargetId(target), None, Duration::ZERO);
+    }
+
+    #[test]
+    fn the_youngest_of_the_longest_queue_can_be_taken_back() {
+        let mut queues = filled(&[(1, 10), (2, 20), (2, 21), (2, 22)]);
+        assert_eq!(queues.take_last(3, |_| true), None);
+        assert_eq!(queues.take_last(2, |&item| item != 22), None);
+        assert_eq!(queues.take_last(2, |_| true), Some((TargetId(2), 22)));
+        assert_eq!((queues.len(), queues.in_service()), (3, 0));
+        queues.push_front(TargetId(2), 1, 22);
+        let taken = std::iter::from_fn(|| queues.take(Duration::ZERO));
+        assert_eq!(
+            taken.filter(|(target, _)| target.0 == 2).map(|(_, item)| item).collect::<Vec<_>>(),
+            [22, 20, 21]
+        );
+        assert!(queues.states().iter().all(|state| state.waiting == 0 && state.waiting_bytes == 0));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub enum Control {
     /// Source → sink: the file is given up; no object of it is on its way.
     #[prost(message, tag = "9")]
     AbandonFile(FileRef),
-    /// Sink → source: objects written (LADS: BLOCK_DONE); each returns a credit.
+    /// Sink → source: objects written (LADS: BLOCK_DONE), or put on flash; each returns a credit once.
     #[prost(message, tag = "10")]
     ObjectsDone(ObjectsDone),
     /// Sink → source: the file is complete under its name.
@@ -353,6 +353,9 @@ pub struct Settings {
     /// The group that everything gets.
     #[prost(message, optional, tag = "34")]
     pub group: Option<Account>,
+    /// Where the sink puts objects that its storage does not take.
+    #[prost(message, repeated, tag = "40")]
+    pub sink_spill: Vec<SpillDirectory>,
 }
 
 /// A user or a group.
@@ -366,7 +369,7 @@ pub struct Account {
     pub name: Vec<u8>,
 }
 
-/// A directory of the source's on flash.
+/// A directory on flash.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SpillDirectory {
     /// Its path.
@@ -699,6 +702,9 @@ pub struct ObjectsDone {
     /// Failed the check: to be read again.
     #[prost(uint64, repeated, tag = "2")]
     pub corrupt: Vec<u64>,
+    /// On flash: each returns its credit now, and none when it is answered once more.
+    #[prost(uint64, repeated, tag = "3")]
+    pub set_aside: Vec<u64>,
 }
 
 /// An entry that failed.
@@ -935,7 +941,11 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        let message = Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![] });
+        let message = Control::ObjectsDone(ObjectsDone {
+            written: vec![1, 2, 300],
+            corrupt: vec![],
+            set_aside: vec![],
+        });
         assert_eq!(message.clone().to_body(), b"\x52\x06\x0a\x04\x01\x02\xac\x02");
         assert_eq!(Control::from_body(b"\x52\x06\x0a\x04\x01\x02\xac\x02"), Ok(message));
     }

@@ -1,6 +1,7 @@
-//! Objects that go to flash while the far end takes none: over a real sshd, to a sink that is stopped for a while.
+//! Objects that go to flash: at the source while the far end takes none, over a real sshd, to a sink that is stopped for a while;
+//! at the sink while its storage takes none, to a file system that is made slow for a while.
 //!
-//! Skipped, with its reason, where there is no sshd.
+//! Skipped, with its reason, where there is no sshd, or no FUSE.
 
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 use common::CARRACK;
 use common::process::{Running, assert_exit, assert_says, run, talk, wait_for};
 use common::sshd::Sshd;
+use common::storage_double::StorageDouble;
 use common::tree::{assert_same, noise};
 
 /// Slower than the sink, so that what waits can be made up for; slots for a quarter of a second of it.
@@ -34,13 +36,7 @@ impl Site {
     #[track_caller]
     fn new() -> Option<Site> {
         let site = Site { sshd: Sshd::start()?, root: tempfile::tempdir_in("/var/tmp").unwrap() };
-        fs::create_dir(site.path("source")).unwrap();
-        for number in 0..3 {
-            fs::write(site.path(&format!("source/{number}")), noise(80_000_000 + number)).unwrap();
-        }
-        for number in 0..200 {
-            fs::write(site.path(&format!("source/small {number}")), noise(10_000 + number)).unwrap();
-        }
+        plant(&site.path("source"));
         Some(site)
     }
 
@@ -72,6 +68,53 @@ impl Site {
     fn assert_copied(&self, output: &Output) {
         assert_exit(output, 0);
         assert_same(&self.path("source"), &self.path("copy"));
+    }
+}
+
+fn plant(source: &Path) {
+    fs::create_dir(source).unwrap();
+    for number in 0..3 {
+        fs::write(source.join(number.to_string()), noise(80_000_000 + number)).unwrap();
+    }
+    for number in 0..200 {
+        fs::write(source.join(format!("small {number}")), noise(10_000 + number)).unwrap();
+    }
+}
+
+/// A source on a disk, and a destination whose writes can be made slow; both ends are one process.
+struct SlowSink {
+    double: StorageDouble,
+    root: TempDir,
+}
+
+impl SlowSink {
+    #[track_caller]
+    fn new() -> Option<SlowSink> {
+        let double = StorageDouble::start(&[], |_| ())?;
+        let site = SlowSink { double, root: tempfile::tempdir_in("/var/tmp").unwrap() };
+        plant(&site.root.path().join("source"));
+        Some(site)
+    }
+
+    /// Copies; on the way a write takes half a second until something was done meanwhile.
+    #[track_caller]
+    fn copy_with_a_pause(&self, meanwhile: impl FnOnce(&Running)) -> Output {
+        let to = self.double.path("copy");
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", "-r", "-v", "--no-journal"]).args(SLOW);
+        command.args(["--sink-spill", &format!("{}:1GiB", self.root.path().display())]);
+        let running = Running::start(command.arg(self.root.path().join("source")).arg(&to));
+        wait_for("data at the sink", || (bytes_in(&to) > 60_000_000).then_some(()));
+        self.double.ask("rule delay=500:write:count=all");
+        meanwhile(&running);
+        self.double.ask("clear");
+        running.end()
+    }
+
+    #[track_caller]
+    fn assert_copied(&self, output: &Output) {
+        assert_exit(output, 0);
+        assert_same(&self.root.path().join("source"), &self.double.path("copy"));
     }
 }
 
@@ -120,6 +163,27 @@ fn what_flash_forgets_is_read_again() {
 }
 
 #[test]
+fn what_the_sinks_storage_does_not_take_goes_there_and_comes_back() {
+    let Some(site) = SlowSink::new() else { return };
+    let output = site.copy_with_a_pause(|_| pause());
+    site.assert_copied(&output);
+    assert_says(&output, &["receiving on into it", "written again as usual", "at most at a time"]);
+    assert_eq!(fs::read_dir(site.root.path()).unwrap().count(), 1, "what is there has no name");
+}
+
+#[test]
+fn what_flash_at_the_sink_forgets_is_sent_again() {
+    let Some(site) = SlowSink::new() else { return };
+    let output = site.copy_with_a_pause(|running| {
+        pause();
+        let log = log_of(running, site.root.path());
+        log.write_all_at(&vec![0xee; 64 << 20], 0).unwrap();
+    });
+    site.assert_copied(&output);
+    assert_says(&output, &["an object was lost, and is read again"]);
+}
+
+#[test]
 fn no_more_is_written_than_may_be() {
     let Some(site) = Site::new() else { return };
     let spill = format!("{}:1GiB", site.root.path().display());
@@ -135,10 +199,11 @@ fn no_more_is_written_than_may_be() {
 #[test]
 fn a_directory_that_will_not_do_ends_it_at_once() {
     let Some(site) = Site::new() else { return };
-    for (spill, why) in
-        [("/nowhere:1GiB", "/nowhere"), ("/var/tmp:900PiB", "its space"), ("/var/tmp:1KiB", "no room")]
-    {
-        let output = run(&mut site.copy(&["--spill", spill]));
+    let wrong =
+        [("/nowhere:1GiB", "/nowhere"), ("/var/tmp:900PiB", "its space"), ("/var/tmp:1KiB", "no room")];
+    let ends = ["--spill", "--sink-spill"];
+    for (end, (spill, why)) in ends.iter().flat_map(|end| wrong.map(|wrong| (*end, wrong))) {
+        let output = run(&mut site.copy(&[end, spill]));
         assert_ne!(output.status.code(), Some(0));
         assert_says(&output, &[why, "hint: name a directory on flash"]);
         assert!(!site.path("copy").join("0").exists());

@@ -11,7 +11,7 @@ use carrack_wire::message::{Control, Counters, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
 
 use super::inbox::Task;
-use super::lane::{Lane, Letter};
+use super::lane::{Answers, Lane, Letter};
 use super::sink_file::SinkFile;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
@@ -19,6 +19,7 @@ use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::presence::Presence;
 use crate::report::{deliver, target_reports, to_event, together};
+use crate::spill::Spill;
 
 /// How long a single answer waits for company: short against any network's round trip, long against an object's
 /// 0.1 ms, so that a fast transfer takes a message for many objects.
@@ -179,7 +180,7 @@ impl<'a> SinkComm<'a> {
     /// the answer: so the answers are taken first and the letters read then.
     fn answer(&mut self, link: &mut Link, now: Instant) {
         let mut answers = self.lane.answers();
-        let count = answers.written.len() + answers.corrupt.len();
+        let count = answers.count();
         let is_due = count >= self.lane.answers_at_once || self.answers_due.is_some_and(|due| now >= due);
         let taken = (count > 0 && is_due).then(|| std::mem::take(&mut *answers));
         drop(answers);
@@ -189,7 +190,10 @@ impl<'a> SinkComm<'a> {
         };
         self.read_mail(link);
         if let Some(answers) = taken {
-            let done = ObjectsDone { written: answers.written, corrupt: answers.corrupt };
+            let done = {
+                let Answers { written, corrupt, set_aside } = answers;
+                ObjectsDone { written, corrupt, set_aside }
+            };
             link.queue_control(Control::ObjectsDone(done).to_body());
         }
     }
@@ -203,6 +207,8 @@ impl<'a> SinkComm<'a> {
                 Letter::Finished => {
                     self.lane.sink.lanes_over.fetch_add(1, Relaxed);
                     self.tell_targets(link);
+                    let summaries = self.lane.spills.iter().filter_map(Spill::summary);
+                    summaries.for_each(|summary| self.lane.sink.camp.tell(summary));
                     if self.lane.leads {
                         self.tell_news(link);
                     }
@@ -266,7 +272,7 @@ impl<'a> SinkComm<'a> {
 
     fn queue(&self, incoming: Incoming) {
         let target = self.lane.sink.storage.own().own_target().id;
-        self.lane.inbox.release(|inbox| inbox.push_object(target, incoming));
+        self.lane.queue(target, incoming);
     }
 
     fn push_end(&self, task: Task) {

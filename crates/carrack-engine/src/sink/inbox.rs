@@ -112,6 +112,31 @@ impl Inbox {
         self.objects.push(target, incoming.header.body_len.into(), incoming);
     }
 
+    /// Before all others of its target.
+    pub(super) fn push_object_first(&mut self, target: TargetId, incoming: Incoming) {
+        self.objects.push_front(target, incoming.header.body_len.into(), incoming);
+    }
+
+    /// The youngest object of the target for which most wait, if more than `kept` do, and it is `fit`.
+    pub(super) fn take_last_object(
+        &mut self,
+        kept: usize,
+        fit: impl FnOnce(&Incoming) -> bool,
+    ) -> Option<(TargetId, Incoming)> {
+        self.objects.take_last(kept, fit)
+    }
+
+    /// Objects that wait or are being written.
+    pub(super) fn object_count(&self) -> usize {
+        self.objects.len() + self.objects.in_service()
+    }
+
+    /// Objects that wait for a target.
+    pub(super) fn waiting_for(&self, target: TargetId) -> usize {
+        let state = self.objects.states().iter().find(|state| state.target == target);
+        state.map_or(0, |state| state.waiting)
+    }
+
     pub(super) fn push_stream(&mut self, endpoint: Box<dyn ReceiveEndpoint>) {
         self.streams.push_back(endpoint);
     }

@@ -24,6 +24,7 @@ use crate::fault::{Fault, Stop};
 use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::report::deliver;
+use crate::spill::Spill;
 
 /// What other threads want of the comm thread.
 pub(super) enum Letter {
@@ -48,6 +49,14 @@ pub(super) struct Files {
 pub(super) struct Answers {
     pub(super) written: Vec<u64>,
     pub(super) corrupt: Vec<u64>,
+    /// On flash: answered once more when they have come to their end.
+    pub(super) set_aside: Vec<u64>,
+}
+
+impl Answers {
+    pub(super) fn count(&self) -> usize {
+        self.written.len() + self.corrupt.len() + self.set_aside.len()
+    }
 }
 
 /// Answers that travel together: one message for sixteen objects costs little, and a source with as many credits
@@ -68,6 +77,11 @@ pub(super) struct Lane<'a> {
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
     pub(super) inbox: Arc<Monitor<Inbox>>,
+    /// Where objects go that the storage does not take.
+    pub(super) spills: Vec<Spill<TargetId>>,
+    /// Bytes of objects that were put into the queues of their targets, and of those that were stored.
+    pub(super) queued_bytes: AtomicU64,
+    pub(super) stored_bytes: AtomicU64,
     files: Mutex<Files>,
     answers: Mutex<Answers>,
     /// Objects answered in all.
@@ -86,6 +100,7 @@ impl<'a> Lane<'a> {
         stream_count: usize,
         pool: SlotPool,
         crew: LaneCrew,
+        spills: Vec<Spill<TargetId>>,
     ) -> Result<Lane<'a>, SessionError> {
         let wanted = sink.io_threads.div_ceil(sink.lane_count);
         let used = sink.stream_count.used(stream_count * sink.lane_count).div_ceil(sink.lane_count);
@@ -106,6 +121,9 @@ impl<'a> Lane<'a> {
             thread_count,
             stream_count,
             inbox,
+            spills,
+            queued_bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
             files: Mutex::new(Files {
                 ledger: Ledger::new(OPEN_FILES_MAX / sink.lane_count),
                 early: HashMap::new(),
@@ -127,6 +145,16 @@ impl<'a> Lane<'a> {
             self.fault.spawn(scope, self, "carrack-write", move || {
                 let _seat = self.crew.sit(Duty::Io(i));
                 writer::run(self, i);
+            });
+        }
+        for spill in &self.spills {
+            self.fault.spawn(scope, self, "carrack-spill", move || {
+                let _seat = self.sit_beside();
+                spill.write_out(self);
+            });
+            self.fault.spawn(scope, self, "carrack-refill", move || {
+                let _seat = self.sit_beside();
+                spill.bring_back(self);
             });
         }
     }
@@ -154,20 +182,21 @@ impl<'a> Lane<'a> {
 
     /// The object is at its place, or its file is given up; its slot is free again.
     pub(super) fn written(&self, object: u64) {
+        self.answered.fetch_add(1, Relaxed);
         self.answer(|answers| answers.written.push(object));
     }
 
     /// The object failed its check; its slot is free again.
     pub(super) fn corrupt(&self, object: u64) {
+        self.answered.fetch_add(1, Relaxed);
         self.answer(|answers| answers.corrupt.push(object));
     }
 
     /// The first answer wakes the comm thread, which waits a moment for more; enough of them wake it again.
     pub(super) fn answer(&self, note: impl FnOnce(&mut Answers)) {
-        self.answered.fetch_add(1, Relaxed);
         let mut answers = self.answers();
         note(&mut answers);
-        let count = answers.written.len() + answers.corrupt.len();
+        let count = answers.count();
         drop(answers);
         if count == 1 || count == self.answers_at_once {
             self.mail.wake();
@@ -195,6 +224,19 @@ impl<'a> Lane<'a> {
             }
         };
         known.unwrap_or(self.sink.storage.own().own_target().id)
+    }
+
+    /// Puts an object into the queue of its target.
+    pub(super) fn queue(&self, target: TargetId, incoming: Incoming) {
+        self.queued_bytes.fetch_add(incoming.header.body_len.into(), Relaxed);
+        self.inbox.release(|inbox| inbox.push_object(target, incoming));
+        self.spills.iter().for_each(Spill::something_waits);
+    }
+
+    /// An object that came from a queue has been stored, or will not be.
+    pub(super) fn dequeued(&self, bytes: u64) {
+        self.stored_bytes.fetch_add(bytes, Relaxed);
+        self.spills.iter().for_each(|spill| spill.went_on(1));
     }
 
     /// Whether an object waited in the queue of the destination's own target because its file had not been created, and that
@@ -254,6 +296,7 @@ impl Stop for Lane<'_> {
         }
         self.writers.close();
         self.inbox.close();
+        self.spills.iter().for_each(Spill::close);
         self.pool.close();
         self.mail.close();
     }

@@ -11,6 +11,7 @@
 //! | [`committer`], [`group`] | what was written is made durable and recorded (L12) | `carrack-commit` |
 //! | [`offers`], [`past`] | what an earlier session left, and what is therefore not wanted | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
+//! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 
 mod comm;
@@ -22,6 +23,7 @@ mod offers;
 mod past;
 mod siblings;
 mod sink_file;
+mod spill;
 mod storage;
 mod unpack;
 mod writer;
@@ -33,7 +35,8 @@ use std::thread;
 use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
-use carrack_model::{Extras, Metadata, Scheduling, TransferSpec};
+use carrack_machine::NodeSet;
+use carrack_model::{Extras, Metadata, Scheduling, TargetId, TransferSpec};
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
 
@@ -41,11 +44,13 @@ use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Camp;
-use crate::lanes::{LaneComm, LaneStart, cause, run_comms};
+use crate::lanes::{LaneComm, LaneStart, cause, decline, run_comms};
 use crate::report::Observer;
 use crate::session::Confinement;
 use crate::settings::Settings;
 use crate::sharing::Share;
+use crate::spill::{Spill, spills};
+use crate::spill_settings::SpillSettings;
 use comm::SinkComm;
 use committer::Committer;
 use lane::Lane;
@@ -157,7 +162,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         .and_then(|scratch| Ok((scratch, start.root.as_ref().map(committer).transpose()?)));
     let (scratch, committer) = match prepared {
         Ok(prepared) => prepared,
-        Err(error) => return (BothEnds::default(), Err(error)),
+        Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
     };
     let io_threads = settings.io_thread_count(storage.depth());
     let keeper = Arc::new(Keeper::new(settings.special_modes));
@@ -195,7 +200,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         observer: start.observer,
         storage,
     };
-    let (both, is_complete, result) = sink.run(starts, abort);
+    let (both, is_complete, result) = sink.run(starts, &settings.spill, abort);
     if let (Some(siblings), Some(root)) = (&sink.siblings, &sink.root) {
         let ended = match sink.committer {
             _ if result.is_ok() && sink.closes.into_inner() => siblings.retire(root),
@@ -217,12 +222,19 @@ impl Sink<'_> {
     fn run(
         &self,
         starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
+        settings: &SpillSettings,
         abort: &Abort,
     ) -> (BothEnds, bool, Result<(), SessionError>) {
         let mut lanes = Vec::new();
         let mut rests: Vec<(Link, Vec<Box<dyn ReceiveEndpoint>>)> = Vec::new();
-        for (index, LaneStart { link, endpoints, pool, crew }) in starts.into_iter().enumerate() {
-            match Lane::new(self, index == 0, endpoints.len(), pool, crew) {
+        let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
+        let spills = match self.spills(settings, &nodes) {
+            Ok(spills) => spills,
+            Err(error) => return (BothEnds::default(), false, Err(decline(starts, error))),
+        };
+        for (index, (start, spills)) in starts.into_iter().zip(spills).enumerate() {
+            let LaneStart { link, endpoints, pool, crew } = start;
+            match Lane::new(self, index == 0, endpoints.len(), pool, crew, spills) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => return (BothEnds::default(), false, Err(error)),
             }
@@ -245,6 +257,20 @@ impl Sink<'_> {
         // Before the files are dropped: what is recorded of them stays.
         let result = cause(result, self.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
         (both, is_left && both.summary().entries_failed == 0, result)
+    }
+
+    /// Each lane's logs on flash.
+    fn spills(
+        &self,
+        settings: &SpillSettings,
+        lanes: &[NodeSet],
+    ) -> Result<Vec<Vec<Spill<TargetId>>>, SessionError> {
+        let directories = if self.is_sorting && self.root.is_some() { &settings.sink[..] } else { &[] };
+        if !self.is_sorting && !settings.sink.is_empty() {
+            self.camp
+                .tell("spill: the destination is in memory, and takes more than flash: not used".to_owned());
+        }
+        spills(directories, settings, self.spec.slot_bytes as usize, lanes)
     }
 
     /// Threads of a lane for so many streams and writers. One thread more than streams: whoever drives a stream may be waiting for it

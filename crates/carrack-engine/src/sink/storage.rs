@@ -39,7 +39,9 @@ impl SinkStorage {
         let looking = SessionError::local("looking at the destination's storage");
         let own = file_systems.of(directory).map_err(looking)?;
         let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
-        let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back();
+        // What is to wait for its storage has to wait in queues; memory never lets anything wait.
+        let is_spilling = !settings.spill.sink.is_empty() && own.own_target().medium != Medium::Memory;
+        let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back() || is_spilling;
         let (io_told, refusal_told) = Default::default();
         Ok(SinkStorage {
             file_systems,

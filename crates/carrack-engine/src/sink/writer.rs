@@ -56,10 +56,12 @@ impl Writer<'_> {
                 Ok(())
             }
             Task::Store(target, incoming) => {
+                let bytes = incoming.header.body_len.into();
                 let stored = self.store(incoming);
                 let service =
                     self.lane.sink.is_sorting.then(|| stored.as_ref().ok().copied().flatten()).flatten();
                 self.lane.inbox.release(|inbox| inbox.finished(target, service));
+                self.lane.dequeued(bytes);
                 stored.map(|_| ())
             }
             Task::Create(file) => self.lane.counters.busy(|| self.lane.create(&file)),
@@ -106,7 +108,7 @@ impl Writer<'_> {
             match received {
                 Received::Object(incoming) => {
                     let target = lane.target_of(&incoming);
-                    lane.inbox.release(|inbox| inbox.push_object(target, incoming));
+                    lane.queue(target, incoming);
                 }
                 Received::Pending => {
                     let _ = lane.mail.post(Letter::Park(endpoint));

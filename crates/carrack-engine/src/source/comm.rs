@@ -16,7 +16,6 @@ use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
 use super::queue::{Job, Sent};
-use super::spill::Spill;
 use super::tuning::Tuning;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
@@ -24,6 +23,7 @@ use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::placed::to_layout;
 use crate::report::{deliver, target_reports, to_event, together};
+use crate::spill::Spill;
 use crate::stall::{Flow, StallWatch};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
@@ -204,7 +204,7 @@ impl<'a> SourceComm<'a> {
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
         let outbox = &self.lane.outbox;
         outbox.credit(credits);
-        self.lane.spills.iter().for_each(|spill| spill.answered(credits as usize));
+        self.lane.spills.iter().for_each(|spill| spill.went_on(credits as usize));
         if outbox.seals {
             return Ok(());
         }
@@ -226,26 +226,30 @@ impl<'a> SourceComm<'a> {
     }
 
     fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
-        let credits = done.written.len() + done.corrupt.len();
-        self.lane.objects_answered.fetch_add(credits as u64, Relaxed);
+        let unknown = |id: u64| SessionError::Protocol(format!("object {id} was never sent"));
+        self.lane.objects_answered.fetch_add((done.written.len() + done.corrupt.len()) as u64, Relaxed);
+        let mut credits = done.set_aside.len() as u64;
+        for id in done.set_aside {
+            if !self.lane.set_aside_at_sink(ObjectId(id)) {
+                return Err(SessionError::Protocol(format!("object {id} was put aside, and may not be")));
+            }
+        }
         for id in done.written {
-            let sent = self.lane.take_sent(ObjectId(id));
-            self.lane.work_answered(sent.as_ref().map_or(0, Sent::work_bytes));
-            match sent {
-                Some(Sent::Bundle(..)) => self.lane.one_less_pending(),
-                Some(Sent::Object(piece)) => {
+            let posted = self.lane.take_posted(ObjectId(id)).ok_or_else(|| unknown(id))?;
+            credits += posted.credits();
+            self.lane.work_answered(posted.sent.work_bytes());
+            match posted.sent {
+                Sent::Bundle(..) => self.lane.one_less_pending(),
+                Sent::Object(piece) => {
                     let step = piece.file.confirmed(piece.extent.range.len);
                     self.follow_later(piece.file, step);
                 }
-                None => return Err(SessionError::Protocol(format!("object {id} was never sent"))),
             }
         }
         for id in done.corrupt {
-            if !self.lane.reread(ObjectId(id)) {
-                return Err(SessionError::Protocol(format!("object {id} was never sent")));
-            }
+            credits += self.lane.reread(ObjectId(id)).ok_or_else(|| unknown(id))?;
         }
-        self.pump(credits as u64)
+        self.pump(credits)
     }
 
     /// What comes next may take a system call or wait for the mailbox: an I/O thread does it.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX};
+use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX, SPILLED_OBJECTS_MAX};
 use carrack_model::{FailureKind, ObjectId};
 use carrack_storage::SourceError;
 use carrack_wire::message::{Control, FileRef};
@@ -15,7 +15,7 @@ use super::chunks::FilePart;
 use super::flow::Place;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
-use super::queue::{Job, Opening, Parcel, Piece, Sent};
+use super::queue::{Job, Opening, Parcel, Piece, Posted, Sent};
 
 impl Lane<'_> {
     /// An object, and with it its file, is lost; the first loss is reported.
@@ -110,9 +110,10 @@ impl Lane<'_> {
 
     /// The sink could not use an object as it arrived: it is read again, or given up.
     ///
-    /// False if there was no such object.
-    pub(super) fn reread(&self, object: ObjectId) -> bool {
-        let Some(sent) = self.take_sent(object) else { return false };
+    /// Returns the credits that come with the answer; nothing if there was no such object.
+    pub(super) fn reread(&self, object: ObjectId) -> Option<u64> {
+        let posted = self.take_posted(object)?;
+        let (credits, sent) = (posted.credits(), posted.sent);
         self.counters.objects_reread.fetch_add(1, Relaxed);
         self.returned(sent.work_bytes());
         match sent {
@@ -127,14 +128,31 @@ impl Lane<'_> {
             // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
             given_up => self.queue.release(|queue| queue.push_errand(Job::GiveUp(given_up))),
         }
-        true
+        Some(credits)
     }
 
     /// An object that was sent has been answered, or will not be: what it was.
-    pub(super) fn take_sent(&self, object: ObjectId) -> Option<Sent> {
-        let sent = self.sent().remove(&object)?;
-        self.arrived(sent.place());
-        Some(sent)
+    pub(super) fn take_posted(&self, object: ObjectId) -> Option<Posted> {
+        let posted = self.sent().remove(&object)?;
+        if posted.is_set_aside {
+            self.set_aside.fetch_sub(1, Relaxed);
+        } else {
+            self.arrived(posted.sent.place());
+        }
+        Some(posted)
+    }
+
+    /// The sink has put an object on flash; whether it may: it was sent, is in a slot there, and not too many are on flash.
+    pub(super) fn set_aside_at_sink(&self, object: ObjectId) -> bool {
+        let place = match self.sent().get_mut(&object) {
+            Some(posted) if !posted.is_set_aside => {
+                posted.is_set_aside = true;
+                posted.sent.place()
+            }
+            _ => return false,
+        };
+        self.arrived(place);
+        self.set_aside.fetch_add(1, Relaxed) < SPILLED_OBJECTS_MAX
     }
 
     /// An object has come to its end, or will not be sent: there is room for another where it went.
@@ -146,7 +164,7 @@ impl Lane<'_> {
 
     /// Where an object that was not answered yet goes, if that matters.
     pub(super) fn place_of(&self, object: ObjectId) -> Option<Place> {
-        self.sent().get(&object).and_then(Sent::place).filter(|_| self.source.counts_flow)
+        self.sent().get(&object).and_then(|posted| posted.sent.place()).filter(|_| self.source.counts_flow)
     }
 
     pub(super) fn give_up(&self, sent: Sent) {

@@ -13,18 +13,18 @@ use carrack_transport::{Gauge, PathState, SendEndpoint};
 use carrack_wire::message::Control;
 
 use super::Source;
-use super::flow::Flow;
+use super::flow::{Flow, Place};
 use super::large_file::LargeFile;
 use super::outbox::Outbox;
-use super::queue::{Queue, Room, Sent};
+use super::queue::{Posted, Queue, Room};
 use super::reader;
-use super::spill::Spill;
 use crate::counters::Counters;
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
 use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::report::deliver;
+use crate::spill::Spill;
 
 /// Objects that are read ahead from memory: reading faster than the sink takes wins nothing there and costs the
 /// caches (a pool of 256 MiB filled from tmpfs made the transfer a fifth slower). From disks as many as there are slots.
@@ -48,7 +48,7 @@ pub(super) struct Lane<'a> {
     pub(super) room: Monitor<Room>,
     pub(super) outbox: Outbox,
     /// Where objects go that can't leave.
-    pub(super) spills: Vec<Spill>,
+    pub(super) spills: Vec<Spill<Option<Place>>>,
     /// Bytes that were read into slots.
     read_bytes: AtomicU64,
     /// What the kernel knows of the connections.
@@ -56,7 +56,9 @@ pub(super) struct Lane<'a> {
     /// Control messages for the comm thread to queue.
     pub(super) mail: Mailbox<Vec<u8>>,
     /// Objects on their way, by id: what to do when the sink answers.
-    sent: Mutex<HashMap<ObjectId, Sent>>,
+    sent: Mutex<HashMap<ObjectId, Posted>>,
+    /// How many of them the sink has on flash.
+    pub(super) set_aside: AtomicUsize,
     /// Large files between their announcement and their end.
     files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
     /// Bundles and large files that were found and are not at their end.
@@ -82,7 +84,7 @@ impl<'a> Lane<'a> {
         endpoints: Vec<Box<dyn SendEndpoint>>,
         pool: SlotPool,
         crew: LaneCrew,
-        spills: Vec<Spill>,
+        spills: Vec<Spill<Option<Place>>>,
     ) -> Result<Lane<'a>, SessionError> {
         let spilt_max: usize = spills.iter().map(Spill::slot_count).sum();
         let ready_max = if source.is_memory { READY_MAX_MEMORY } else { pool.slot_count() + spilt_max };
@@ -118,6 +120,7 @@ impl<'a> Lane<'a> {
             gauges,
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
             sent: Mutex::default(),
+            set_aside: AtomicUsize::new(0),
             files: Mutex::default(),
             pending: AtomicUsize::new(0),
             given: AtomicU64::new(0),
@@ -160,7 +163,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    pub(super) fn sent(&self) -> MutexGuard<'_, HashMap<ObjectId, Sent>> {
+    pub(super) fn sent(&self) -> MutexGuard<'_, HashMap<ObjectId, Posted>> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -221,7 +224,7 @@ impl<'a> Lane<'a> {
     /// Bytes of work that an object is; nothing where nobody waits until they have left.
     pub(super) fn departing_bytes(&self, object: ObjectId) -> u64 {
         match self.source.chunks {
-            Some(_) => self.sent().get(&object).map_or(0, Sent::work_bytes),
+            Some(_) => self.sent().get(&object).map_or(0, |posted| posted.sent.work_bytes()),
             None => 0,
         }
     }

@@ -13,7 +13,7 @@
 //! | [`bundle_filling`] | reads many small files into one slot (M7) | I/O |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
 //! | [`endings`] | what comes next for a file whose objects were answered | I/O, comm |
-//! | [`spill`] | objects that can't leave go to flash, and come back (L9) | `carrack-spill`, `carrack-refill` |
+//! | [`spill`] | what may go to flash when it can't leave, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
 //! | [`tuning`] | how many threads and connections are used (Y4, Y5) | comm |
@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use carrack_machine::{NodeSet, SysFiles, deal, node_of_directory};
+use carrack_machine::NodeSet;
 use carrack_model::{EntryFailure, Kept, TransferSpec};
 use carrack_storage::{FileSystems, Identity, ScanRoot};
 use carrack_transport::{SendEndpoint, StreamCount};
@@ -48,16 +48,16 @@ use crate::chunks::ChunkFeed;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Camp;
-use crate::lanes::{LaneComm, LaneStart, run_comms};
+use crate::lanes::{LaneComm, LaneStart, decline, run_comms};
 use crate::report::Observer;
 use crate::settings::Settings;
 use crate::sharing::Share;
-use crate::spill_settings::SpillDirectory;
+use crate::spill::{Spill, spills};
 use chunks::Chunks;
 use comm::SourceComm;
+use flow::Place;
 use lane::Lane;
 use offers::Offers;
-use spill::Spill;
 pub(crate) use targets::RootStorage;
 
 /// What a source needs to begin: the session stands, the roots are open.
@@ -155,27 +155,19 @@ impl Source<'_> {
         StreamCount::new(self.spec.streams, self.lane_count as u16, self.settings.tunes).used(opened)
     }
 
-    /// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such.
-    fn spills(&self, lanes: &[NodeSet]) -> Result<Vec<Vec<Spill>>, SessionError> {
-        let mut dealt: Vec<Vec<Spill>> = (0..self.lane_count).map(|_| Vec::new()).collect();
-        let wanted = &self.settings.spill;
-        if self.spec.dry_run || wanted.directories.is_empty() {
-            return Ok(dealt);
+    /// Each lane's logs on flash.
+    fn spills(&self, lanes: &[NodeSet]) -> Result<Vec<Vec<Spill<Option<Place>>>>, SessionError> {
+        let settings = &self.settings.spill;
+        let mut directories = &settings.source[..];
+        if self.spec.dry_run || self.is_memory {
+            directories = &[];
         }
-        if self.is_memory {
+        if self.is_memory && !settings.source.is_empty() {
             self.camp.tell(
                 "spill: the sources are in memory, and read faster than it writes: not used".to_owned(),
             );
-            return Ok(dealt);
         }
-        let budget = wanted.budget.map_or(u64::MAX, |budget| budget / wanted.directories.len() as u64);
-        let files = SysFiles::here();
-        let node = |at: &SpillDirectory| node_of_directory(&files, &at.directory);
-        let nodes: Vec<Option<u32>> = wanted.directories.iter().map(node).collect();
-        for (directory, lane) in wanted.directories.iter().zip(deal(&nodes, lanes)) {
-            dealt[lane].push(Spill::new(directory, budget, self.spec.slot_bytes as usize)?);
-        }
-        Ok(dealt)
+        spills(directories, settings, self.spec.slot_bytes as usize, lanes)
     }
 
     fn run(
@@ -188,9 +180,9 @@ impl Source<'_> {
         let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
         let spills = match self.spills(&nodes) {
             Ok(spills) => spills,
-            Err(error) => return (BothEnds::default(), Err(error)),
+            Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
         };
-        let prepare = |(start, spills): (LaneStart<_>, Vec<Spill>)| {
+        let prepare = |(start, spills): (LaneStart<_>, Vec<Spill<_>>)| {
             Ok((Lane::new(self, start.endpoints, start.pool, start.crew, spills)?, start.link))
         };
         let prepared: Result<Vec<_>, SessionError> = starts.into_iter().zip(spills).map(prepare).collect();

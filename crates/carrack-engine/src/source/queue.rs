@@ -100,6 +100,24 @@ impl Sent {
     }
 }
 
+/// An object that the sink has not answered.
+pub(super) struct Posted {
+    pub(super) sent: Sent,
+    /// The sink has put it on flash: it is in no slot, and not on its way, whatever is answered.
+    pub(super) is_set_aside: bool,
+}
+
+impl Posted {
+    pub(super) fn new(sent: Sent) -> Posted {
+        Posted { sent, is_set_aside: false }
+    }
+
+    /// Credits that come with its answer.
+    pub(super) fn credits(&self) -> u64 {
+        u64::from(!self.is_set_aside)
+    }
+}
+
 /// What a thread took: the work, and the target that it is in service of.
 pub(super) type Taken = (Option<TargetId>, Job);
 

@@ -22,13 +22,13 @@ use super::chunks::FilePart;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile};
 use super::outbox::{Departure, Home};
-use super::queue::{Job, Opening, Parcel, Piece, Sent};
-use super::spill::Spill;
+use super::queue::{Job, Opening, Parcel, Piece, Posted, Sent};
 use crate::check::{bundle_check, object_check};
 use crate::chunks::FILE_COSTS_BYTES;
 use crate::counters::Stage;
 use crate::error::SessionError;
 use crate::sink::stripes_to_message;
+use crate::spill::Spill;
 
 /// Direct I/O wants lengths in multiples of this; slots are.
 const DIRECT_ALIGN: usize = 4096;
@@ -158,13 +158,13 @@ impl Reader<'_> {
 
     /// Sends an object, or leaves it to whoever drives an endpoint next.
     fn post(&mut self, outgoing: Outgoing, sent: Sent) -> Result<(), SessionError> {
-        self.lane.sent().insert(outgoing.header.object, sent);
+        self.lane.sent().insert(outgoing.header.object, Posted::new(sent));
         let lane = self.lane;
         lane.has_read(outgoing.header.body_len.into());
         let bring = || lane.outbox.bring(outgoing, &mut self.home, || lane.mail.wake());
         let brought = lane.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
-        lane.spills.iter().for_each(Spill::something_is_ready);
+        lane.spills.iter().for_each(Spill::something_waits);
         lane.counters.time(Stage::Network, || drive(lane, departure))
     }
 

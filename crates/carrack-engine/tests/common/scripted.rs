@@ -117,6 +117,20 @@ impl Scripted {
         }
     }
 
+    /// Objects that come until the other end has told its counters twice, which takes half a second at least.
+    pub fn objects_in_a_while(&mut self) -> Vec<(FrameHeader, Vec<u8>)> {
+        let (mut objects, mut told) = (Vec::new(), 0);
+        while told < 2 {
+            match self.hear_any() {
+                Heard::Control(Control::Counters(_)) => told += 1,
+                Heard::Control(_) => {}
+                Heard::Object(header, body) => objects.push((header, body)),
+                Heard::Closed => panic!("closed"),
+            }
+        }
+        objects
+    }
+
     /// Messages until the other end closes.
     pub fn rest(&mut self) -> Vec<Control> {
         let mut said = Vec::new();

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Transfer, TransferIdentity, copy_between,
-    copy_local, copy_with_peer, persist,
+    FarEnds, History, Observer, Outcome, Peer, Role, SessionError, SpillSettings, Transfer, TransferIdentity,
+    copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
@@ -55,6 +55,26 @@ struct Job<'a> {
     noted: Option<Noted>,
 }
 
+/// A daemon lets no client choose a directory.
+fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
+    let (source, sink) = match far {
+        Far::Neither => return Ok(()),
+        Far::Source(source) => (Some(source), None),
+        Far::Sink(sink) => (None, Some(sink)),
+        Far::Both(source, sink) => (Some(source), Some(sink)),
+    };
+    let is_daemon = |end: Option<&FarEnd>| matches!(end, Some(FarEnd::Daemon(_)));
+    let option = if is_daemon(source) && !spill.source.is_empty() {
+        "--spill is for a directory at the source"
+    } else if is_daemon(sink) && !spill.sink.is_empty() {
+        "--sink-spill is for a directory at the destination's end"
+    } else {
+        return Ok(());
+    };
+    Err(Trouble::new(format!("{option}, and a daemon lets nobody choose one"))
+        .hint("leave it out, or go there by ssh"))
+}
+
 impl<'a> Job<'a> {
     fn new(args: &'a CpArgs) -> Result<Job<'a>, (Trouble, Exit)> {
         let usage = |trouble| (trouble, Exit::Usage);
@@ -68,13 +88,7 @@ impl<'a> Job<'a> {
             Some(identify(args, &route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
-        if let Far::Source(FarEnd::Daemon(_)) | Far::Both(FarEnd::Daemon(_), _) = route.far
-            && !settings.spill.directories.is_empty()
-        {
-            let trouble =
-                Trouble::new("--spill is for a directory at the source, and a daemon lets nobody choose one");
-            return Err(usage(trouble.hint("leave it out, or go there by ssh")));
-        }
+        refuse_flash_of_daemons(&route.far, &settings.spill).map_err(usage)?;
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = args.sharing.sharing();

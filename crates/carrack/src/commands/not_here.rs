@@ -11,7 +11,7 @@ const JOURNAL: &str = "submitted transfers keep journals, beside the destination
 const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard links";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 44] = [
+const OPTIONS: [(&str, bool, &str); 45] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("archive", false, FIDELITY),
@@ -33,6 +33,7 @@ const OPTIONS: [(&str, bool, &str); 44] = [
     ("recall", false, "bring released files back beforehand (`lfs hsm_restore`)"),
     ("sharing", true, "the daemon that carries it out knows who shares targets out; --class says as what"),
     ("spill", true, "`carrack cp --spill` has it"),
+    ("sink-spill", true, "`carrack cp --sink-spill` has it"),
     ("spill-budget", true, "`carrack cp --spill-budget` has it"),
     ("tune", true, "the fleet tunes the number of movers"),
     ("placement", true, MOVERS),

@@ -1,10 +1,10 @@
-//! The options about flash that holds objects while the sink does not take them.
+//! The options about flash that holds objects while the sink, or its storage, does not take them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use carrack_engine::{SpillDirectory, SpillSettings};
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 
 use crate::size;
 
@@ -12,14 +12,19 @@ const STORAGE: &str = "Storage";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("flash").args(["spill", "sink_spill"]).multiple(true))]
 pub struct SpillArgs {
     /// Where the source goes on reading to while the other end takes less than usual: a directory on flash, and how much of it
     /// may be used; several are dealt out to the lanes
     #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
     spill: Vec<Directory>,
 
-    /// Most bytes that are written there in all: flash wears out
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "spill", help_heading = STORAGE)]
+    /// Where the destination's end goes on receiving to while its storage takes less than usual: as --spill
+    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
+    sink_spill: Vec<Directory>,
+
+    /// Most bytes that are written to flash in all, at each end: it wears out
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "flash", help_heading = STORAGE)]
     spill_budget: Option<u64>,
 }
 
@@ -37,18 +42,16 @@ impl FromStr for Directory {
         if directory.is_absolute() {
             Ok(Directory(SpillDirectory { directory, bytes }))
         } else {
-            Err(format!("{} is not absolute, and the source may be another host", directory.display()))
+            Err(format!("{} is not absolute, and that end may be another host", directory.display()))
         }
     }
 }
 
 impl SpillArgs {
-    /// What the source is told.
+    /// What both ends are told.
     pub fn settings(&self) -> SpillSettings {
-        SpillSettings {
-            directories: self.spill.iter().map(|directory| directory.0.clone()).collect(),
-            budget: self.spill_budget,
-        }
+        let plain = |directories: &[Directory]| directories.iter().map(|at| at.0.clone()).collect();
+        SpillSettings { source: plain(&self.spill), sink: plain(&self.sink_spill), budget: self.spill_budget }
     }
 }
 
@@ -74,7 +77,7 @@ mod tests {
         let words = ["--spill", "/a:1GiB", "--spill", "/b:c:512MiB", "--spill-budget", "10GiB"];
         let expected = [("/a", 1u64 << 30), ("/b:c", 512 << 20)];
         let spill = parse(&words).unwrap();
-        let found = spill.directories.iter().map(|at| (at.directory.to_str().unwrap(), at.bytes));
+        let found = spill.source.iter().map(|at| (at.directory.to_str().unwrap(), at.bytes));
         assert_eq!((found.collect::<Vec<_>>(), spill.budget), (expected.to_vec(), Some(10 << 30)));
         for wrong in ["/a", "/a:", "a:1GiB", "/a:0", "/a:x"] {
             assert!(parse(&["--spill", wrong]).is_err(), "{wrong}");

@@ -21,6 +21,14 @@ pub const ATTACKS: &[Attack] = &[
             sink.say(done(vec![1], vec![]))
         })
     }),
+    (
+        "an object put aside that was never sent",
+        "aborted: the peer broke the protocol: object 77 was put aside, and may not be",
+        |arena| {
+            let message = ObjectsDone { written: vec![], corrupt: vec![], set_aside: vec![77] };
+            attack(arena, 4, |sink| sink.say(Control::ObjectsDone(message)))
+        },
+    ),
     ("every object is damaged, for ever", "closed", always_damaged),
     (
         "a file that is done and was never committed",
@@ -54,7 +62,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn done(written: Vec<u64>, corrupt: Vec<u64>) -> Control {
-    Control::ObjectsDone(ObjectsDone { written, corrupt })
+    Control::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
 }
 
 /// Breaks a rule, and says how the source takes it.

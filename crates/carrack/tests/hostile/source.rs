@@ -316,7 +316,11 @@ pub const ATTACKS: &[Attack] = &[
         "aborted: the peer broke the protocol: a message that a source does not send",
         |arena| {
             attack(arena, |source| {
-                source.say(Control::ObjectsDone(ObjectsDone { written: vec![1], corrupt: vec![] }))
+                source.say(Control::ObjectsDone(ObjectsDone {
+                    written: vec![1],
+                    corrupt: vec![],
+                    set_aside: vec![],
+                }))
             })
         },
     ),

@@ -1,0 +1,280 @@
+//! Objects that can't go on go to flash (L9), and come back: at the source those that the sink has no room for, at the sink
+//! those that its storage does not take.
+//!
+//! | room | what happens there |
+//! | --- | --- |
+//! | here | a lane's log, and the two threads that write it and bring back from it |
+//! | [`shelf`] | what lies on flash |
+//! | [`watch`] | what of an end is looked at to tell whether anything has to go there |
+//!
+//! Whoever reads, receives or writes knows nothing of it. When slots run out and less goes on than usual ([`SpillGate`]), one
+//! thread takes the youngest of the objects that wait, writes it to the log and frees its slot; another one brings them back,
+//! the oldest first, in a few slots of its own. An end says what waits there in its [`SpillSide`].
+
+mod shelf;
+mod watch;
+
+use std::hash::Hash;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use bytesize::ByteSize;
+use carrack_machine::{
+    Attempt, Closed, Monitor, NodeSet, Slot, SlotPool, SpillLog, SysFiles, deal, node_of_directory,
+};
+use carrack_model::ObjectId;
+use carrack_model::limits::SPILLED_OBJECTS_MAX;
+use carrack_plan::{SpillGate, SpillVerdict};
+use carrack_wire::FrameHeader;
+use twox_hash::XxHash3_128;
+
+use crate::error::SessionError;
+use crate::spill_settings::{SpillDirectory, SpillSettings};
+use shelf::{Held, Shelf};
+pub(crate) use watch::Moved;
+use watch::Watch;
+
+/// Slots for what comes back: enough that the disk reads while objects go on.
+pub(crate) const STAGING_SLOTS: usize = 8;
+
+/// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, some four times as long.
+const TABLE_BYTES_MAX: u64 = 16 << 20;
+
+/// A lane at one end: what waits there, and where it goes on.
+pub(crate) trait SpillSide {
+    /// Where an object goes, as far as places have room of their own.
+    type Place: Copy + Eq + Hash;
+
+    /// Bytes that came and went so far.
+    fn moved(&self) -> Moved;
+
+    /// The part of those who fill slots that wait for one, 0 to 1.
+    fn held_back(&self) -> f64;
+
+    /// Takes the youngest object that waits, if it is in a slot, `fit`, and more wait than are needed to go on meanwhile.
+    fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(Self::Place, FrameHeader, Slot)>;
+
+    /// It waits as before.
+    fn put_back(&self, place: Self::Place, header: FrameHeader, slot: Slot);
+
+    /// It is on flash, and its slot is free.
+    fn set_aside(&self, place: Self::Place, object: ObjectId);
+
+    /// Whether an object may come back that goes there.
+    fn has_room(&self, place: Self::Place) -> bool;
+
+    /// One will.
+    fn departs(&self, place: Self::Place);
+
+    /// It waits again, before all others.
+    fn bring_back(&self, place: Self::Place, header: FrameHeader, slot: Slot) -> Result<(), SessionError>;
+
+    /// It will not come back: the source reads it again.
+    fn lost(&self, object: ObjectId);
+
+    /// What comes goes there from now on; or it does not any more.
+    fn opened(&self, is_open: bool);
+
+    /// What a verdict means here, for people.
+    fn words(&self, verdict: SpillVerdict) -> &'static str;
+
+    /// To the user, with `-v`.
+    fn tell(&self, text: String);
+
+    /// Ends the session.
+    fn raise(&self, error: SessionError);
+}
+
+/// One lane's log in one directory.
+pub(crate) struct Spill<P> {
+    directory: PathBuf,
+    log: Arc<SpillLog>,
+    staging: SlotPool,
+    shelf: Monitor<Shelf<P>>,
+    /// Rung when somebody finds no free slot, and when something waits that could go to flash.
+    bell: Monitor<bool>,
+    budget: u64,
+    is_open: AtomicBool,
+    table_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    held_max: AtomicU64,
+}
+
+/// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such.
+pub(crate) fn spills<P: Copy + Eq + Hash>(
+    directories: &[SpillDirectory],
+    settings: &SpillSettings,
+    slot_bytes: usize,
+    lanes: &[NodeSet],
+) -> Result<Vec<Vec<Spill<P>>>, SessionError> {
+    let mut dealt: Vec<Vec<Spill<P>>> = lanes.iter().map(|_| Vec::new()).collect();
+    let budget = settings.budget.map_or(u64::MAX, |budget| budget / directories.len().max(1) as u64);
+    let files = SysFiles::here();
+    let node = |at: &SpillDirectory| node_of_directory(&files, &at.directory);
+    let nodes: Vec<Option<u32>> = directories.iter().map(node).collect();
+    let most = (SPILLED_OBJECTS_MAX / directories.len().max(1) * slot_bytes) as u64;
+    for (at, lane) in directories.iter().zip(deal(&nodes, lanes)) {
+        let at = SpillDirectory { bytes: at.bytes.min(most), ..at.clone() };
+        dealt[lane].push(Spill::new(&at, budget, slot_bytes)?);
+    }
+    Ok(dealt)
+}
+
+impl<P: Copy + Eq + Hash> Spill<P> {
+    /// In this directory, which shall not be written more than `budget` bytes.
+    fn new(at: &SpillDirectory, budget: u64, slot_bytes: usize) -> Result<Spill<P>, SessionError> {
+        let log = SpillLog::create(&at.directory, at.bytes, slot_bytes)?;
+        let staging = SlotPool::new((STAGING_SLOTS * slot_bytes) as u64, slot_bytes)?;
+        Ok(Spill {
+            directory: at.directory.clone(),
+            log,
+            staging,
+            shelf: Monitor::new(Shelf::default()),
+            bell: Monitor::new(false),
+            budget,
+            is_open: AtomicBool::new(false),
+            table_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            held_max: AtomicU64::new(0),
+        })
+    }
+
+    /// Slots of its own, beside those of the lane.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.staging.slot_count()
+    }
+
+    /// Somebody finds no free slot.
+    pub(crate) fn ring(&self) {
+        self.bell.release(|is_rung| *is_rung = true);
+    }
+
+    /// Something waits.
+    pub(crate) fn something_waits(&self) {
+        if self.is_open.load(Relaxed) {
+            self.ring();
+        }
+    }
+
+    /// So many objects have gone on: as many may come back.
+    pub(crate) fn went_on(&self, count: usize) {
+        self.shelf.release(|shelf| shelf.may_return(count));
+    }
+
+    /// What was written, for people; nothing if nothing was.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let (written, most) = (self.written_bytes.load(Relaxed), self.held_max.load(Relaxed));
+        (written > 0).then(|| {
+            let directory = self.directory.display();
+            format!(
+                "spill in {directory}: {} written, {} at most at a time",
+                ByteSize(written),
+                ByteSize(most)
+            )
+        })
+    }
+
+    pub(crate) fn close(&self) {
+        self.bell.close();
+        self.shelf.close();
+        self.staging.close();
+    }
+
+    /// The thread that writes: until the session ends, or the flash fails.
+    pub(crate) fn write_out(&self, side: &impl SpillSide<Place = P>) {
+        let mut gate = SpillGate::new(self.budget);
+        let mut told = gate.verdict();
+        let mut watch = Watch::new(side.moved());
+        while self.await_look(&watch).is_ok() {
+            if let Some(window) = watch.look(side, self.log.free_count() < self.log.record_count()) {
+                gate.look(window);
+            }
+            // Also that it is worn out, which turns out in between.
+            if gate.verdict() != told {
+                told = gate.verdict();
+                self.open(side, told == SpillVerdict::Spill);
+                self.tell(side, side.words(told));
+            }
+            while gate.verdict() == SpillVerdict::Spill && !watch.is_due() {
+                match self.write_one(side, &mut gate) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        self.open(side, false);
+                        self.tell(side, &format!("{error}: going on without it"));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&self, side: &impl SpillSide<Place = P>, is_open: bool) {
+        self.is_open.store(is_open, Relaxed);
+        side.opened(is_open);
+    }
+
+    fn tell(&self, side: &impl SpillSide<Place = P>, text: &str) {
+        side.tell(format!("spill in {}: {text}", self.directory.display()));
+    }
+
+    fn await_look(&self, watch: &Watch) -> Result<(), Closed> {
+        self.bell.take_timed(|is_rung| match std::mem::take(is_rung) || watch.is_due() {
+            true => Attempt::Done(()),
+            false => Attempt::Until(watch.due()),
+        })
+    }
+
+    /// Writes the youngest object that waits; whether there may be more to do.
+    fn write_one(&self, side: &impl SpillSide<Place = P>, gate: &mut SpillGate) -> std::io::Result<bool> {
+        let Some(record) = self.log.take() else { return Ok(false) };
+        self.shelf.with(Shelf::expect);
+        let room = TABLE_BYTES_MAX.saturating_sub(self.table_bytes.load(Relaxed));
+        let fit = |header: &FrameHeader| u64::from(header.table_len) <= room;
+        let Some((place, header, slot)) = side.take_youngest(&fit) else { return Ok(false) };
+        let len = header.body_len as usize;
+        let began = Instant::now();
+        let is_paid = gate.spend(len as u64);
+        let written = if is_paid { record.write(slot.bytes(), len) } else { Ok(()) };
+        if !is_paid || written.is_err() {
+            side.put_back(place, header, slot);
+            return written.map(|()| false);
+        }
+        gate.wrote(len as u64, began.elapsed());
+        let sum = XxHash3_128::oneshot(&slot.bytes()[..len]);
+        drop(slot);
+        self.table_bytes.fetch_add(header.table_len.into(), Relaxed);
+        self.written_bytes.fetch_add(len as u64, Relaxed);
+        // Before it may come back.
+        side.set_aside(place, header.object);
+        let count = self.shelf.release(|shelf| shelf.put(Held { place, header, record, sum }));
+        self.held_max.fetch_max(count as u64 * self.staging.slot_bytes() as u64, Relaxed);
+        Ok(true)
+    }
+
+    /// The thread that brings back, until the session ends.
+    pub(crate) fn bring_back(&self, side: &impl SpillSide<Place = P>) {
+        // The slot first: what is chosen then counts as on its way.
+        while let Ok(mut slot) = self.staging.lease()
+            && let Ok(held) = self.shelf.take(|shelf| shelf.take_oldest(side))
+        {
+            let Held { place, header, record, sum } = held;
+            let len = header.body_len as usize;
+            let read = record.read(slot.bytes_mut(), len);
+            self.table_bytes.fetch_sub(header.table_len.into(), Relaxed);
+            if read.is_err() || XxHash3_128::oneshot(&slot.bytes()[..len]) != sum {
+                self.tell(side, "an object was lost, and is read again");
+                side.lost(header.object);
+                self.went_on(1);
+                continue;
+            }
+            drop(record);
+            if let Err(error) = side.bring_back(place, header, slot) {
+                side.raise(error);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What of an end is looked at to tell whether objects have to go to flash.
+
+use std::time::{Duration, Instant};
+
+use carrack_plan::SpillWindow;
+
+use super::SpillSide;
+
+/// How often it is looked who waits.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Looks that make a window.
+const LOOKS: u32 = 4;
+
+/// Bytes in objects, from the beginning of a session.
+#[derive(Clone, Copy)]
+pub(crate) struct Moved {
+    /// Into slots, from storage or from the network.
+    pub(crate) came: u64,
+    /// To where they go next.
+    pub(crate) went: u64,
+}
+
+/// Looks, from which windows are made.
+pub(super) struct Watch {
+    due: Instant,
+    began: Instant,
+    looks: u32,
+    held_back: f64,
+    moved: Moved,
+}
+
+impl Watch {
+    pub(super) fn new(moved: Moved) -> Watch {
+        let now = Instant::now();
+        Watch { due: now + LOOK_EVERY, began: now, looks: 0, held_back: 0.0, moved }
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
+    /// A window, if one is over.
+    pub(super) fn look(&mut self, side: &impl SpillSide, is_holding: bool) -> Option<SpillWindow> {
+        let now = Instant::now();
+        if now < self.due {
+            return None;
+        }
+        self.due = now + LOOK_EVERY;
+        self.looks += 1;
+        self.held_back += side.held_back();
+        if self.looks < LOOKS {
+            return None;
+        }
+        let moved = side.moved();
+        let window = SpillWindow {
+            span: now - self.began,
+            read_bytes: moved.came - self.moved.came,
+            left_bytes: moved.went - self.moved.went,
+            held_back: self.held_back / f64::from(self.looks),
+            is_holding,
+        };
+        *self = Watch { due: self.due, began: now, looks: 0, held_back: 0.0, moved };
+        Some(window)
+    }
+}
