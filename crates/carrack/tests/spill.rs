@@ -96,18 +96,22 @@ impl SlowSink {
         Some(site)
     }
 
-    /// Copies; on the way a write takes half a second until something was done meanwhile.
+    /// Copies; twice on the way a write takes half a second until something was done meanwhile.
     #[track_caller]
-    fn copy_with_a_pause(&self, meanwhile: impl FnOnce(&Running)) -> Output {
+    fn copy_with_pauses(&self, meanwhile: impl Fn(&Running)) -> Output {
         let to = self.double.path("copy");
         let mut command = Command::new(CARRACK);
         command.args(["cp", "-r", "-v", "--no-journal"]).args(SLOW);
         command.args(["--sink-spill", &format!("{}:1GiB", self.root.path().display())]);
         let running = Running::start(command.arg(self.root.path().join("source")).arg(&to));
         wait_for("data at the sink", || (bytes_in(&to) > 60_000_000).then_some(()));
-        self.double.ask("rule delay=500:write:count=all");
-        meanwhile(&running);
-        self.double.ask("clear");
+        for _ in 0..2 {
+            self.double.ask("rule delay=500:write:count=all");
+            meanwhile(&running);
+            self.double.ask("clear");
+            // Some of what was put aside is back in the queues.
+            thread::sleep(Duration::from_millis(300));
+        }
         running.end()
     }
 
@@ -165,7 +169,7 @@ fn what_flash_forgets_is_read_again() {
 #[test]
 fn what_the_sinks_storage_does_not_take_goes_there_and_comes_back() {
     let Some(site) = SlowSink::new() else { return };
-    let output = site.copy_with_a_pause(|_| pause());
+    let output = site.copy_with_pauses(|_| pause());
     site.assert_copied(&output);
     assert_says(&output, &["receiving on into it", "written again as usual", "at most at a time"]);
     assert_eq!(fs::read_dir(site.root.path()).unwrap().count(), 1, "what is there has no name");
@@ -174,7 +178,7 @@ fn what_the_sinks_storage_does_not_take_goes_there_and_comes_back() {
 #[test]
 fn what_flash_at_the_sink_forgets_is_sent_again() {
     let Some(site) = SlowSink::new() else { return };
-    let output = site.copy_with_a_pause(|running| {
+    let output = site.copy_with_pauses(|running| {
         pause();
         let log = log_of(running, site.root.path());
         log.write_all_at(&vec![0xee; 64 << 20], 0).unwrap();

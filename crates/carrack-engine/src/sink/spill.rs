@@ -37,7 +37,8 @@ impl SpillSide for Lane<'_> {
 
     fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(TargetId, FrameHeader, Slot)> {
         let kept = self.writers.open_to().min(self.pool.slot_count() / KEPT_PART);
-        let fit = |incoming: &Incoming| fit(&incoming.header);
+        let is_back = |slot: &Slot| self.spills.iter().any(|spill| spill.has_brought_back(slot));
+        let fit = |incoming: &Incoming| fit(&incoming.header) && !is_back(&incoming.slot);
         let (target, Incoming { header, slot }) =
             self.inbox.with(|inbox| inbox.take_last_object(kept, fit))?;
         Some((target, header, slot))

@@ -16,6 +16,7 @@ mod watch;
 
 use std::hash::Hash;
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -53,7 +54,8 @@ pub(crate) trait SpillSide {
     /// The part of those who fill slots that wait for one, 0 to 1.
     fn held_back(&self) -> f64;
 
-    /// Takes the youngest object that waits, if it is in a slot, `fit`, and more wait than are needed to go on meanwhile.
+    /// Takes the youngest object that waits, if it is in a slot, `fit`, and more wait than are needed to go on meanwhile. What has
+    /// come back stays.
     fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(Self::Place, FrameHeader, Slot)>;
 
     /// It waits as before.
@@ -144,6 +146,11 @@ impl<P: Copy + Eq + Hash> Spill<P> {
     /// Slots of its own, beside those of the lane.
     pub(crate) fn slot_count(&self) -> usize {
         self.staging.slot_count()
+    }
+
+    /// Whether what is in this slot has come back.
+    pub(crate) fn has_brought_back(&self, slot: &Slot) -> bool {
+        ptr::addr_eq(slot.pool().memory(), self.staging.memory())
     }
 
     /// Somebody finds no free slot.
@@ -249,8 +256,8 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         self.written_bytes.fetch_add(len as u64, Relaxed);
         // Before it may come back.
         side.set_aside(place, header.object);
-        let count = self.shelf.release(|shelf| shelf.put(Held { place, header, record, sum }));
-        self.held_max.fetch_max(count as u64 * self.staging.slot_bytes() as u64, Relaxed);
+        let bytes = self.shelf.release(|shelf| shelf.put(Held { place, header, record, sum }));
+        self.held_max.fetch_max(bytes, Relaxed);
         Ok(true)
     }
 
