@@ -48,6 +48,10 @@ pub(super) struct Inbox {
     streams: VecDeque<Box<dyn ReceiveEndpoint>>,
     known: HashSet<TargetId>,
     streams_first: bool,
+    /// Threads that are busy with storage, and how many may be: whoever is left drives streams, so that storage which stalls
+    /// holds up none. Only where objects wait for their targets.
+    storing: usize,
+    storing_max: usize,
     in_flight_max: u32,
     /// What it keeps to where targets are shared out.
     pass: Option<Pass>,
@@ -86,6 +90,8 @@ impl Inbox {
             streams: VecDeque::new(),
             known: HashSet::new(),
             streams_first: is_sorting,
+            storing: 0,
+            storing_max: if is_sorting { io_threads.max(1) } else { usize::MAX },
             in_flight_max: scheduling.in_flight_max,
             pass,
             began: Instant::now(),
@@ -144,10 +150,16 @@ impl Inbox {
     /// The next thing to do.
     pub(super) fn take(&mut self) -> Attempt<Task> {
         let now = self.began.elapsed();
-        let first = self.ends.pop_front();
-        let first = first.or_else(|| if self.streams_first { self.take_stream() } else { None });
-        match first.or_else(|| self.take_object(now)).or_else(|| self.take_stream()) {
-            Some(task) => Attempt::Done(task),
+        let may_store = self.storing < self.storing_max;
+        let end = if may_store { self.ends.pop_front() } else { None };
+        let first = end.or_else(|| if self.streams_first { self.take_stream() } else { None });
+        let object = |inbox: &mut Inbox| if may_store { inbox.take_object(now) } else { None };
+        match first.or_else(|| object(self)).or_else(|| self.take_stream()) {
+            Some(task) => {
+                self.storing += usize::from(!matches!(task, Task::Stream(_)));
+                Attempt::Done(task)
+            }
+            None if !may_store => Attempt::NotYet,
             None => self.objects.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at)),
         }
     }
@@ -168,6 +180,18 @@ impl Inbox {
         Some(Task::Store(target, incoming))
     }
 
+    /// What was taken, and was no stream, has been done.
+    pub(super) fn done(&mut self) {
+        self.storing -= 1;
+    }
+
+    /// From now on so many threads may be busy with storage.
+    pub(super) fn set_writers(&mut self, count: usize) {
+        if self.streams_first {
+            self.storing_max = count.max(1);
+        }
+    }
+
     /// An object that was taken from this target's queue has to be queued once more.
     pub(super) fn takes_back(&mut self, target: TargetId, incoming: &Incoming) {
         self.objects.uncharge(target, incoming.header.body_len.into());
@@ -181,5 +205,29 @@ impl Inbox {
     /// The queues, for reports.
     pub(super) fn targets(&self) -> (&TargetQueues<Incoming>, Duration) {
         (&self.objects, self.began.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_transport::loopback_pair;
+
+    use super::*;
+
+    #[test]
+    fn storage_that_stalls_holds_up_no_stream() {
+        let mut inbox = Inbox::new(Scheduling::default(), 2, true, None);
+        (0..3).for_each(|number| inbox.push_end(Task::Settle(number)));
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(0))));
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(1))));
+        assert!(matches!(inbox.take(), Attempt::NotYet), "as many as may be are busy");
+        let (_sender, receiver) = loopback_pair().unwrap();
+        inbox.push_stream(Box::new(receiver));
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Stream(_))));
+        inbox.done();
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(2))));
+        inbox.push_end(Task::Settle(3));
+        inbox.set_writers(3);
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(3))));
     }
 }

@@ -170,6 +170,7 @@ impl<'a> Lane<'a> {
         let streams = part(knobs.streams).min(self.stream_count);
         let threads = self.sink.threads_for(streams, part(knobs.writers));
         self.writers.set(threads.min(self.thread_count));
+        self.inbox.release_many(threads, |inbox| inbox.set_writers(part(knobs.writers)));
     }
 
     pub(super) fn files(&self) -> MutexGuard<'_, Files> {

@@ -13,7 +13,7 @@ use carrack_wire::message::{Control, FileLacks, FileRef, Mark};
 use carrack_wire::{Arrival, FrameKind, ranges_from_message, ranges_to_message};
 
 use super::group::End;
-use super::inbox::Task;
+use super::inbox::{Inbox, Task};
 use super::lane::{Lane, Letter};
 use super::sink_file::SinkFile;
 use super::unpack;
@@ -29,7 +29,12 @@ pub(super) fn run(lane: &Lane<'_>, number: usize) {
         lane.writers.pass(number);
         let taken = lane.counters.time(Stage::Idle, || lane.inbox.take_timed(|inbox| inbox.take()));
         let Ok(task) = taken else { return };
-        if let Err(error) = writer.work(task) {
+        let is_storing = !matches!(task, Task::Stream(_));
+        let done = writer.work(task);
+        if is_storing {
+            lane.inbox.release(Inbox::done);
+        }
+        if let Err(error) = done {
             lane.fault.raise(error, lane);
             return;
         }
