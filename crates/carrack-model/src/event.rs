@@ -55,7 +55,7 @@ pub struct Progress {
 /// Something that the user should know and that is not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A socket, device or pipe was left out.
+    /// A socket, device or pipe was left out, or what the user does not want.
     Skipped {
         /// The path at the source.
         path: Box<[u8]>,
@@ -152,7 +152,7 @@ pub struct Summary {
     pub bytes_done: u64,
     /// Entries that failed.
     pub entries_failed: u64,
-    /// Sockets, devices and pipes that were left out.
+    /// Entries that were left out: sockets, devices and pipes, and what the user does not want.
     pub entries_skipped: u64,
     /// Objects that were read again because their check failed.
     pub objects_reread: u64,

@@ -46,7 +46,7 @@ pub use link_spool::LinkSpool;
 pub use losses::Losses;
 pub use present::{Present, digest_of, look_at};
 pub use root::Root;
-pub use scan::{Found, RootKind, Scan, ScanRoot};
+pub use scan::{BadPattern, Filter, Found, RootKind, Scan, ScanRoot};
 pub use scratch::ScratchNames;
 pub use sink_error::SinkError;
 pub use sink_file::{clear_umask, place_small, place_symlink};

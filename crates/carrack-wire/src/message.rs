@@ -4,6 +4,7 @@
 
 use prost::Message as _;
 
+pub use crate::sync_message::Selection;
 pub use crate::verify_message::{HashPieces, Look, Pieces, Seen, Sight, Verify, VerifyEnd, WalkOn, Walked};
 
 /// Why bytes are not a control message.
@@ -217,6 +218,13 @@ pub struct Hello {
     pub transfer: Option<TransferRef>,
 }
 
+impl Hello {
+    /// Bytes that its message takes, but for a few of the envelope's.
+    pub fn byte_count(&self) -> usize {
+        self.encoded_len()
+    }
+}
+
 /// A transfer, over the sessions that carry it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TransferRef {
@@ -353,6 +361,9 @@ pub struct Settings {
     /// The group that everything gets.
     #[prost(message, optional, tag = "34")]
     pub group: Option<Account>,
+    /// Which entries the source takes; all if nothing is said.
+    #[prost(message, optional, tag = "35")]
+    pub selection: Option<Selection>,
 }
 
 /// A user or a group.
@@ -457,6 +468,9 @@ pub struct Welcome {
     /// It is the source: what it tells beyond mode and time, as bits; see `carrack_model::Kept`.
     #[prost(uint32, tag = "6")]
     pub kept: u32,
+    /// It is the source, and knows of selections.
+    #[prost(bool, tag = "7")]
+    pub selects: bool,
 }
 
 /// What the source must know of the sink.

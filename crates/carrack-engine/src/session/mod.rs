@@ -32,7 +32,7 @@ use carrack_model::{Event, Kept, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, random};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Place, SinkState};
+use carrack_wire::message::{Control, Place, SinkState, Welcome};
 
 use crate::abort::Abort;
 use crate::chunks::Feed;
@@ -383,6 +383,15 @@ fn report_notices(sources: &Sources, observer: Option<&dyn Observer>) {
 fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
     let notice = lacking(settings.fidelity.kept, Kept::from_bits(kept), "source");
     notice.into_iter().for_each(|notice| observer.event(&Event::Notice(notice)));
+}
+
+/// Refuses a source that would copy what was not selected.
+fn check_selects(settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
+    if settings.selection.is_everything() || welcome.selects {
+        return Ok(());
+    }
+    let message = "the carrack at the source is too old to leave anything out";
+    Err(SessionError::refused(message, "install this version there, or copy everything"))
 }
 
 /// The same, where the one who watches is at the other end.

@@ -16,6 +16,7 @@ use super::far_options::{CONNECTION, FarArgs};
 use super::fidelity_options::FidelityArgs;
 use super::journal_options::JournalArgs;
 use super::machine_options::MachineArgs;
+use super::select_options::SelectArgs;
 use super::sharing_options::SharingArgs;
 use super::spill_options::SpillArgs;
 use super::storage_options::StorageArgs;
@@ -73,6 +74,9 @@ pub struct CpArgs {
 
     #[command(flatten)]
     pub fidelity: FidelityArgs,
+
+    #[command(flatten)]
+    selection: SelectArgs,
 
     /// Tell of failures only
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
@@ -312,6 +316,7 @@ impl CpArgs {
             class: self.sharing.class().to_owned(),
             deadline: self.sharing.deadline(),
             fidelity: self.fidelity.fidelity(),
+            selection: self.selection.selection(self.paths()?.0)?,
             tunes: self.tune == TuneName::On,
             ..Settings::default()
         }))

@@ -24,6 +24,7 @@ mod not_here;
 pub mod orders;
 pub mod resume;
 pub mod rm;
+mod select_options;
 pub mod serve;
 pub mod session;
 mod sharing_options;

@@ -95,10 +95,7 @@ fn loss_line(ending: &Ending) -> Option<String> {
         losses.push(failed(ending));
     }
     if summary.entries_skipped > 0 {
-        losses.push(format!(
-            "{} left out (sockets, devices, pipes)",
-            count(summary.entries_skipped, "entry", "entries")
-        ));
+        losses.push(format!("{} left out", count(summary.entries_skipped, "entry", "entries")));
     }
     if summary.objects_reread > 0 {
         losses.push(format!(
@@ -277,7 +274,7 @@ pub(super) mod tests {
             lines(&ending),
             [
                 "carrack: nothing was copied",
-                "carrack: 3 failed (missing 2, unreadable 1); 1 entry left out (sockets, devices, pipes)",
+                "carrack: 3 failed (missing 2, unreadable 1); 1 entry left out",
                 "hint: unreadable: run as a user who may read it, or leave it out",
             ]
         );
