@@ -30,4 +30,4 @@ pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};
 pub use range::{ByteRange, RangeSet};
 pub use selection::{NameList, Selection};
-pub use spec::{DialFrom, SinkIo, SourceIo, StripeChoice, TransferSpec};
+pub use spec::{Deletion, DialFrom, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec};

@@ -124,7 +124,7 @@ impl Caller<'_> {
         let lane_count = self.lane_count(&wish, &welcome)?;
         let mut part = match storage {
             Storage::Sink(destination) => {
-                check_selects(settings, &welcome)?;
+                check_selects(spec, settings, &welcome)?;
                 tell_lacking(settings, welcome.kept, self.observer);
                 Part::sink(*destination, welcome.place, Some(&self.transfer.sources))?
             }

@@ -210,6 +210,7 @@ mod tests {
             resumes: false,
             kept: carrack_model::Kept::ALL,
             takes_holes: true,
+            syncs: true,
         }
     }
 

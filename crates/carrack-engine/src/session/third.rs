@@ -131,7 +131,7 @@ impl Call<'_> {
         check_list_fits(&self.transfer.settings, &hello)?;
         say(&mut links.source, Control::Hello(hello))?;
         let from_source = self.welcome(links, Role::Source)?;
-        check_selects(&self.transfer.settings, &from_source)?;
+        check_selects(&self.spec, &self.transfer.settings, &from_source)?;
         tell_lacking(&self.transfer.settings, from_source.kept, self.observer);
         if from_source.lanes != lane_count {
             return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));

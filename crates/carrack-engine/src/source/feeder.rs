@@ -150,14 +150,6 @@ impl<'a> Feeder<'a> {
 
     fn section(&self, section: Section, device: u64) -> ControlFlow<()> {
         self.count(&section);
-        if self.source.spec.dry_run {
-            self.would_copy(&section);
-            return if self.first().fault.is_raised() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            };
-        }
         let origin = Origin::scan(device);
         match &self.source.offers {
             Some(offers) => offers.offer(section, &origin, self.first()),
@@ -290,6 +282,11 @@ impl<'a> Feeder<'a> {
     }
 
     fn wanted(&self, section: Section, origin: &Origin) -> ControlFlow<()> {
+        if self.source.spec.dry_run {
+            self.would_copy(&section);
+            let is_over = self.first().fault.is_raised();
+            return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        }
         if origin.chunk.is_some() {
             return self.of_chunk(vec![(section, origin.clone())]);
         }

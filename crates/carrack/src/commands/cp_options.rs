@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carrack_engine::Settings;
 use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, SLOT_BYTES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
+use carrack_model::{Checksum, Cipher, DialFrom, Protection, Sync, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::far_options::{CONNECTION, FarArgs};
@@ -171,6 +171,10 @@ pub struct CpArgs {
 
     #[command(flatten)]
     machine: MachineArgs,
+
+    /// Set by `carrack sync`.
+    #[arg(skip)]
+    pub sync: Option<Sync>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -273,6 +277,11 @@ impl CpArgs {
         }
     }
 
+    /// The destination as it was typed.
+    pub fn destination_mut(&mut self) -> Option<&mut OsString> {
+        self.paths.last_mut()
+    }
+
     /// How the data is protected between hosts.
     pub fn protection(&self) -> Protection {
         self.protection.into()
@@ -292,6 +301,7 @@ impl CpArgs {
             stripe: self.storage.stripe.clone(),
             protection: self.protection(),
             cipher: self.cipher.into(),
+            sync: self.sync.clone(),
         })
     }
 

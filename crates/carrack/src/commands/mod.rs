@@ -33,6 +33,7 @@ pub mod stat;
 pub mod status;
 mod storage_options;
 pub mod submit;
+pub mod sync;
 mod target_options;
 pub mod targets;
 pub mod topo;
