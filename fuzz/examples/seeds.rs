@@ -400,6 +400,15 @@ fn messages() -> Vec<(&'static str, Control)> {
             readback: true,
             group_bytes: 1 << 20,
             group_ms: 100,
+            selection: Some(Selection {
+                patterns: vec!["*.o".into(), "!/keep.o".into()],
+                size_max: Some(1 << 20),
+                newer_s: Some(-1),
+                is_listed: true,
+                names: vec![b"a/b".to_vec()],
+                ..Selection::default()
+            }),
+            ..Settings::default()
         }),
         lanes: Some(Lanes { wanted: 2, most: 8 }),
         transfer: Some(TransferRef {
@@ -436,6 +445,7 @@ fn messages() -> Vec<(&'static str, Control)> {
                 id: 1,
                 entries: vec![1],
                 held: vec![HeldRanges { entry: 0, ranges: vec![0, 1 << 20, 2 << 20, 1 << 20] }],
+                sections_left: vec![1],
             }),
         ),
         ("file_lacks", Control::FileLacks(FileLacks { id: 1, ranges: vec![0, 1 << 20] })),
@@ -443,6 +453,10 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("shelve_file", Control::ShelveFile(file)),
         ("settle", Control::Settle(Mark { number: 7 })),
         ("settled", Control::Settled(Mark { number: 7 })),
+        ("prune", Control::Prune(Prune { trees: vec![Vec::new(), b"a/b".to_vec()] })),
+        ("stand", Control::Stand(Stand { id: 1, path: b"a".to_vec(), names: vec![b"f".to_vec()] })),
+        ("stands", Control::Stands(Stands { id: 1, kinds: vec![0, 1, 2, 3] })),
+        ("pruned", Control::Pruned(Pruned {})),
         ("knobs", Control::Knobs(Knobs { streams: 8, writers: 16 })),
         ("abandon_file", Control::AbandonFile(file)),
         ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4], set_aside: vec![] })),
@@ -460,7 +474,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("hash_pieces", Control::HashPieces(pieces)),
         ("pieces", Control::Pieces(Pieces { values: vec![7; 96], problem: String::new() })),
         ("verify_end", Control::VerifyEnd(VerifyEnd {})),
-        ("would_copy", Control::WouldCopy(WouldCopy { path: b"f".to_vec(), size: 3 })),
+        ("would_copy", Control::WouldCopy(WouldCopy { path: b"f".to_vec(), size: 3, goes: false })),
         ("finish", Control::Finish(Finish { counters: Some(counters()), objects_sent: 3, closes: false })),
         ("finished", Control::Finished(counters())),
         ("abort", Control::Abort(refuse)),
@@ -479,6 +493,7 @@ fn welcome() -> Welcome {
         place: Some(Place { root: 0 }),
         listening: Some(listening()),
         lanes: 1,
+        ..Welcome::default()
     }
 }
 

@@ -33,6 +33,7 @@ fn scan(criterion: &mut Criterion) {
             threads,
             destination: None,
             extras: None,
+            filter: None,
         };
         assert_eq!(count_entries(&scan), DIRECTORIES * FILES_PER_DIRECTORY);
         group.bench_function(BenchmarkId::new("threads", threads), |bencher| {

@@ -36,6 +36,7 @@ pub(crate) struct Counters {
     pub(crate) entries_kept: AtomicU64,
     pub(crate) bytes_kept: AtomicU64,
     pub(crate) symlinks_kept: AtomicU64,
+    pub(crate) entries_deleted: AtomicU64,
     /// What the data connections add to as bytes arrive.
     pub(crate) bytes_arrived: Arc<AtomicU64>,
     /// Threads for whose work nobody shall blame the network.
@@ -75,6 +76,7 @@ impl Counters {
             entries_kept: self.entries_kept.load(Relaxed),
             bytes_kept: self.bytes_kept.load(Relaxed),
             symlinks_kept: self.symlinks_kept.load(Relaxed),
+            entries_deleted: self.entries_deleted.load(Relaxed),
             storage_ns: self.stage_ns[Stage::Storage as usize].load(Relaxed),
             network_ns: self.stage_ns[Stage::Network as usize].load(Relaxed),
             idle_ns: self.stage_ns[Stage::Idle as usize].load(Relaxed),
@@ -106,6 +108,7 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
         entries_kept: one.entries_kept + other.entries_kept,
         bytes_kept: one.bytes_kept + other.bytes_kept,
         symlinks_kept: one.symlinks_kept + other.symlinks_kept,
+        entries_deleted: one.entries_deleted + other.entries_deleted,
         storage_ns: one.storage_ns + other.storage_ns,
         network_ns: one.network_ns + other.network_ns,
         idle_ns: one.idle_ns + other.idle_ns,
@@ -139,6 +142,7 @@ impl BothEnds {
             entries_kept: self.sink.entries_kept,
             bytes_kept: self.sink.bytes_kept,
             symlinks_kept: self.sink.symlinks_kept,
+            entries_deleted: self.sink.entries_deleted,
         }
     }
 

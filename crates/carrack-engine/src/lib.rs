@@ -21,6 +21,7 @@ mod placed;
 mod presence;
 mod report;
 mod run;
+mod selection;
 mod session;
 mod settings;
 mod sharing;

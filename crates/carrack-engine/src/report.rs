@@ -41,7 +41,12 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
         Event::FileDigest { path, size, digest } => {
             Control::Digest(message::Digest { path: path.into(), size, blake3: digest.into() })
         }
-        Event::WouldCopy { path, size } => Control::WouldCopy(message::WouldCopy { path: path.into(), size }),
+        Event::WouldCopy { path, size } => {
+            Control::WouldCopy(message::WouldCopy { path: path.into(), size, goes: false })
+        }
+        Event::WouldDelete { path } => {
+            Control::WouldCopy(message::WouldCopy { path: path.into(), size: 0, goes: true })
+        }
         Event::Targets { targets, .. } => Control::Targets(message::Targets {
             targets: targets.into_iter().map(target_to_message).collect(),
         }),
@@ -166,6 +171,7 @@ pub(crate) fn to_event(message: &Control, side: Side) -> Option<Event> {
         Control::Targets(message) => {
             Event::Targets { side, targets: message.targets.iter().map(target_to_report).collect() }
         }
+        Control::WouldCopy(line) if line.goes => Event::WouldDelete { path: line.path.clone().into() },
         Control::WouldCopy(line) => Event::WouldCopy { path: line.path.clone().into(), size: line.size },
         _ => return None,
     })
@@ -201,7 +207,8 @@ mod tests {
             Event::Notice(Notice::Skipped { path: path.clone(), reason: "a socket".into() }),
             Event::Notice(Notice::Warning("slow".into())),
             Event::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
-            Event::WouldCopy { path, size: 7 },
+            Event::WouldCopy { path: path.clone(), size: 7 },
+            Event::WouldDelete { path },
             Event::Targets {
                 side: Side::Sink,
                 targets: vec![TargetReport { label: "OST0007".into(), bytes: 9, ..TargetReport::default() }],

@@ -13,8 +13,8 @@ use carrack_model::limits::{
     STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Account, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling, SinkIo, SourceIo,
-    TransferId, TransferSpec, Verify,
+    Account, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling, Selection, SinkIo,
+    SourceIo, TransferId, TransferSpec, Verify,
 };
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
 use carrack_transport::Channel;
@@ -22,6 +22,7 @@ use carrack_wire::message::{self, MessageError};
 
 use crate::chunks::Feed;
 use crate::error::SessionError;
+use crate::selection::{selection_of, selection_to_message};
 use crate::sharing::Sharing;
 use crate::spill_settings::{self, SpillSettings};
 use crate::tuner_memory::History;
@@ -75,6 +76,8 @@ pub struct Settings {
     pub deadline: Option<SystemTime>,
     /// What the source tells of entries beyond mode and time.
     pub fidelity: Fidelity,
+    /// Which entries the source takes.
+    pub selection: Selection,
     /// Whether the session's knobs are turned while it runs (Y4, Y5, Y7).
     pub tunes: bool,
     /// What earlier sessions between these ends have found out, if this end is the source. Not told to the other end, which has its own.
@@ -107,6 +110,7 @@ impl Default for Settings {
             class: String::new(),
             deadline: None,
             fidelity: Fidelity::default(),
+            selection: Selection::default(),
             tunes: true,
             history: None,
             sharing: None,
@@ -393,6 +397,7 @@ impl Settings {
             numeric_ids: self.fidelity.numeric_ids,
             user: self.fidelity.user.as_ref().map(account_to_message),
             group: self.fidelity.group.as_ref().map(account_to_message),
+            selection: selection_to_message(&self.selection),
         }
     }
 
@@ -478,6 +483,7 @@ impl Settings {
                 user: message.user.as_ref().map(account_of).transpose()?,
                 group: message.group.as_ref().map(account_of).transpose()?,
             },
+            selection: selection_of(message.selection.as_ref())?,
             tunes: !message.no_tune,
             history: None,
             sharing: None,
@@ -535,6 +541,8 @@ pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 
 
 #[cfg(test)]
 mod tests {
+    use carrack_model::Timestamp;
+
     use super::*;
 
     #[test]
@@ -572,6 +580,15 @@ mod tests {
                 numeric_ids: true,
                 user: Some(Account { number: 7, name: b""[..].into() }),
                 group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
+            },
+            selection: Selection {
+                patterns: vec!["*.o".into(), "!keep.o".into()],
+                size_min: 7,
+                size_max: Some(0),
+                newer: Some(Timestamp { seconds: -1, nanoseconds: 5 }),
+                one_file_system: true,
+                skips_links: true,
+                names: Some([b"a"[..].into()].into()),
             },
             tunes: false,
             ..Settings::default()

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use carrack_engine::{
     Abort, Admission, Channel, House, Outcome, OwnHouse, Request, Role, SessionError, Settings, serve,
 };
-use carrack_model::{Checksum, Event, FailureKind, Protection, RelPath, TransferSpec};
+use carrack_model::{Checksum, Deletion, Event, FailureKind, Protection, RelPath, Sync, TransferSpec};
 use carrack_wire::message::{
     self, Control, Counters, DialFailed, FileRef, Finish, Hello, ObjectsDone, Place, SinkState, Spec, Welcome,
 };
@@ -552,6 +552,50 @@ fn counters_out_of_all_proportion_do_no_harm() {
             assert!(is_violation(&outcome), "{victim:?}: {:?}", outcome.result);
         });
     }
+}
+
+/// A source that does not know what was asked would copy what was left out.
+#[test]
+fn a_source_that_is_too_old_is_refused() {
+    within(LIMIT_S, || {
+        let world = World::new();
+        let mut transfer = transfer(&[Path::new("/nothing/")], &world.destination());
+        transfer.spec.sync = Some(Sync::default());
+        let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
+        session.peer.preambles();
+        let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
+        let place = Some(Place { root: 0 });
+        session.peer.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
+        let (outcome, _) = session.end();
+        let error = outcome.result.unwrap_err().to_string();
+        assert!(error.contains("too old"), "{error}");
+        world.assert_unharmed();
+    });
+}
+
+// Removals.
+
+#[test]
+fn a_removal_that_nobody_asked_for_is_refused() {
+    let prune = |tree: &[u8]| Control::Prune(message::Prune { trees: vec![tree.to_vec()] });
+    attack_sink("a removal in a copy", move |source| source.peer.say(prune(b"")));
+    let keeps = TransferSpec { sync: Some(Sync::default()), ..spec() };
+    attack_sink_with(keeps, "a removal in a sync without one", move |source| source.peer.say(prune(b"")));
+    let deletes = Sync { deletion: Some(Deletion::default()), ..Sync::default() };
+    let deletes = TransferSpec { sync: Some(deletes), ..spec() };
+    attack_sink_with(deletes.clone(), "outside", move |source| source.peer.say(prune(b"../outside")));
+    attack_sink_with(deletes, "an answer of another size", move |source| {
+        source.peer.say(prune(b""));
+        source.peer.say(Control::Stands(message::Stands { id: 1, kinds: vec![0; 7] }));
+    });
+}
+
+#[test]
+fn questions_before_their_time_are_refused() {
+    let names = vec![b"small".to_vec()];
+    let question = message::Stand { id: 1, path: Vec::new(), names };
+    attack_source("a question in a copy", move |sink| sink.peer.say(Control::Stand(question.clone())));
+    attack_source("an end of nothing", |sink| sink.peer.say(Control::Pruned(message::Pruned {})));
 }
 
 // Damaged objects.

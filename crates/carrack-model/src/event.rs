@@ -55,7 +55,7 @@ pub struct Progress {
 /// Something that the user should know and that is not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A socket, device or pipe was left out.
+    /// A socket, device or pipe was left out, or what the user does not want.
     Skipped {
         /// The path at the source.
         path: Box<[u8]>,
@@ -117,6 +117,11 @@ pub enum Event {
         /// Bytes.
         size: u64,
     },
+    /// A dry run would remove this entry.
+    WouldDelete {
+        /// The path beneath the destination.
+        path: Box<[u8]>,
+    },
     /// A file is complete; sent only where digests were asked for.
     FileDigest {
         /// The path beneath the destination.
@@ -152,16 +157,18 @@ pub struct Summary {
     pub bytes_done: u64,
     /// Entries that failed.
     pub entries_failed: u64,
-    /// Sockets, devices and pipes that were left out.
+    /// Entries that were left out: sockets, devices and pipes, and what the user does not want.
     pub entries_skipped: u64,
     /// Objects that were read again because their check failed.
     pub objects_reread: u64,
-    /// Files and links that an earlier session of the transfer had completed.
+    /// Files and links that an earlier session of the transfer had completed, or that a sync left as they were.
     pub entries_kept: u64,
     /// The links among them.
     pub symlinks_kept: u64,
     /// Bytes that an earlier session had written.
     pub bytes_kept: u64,
+    /// Entries that were removed at the destination.
+    pub entries_deleted: u64,
 }
 
 impl Summary {

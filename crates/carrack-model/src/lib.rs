@@ -15,6 +15,7 @@ mod path;
 mod policy;
 mod protection;
 mod range;
+mod selection;
 mod spec;
 
 pub use checksum::Checksum;
@@ -28,4 +29,5 @@ pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};
 pub use range::{ByteRange, RangeSet};
-pub use spec::{DialFrom, SinkIo, SourceIo, StripeChoice, TransferSpec};
+pub use selection::{NameList, Selection};
+pub use spec::{Deletion, DialFrom, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec};

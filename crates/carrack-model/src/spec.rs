@@ -62,6 +62,28 @@ pub enum StripeChoice {
     },
 }
 
+/// How a destination is made like its sources: what the sink has already is not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sync {
+    /// Files are equal if their contents are; else if size and modification time are.
+    pub by_contents: bool,
+    /// A file that is newer at the destination stays.
+    pub update: bool,
+    /// What is not at the destination is not made.
+    pub existing: bool,
+    /// What is at the destination stays as it is.
+    pub ignore_existing: bool,
+    /// What is at the destination and not at the source is removed at the end.
+    pub deletion: Option<Deletion>,
+}
+
+/// What of the destination is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// Entries at most; nothing for any number.
+    pub most: Option<u64>,
+}
+
 /// The values that both ends of a session must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSpec {
@@ -85,6 +107,8 @@ pub struct TransferSpec {
     pub protection: Protection,
     /// By which algorithm, where it is.
     pub cipher: Cipher,
+    /// What is there already is left out; nothing for a plain copy.
+    pub sync: Option<Sync>,
 }
 
 impl Default for TransferSpec {
@@ -100,6 +124,7 @@ impl Default for TransferSpec {
             stripe: StripeChoice::default(),
             protection: Protection::default(),
             cipher: Cipher::default(),
+            sync: None,
         }
     }
 }

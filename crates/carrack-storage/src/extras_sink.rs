@@ -87,6 +87,18 @@ impl Keeper {
         &self.losses
     }
 
+    /// Whether an owner is another than an entry is to have, as far as that can be had.
+    pub fn would_own(&self, extras: &Extras, (uid, gid): (u32, u32)) -> bool {
+        let number = |account: &Option<Account>, known, look_up| {
+            account.as_ref().and_then(|account| numbered(account, known, look_up))
+        };
+        let user = number(&extras.user, &self.users, user_number as fn(&str) -> Option<u32>);
+        let group = number(&extras.group, &self.groups, group_number as fn(&str) -> Option<u32>);
+        let differs = user.is_some_and(|user| user != uid) || group.is_some_and(|group| group != gid);
+        // Where none is set, nothing could be done.
+        self.is_trusting && differs
+    }
+
     /// The same for a link, which has no descriptor.
     pub(crate) fn dress_link(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) {
         self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
@@ -126,7 +138,7 @@ impl Keeper {
         }
     }
 
-    /// By its name if there is one here, else by its number.
+    /// Counts who can't be found.
     fn number(
         &self,
         account: &Account,
@@ -134,8 +146,7 @@ impl Keeper {
         known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
         look_up: fn(&str) -> Option<u32>,
     ) -> Option<u32> {
-        let by_name = if account.name.is_empty() { None } else { remembered(known, &account.name, look_up) };
-        let number = by_name.or((account.number != NO_NUMBER).then_some(account.number));
+        let number = numbered(account, known, look_up);
         if number.is_none() {
             self.losses.count(what, "there is none of that name at the destination");
         }
@@ -170,6 +181,16 @@ impl Keeper {
             self.losses.count(what, &reason(errno));
         }
     }
+}
+
+/// By its name if there is one here, else by its number.
+fn numbered(
+    account: &Account,
+    known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    look_up: fn(&str) -> Option<u32>,
+) -> Option<u32> {
+    let by_name = if account.name.is_empty() { None } else { remembered(known, &account.name, look_up) };
+    by_name.or((account.number != NO_NUMBER).then_some(account.number))
 }
 
 fn remembered(

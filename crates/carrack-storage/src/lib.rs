@@ -29,7 +29,10 @@ pub mod typed;
 mod writeback;
 
 pub use base::{Base, Looked, Named, Purpose};
-pub use browse::{Browsed, BrowsedKind, Glance, Listing, Removal, Removing, glance, link_text};
+pub use browse::{
+    Browsed, BrowsedKind, Glance, Listing, Removal, RemovalStep, Removing, Sparing, glance, link_text,
+    remove_in,
+};
 pub use directory_spool::DirectorySpool;
 pub use durable::{
     Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
@@ -44,9 +47,9 @@ pub use layout::{
 };
 pub use link_spool::LinkSpool;
 pub use losses::Losses;
-pub use present::{Present, digest_of, look_at};
+pub use present::{Present, digest_of, dress_file, look_at};
 pub use root::Root;
-pub use scan::{Found, RootKind, Scan, ScanRoot};
+pub use scan::{BadPattern, Filter, Found, RootKind, Scan, ScanRoot};
 pub use scratch::ScratchNames;
 pub use sink_error::SinkError;
 pub use sink_file::{clear_umask, place_small, place_symlink};

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::{Metadata, Timestamp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use crate::link_text;
+use crate::sink_file::set_mtime;
+use crate::{Dress, SinkError, link_text};
 
 /// What stands under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +20,15 @@ pub enum Present {
         size: u64,
         /// Its mode and time.
         metadata: Metadata,
+        /// Numbers of its user and group.
+        owner: (u32, u32),
     },
     /// A symbolic link.
     Symlink {
         /// Its text.
         target: Box<[u8]>,
+        /// When it was modified.
+        mtime: Timestamp,
     },
     /// Anything else.
     Other,
@@ -38,15 +43,14 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Pres
         Err(Errno::NOENT) => return Ok(None),
         found => found?,
     };
+    let mtime = Timestamp { seconds: found.st_mtime, nanoseconds: found.st_mtime_nsec as u32 };
     Ok(Some(match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => Present::File {
             size: found.st_size as u64,
-            metadata: Metadata {
-                mode: found.st_mode & 0o7777,
-                mtime: Timestamp { seconds: found.st_mtime, nanoseconds: found.st_mtime_nsec as u32 },
-            },
+            metadata: Metadata { mode: found.st_mode & 0o7777, mtime },
+            owner: (found.st_uid, found.st_gid),
         },
-        FileType::Symlink => Present::Symlink { target: link_text(directory, name)?.into() },
+        FileType::Symlink => Present::Symlink { target: link_text(directory, name)?.into(), mtime },
         _ => Present::Other,
     }))
 }
@@ -56,17 +60,30 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Pres
 /// # Errors
 /// What opening and reading it say.
 pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u8; 32]> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(directory, name, flags, Mode::empty())?);
+    let file = open_file(directory, name)?;
     let mut hasher = blake3::Hasher::new();
-    io::copy(&mut &file, &mut hasher)?;
+    hasher.update_reader(&file)?;
     Ok(*hasher.finalize().as_bytes())
+}
+
+/// Gives a file whose contents are right the rest of what it is to have.
+///
+/// # Errors
+/// What opening it and setting mode and times say. What else can't be set is counted by the keeper.
+pub fn dress_file(directory: BorrowedFd<'_>, name: &[u8], dress: &Dress<'_>) -> Result<(), SinkError> {
+    let file = open_file(directory, name).map_err(SinkError::of_directory)?;
+    dress.put_on(file.as_fd(), true)?;
+    set_mtime(file.as_fd(), dress.metadata.mtime)
+}
+
+fn open_file(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(openat(directory, name, flags, Mode::empty())?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn names_are_looked_at_and_files_hashed() {
@@ -77,7 +94,7 @@ mod tests {
         let held = File::open(dir.path()).unwrap();
         let look = |name: &[u8]| look_at(held.as_fd(), name).unwrap();
         assert!(matches!(look(b"f"), Some(Present::File { size: 7, .. })));
-        assert_eq!(look(b"l"), Some(Present::Symlink { target: b"f"[..].into() }));
+        assert!(matches!(look(b"l"), Some(Present::Symlink { target, .. }) if *target == *b"f"));
         assert_eq!((look(b"d"), look(b"x")), (Some(Present::Other), None));
         assert_eq!(digest_of(held.as_fd(), b"f").unwrap(), *blake3::hash(b"content").as_bytes());
         assert!(digest_of(held.as_fd(), b"l").is_err());

@@ -98,7 +98,7 @@ impl ScratchNames {
     }
 
     /// Whether a name is a temporary one of this transfer.
-    fn is_own(&self, name: &[u8]) -> bool {
+    pub fn is_own(&self, name: &[u8]) -> bool {
         let Some((kept, suffix)) = name.len().checked_sub(SUFFIX_BYTES).map(|at| name.split_at(at)) else {
             return false;
         };

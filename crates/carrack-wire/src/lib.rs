@@ -11,6 +11,7 @@ pub mod message;
 mod preamble;
 mod ranges;
 mod spec_message;
+mod sync_message;
 mod table;
 mod verify_message;
 

@@ -4,6 +4,7 @@
 
 use prost::Message as _;
 
+pub use crate::sync_message::{Prune, Pruned, Selection, Stand, Stands, Sync};
 pub use crate::verify_message::{HashPieces, Look, Pieces, Seen, Sight, Verify, VerifyEnd, WalkOn, Walked};
 
 /// Why bytes are not a control message.
@@ -24,7 +25,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 40, 41, 42, 43, 44, 45, 46, 47"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     body: Option<Control>,
 }
@@ -82,7 +83,7 @@ pub enum Control {
     /// Sink → source: a file's BLAKE3 digest.
     #[prost(message, tag = "16")]
     Digest(Digest),
-    /// Source → sink in a dry run: this would be copied.
+    /// In a dry run: this would be copied (source → sink) or removed (sink → source).
     #[prost(message, tag = "17")]
     WouldCopy(WouldCopy),
     /// Source → sink: everything is done but the directories' metadata.
@@ -136,6 +137,18 @@ pub enum Control {
     /// Source → sink that has told its slots: how the session's knobs stand from now on.
     #[prost(message, tag = "34")]
     Knobs(Knobs),
+    /// Source → sink, in a sync that deletes: everything is sent; remove what is not at the source.
+    #[prost(message, tag = "35")]
+    Prune(Prune),
+    /// Sink → source: which of these names are there?
+    #[prost(message, tag = "36")]
+    Stand(Stand),
+    /// Source → sink: the answer.
+    #[prost(message, tag = "37")]
+    Stands(Stands),
+    /// Sink → source: that is done.
+    #[prost(message, tag = "38")]
+    Pruned(Pruned),
     /// Caller → called end, first, instead of `Hello`: files are to be compared.
     #[prost(message, tag = "40")]
     Verify(Verify),
@@ -215,6 +228,13 @@ pub struct Hello {
     /// Which transfer it is, so that an earlier session's journal is found again.
     #[prost(message, optional, tag = "12")]
     pub transfer: Option<TransferRef>,
+}
+
+impl Hello {
+    /// Bytes that its message takes, but for a few of the envelope's.
+    pub fn byte_count(&self) -> usize {
+        self.encoded_len()
+    }
 }
 
 /// A transfer, over the sessions that carry it.
@@ -353,6 +373,9 @@ pub struct Settings {
     /// The group that everything gets.
     #[prost(message, optional, tag = "34")]
     pub group: Option<Account>,
+    /// Which entries the source takes; all if nothing is said.
+    #[prost(message, optional, tag = "35")]
+    pub selection: Option<Selection>,
     /// Where the sink puts objects that its storage does not take.
     #[prost(message, repeated, tag = "40")]
     pub sink_spill: Vec<SpillDirectory>,
@@ -416,6 +439,9 @@ pub struct Spec {
     /// Cipher of the seals: 0 AES-256-GCM, 1 AES-128-GCM, 2 ChaCha20-Poly1305.
     #[prost(uint32, tag = "11")]
     pub cipher: u32,
+    /// What the sink has already is not sent; nothing for a plain copy.
+    #[prost(message, optional, tag = "12")]
+    pub sync: Option<Sync>,
 }
 
 impl Spec {
@@ -460,6 +486,9 @@ pub struct Welcome {
     /// It is the source: what it tells beyond mode and time, as bits; see `carrack_model::Kept`.
     #[prost(uint32, tag = "6")]
     pub kept: u32,
+    /// It is the source, and knows of selections and of [`Sync`].
+    #[prost(bool, tag = "7")]
+    pub selects: bool,
 }
 
 /// What the source must know of the sink.
@@ -495,6 +524,9 @@ pub struct SinkState {
     /// It takes files with holes that are told, see `OpenFile`.
     #[prost(bool, tag = "10")]
     pub takes_holes: bool,
+    /// It knows of [`Sync`].
+    #[prost(bool, tag = "11")]
+    pub syncs: bool,
 }
 
 /// Where the tree goes.
@@ -607,6 +639,9 @@ pub struct Wanted {
     /// Wanted files of which something is there.
     #[prost(message, repeated, tag = "3")]
     pub held: Vec<HeldRanges>,
+    /// A bit for each section, as for entries; 1: the directory itself is not wanted. Empty if all are.
+    #[prost(bytes = "vec", tag = "4")]
+    pub sections_left: Vec<u8>,
 }
 
 /// What the sink holds of a file that was offered.
@@ -805,6 +840,9 @@ pub struct Counters {
     /// Sink: I/O threads that write at a time at the start, where objects wait for their targets.
     #[prost(uint32, tag = "22")]
     pub write_threads: u32,
+    /// Sink: entries that were removed.
+    #[prost(uint64, tag = "23")]
+    pub entries_deleted: u64,
 }
 
 /// What a source's tuner wants of the sink (Y5), over all lanes.
@@ -841,6 +879,9 @@ pub struct WouldCopy {
     /// Bytes.
     #[prost(uint64, tag = "2")]
     pub size: u64,
+    /// It would be removed, and the sink says so.
+    #[prost(bool, tag = "3")]
+    pub goes: bool,
 }
 
 /// The source is done.

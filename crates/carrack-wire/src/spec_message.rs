@@ -1,10 +1,10 @@
 //! Between [`TransferSpec`] and its message: numbers from a peer become values that this build knows, or an error.
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, DialFrom, Protection, StripeChoice, TransferSpec};
+use carrack_model::{Checksum, Cipher, Deletion, DialFrom, Protection, StripeChoice, Sync, TransferSpec};
 
 use crate::PROTOCOL_VERSION;
-use crate::message::{MessageError, Spec, Stripes};
+use crate::message::{self, MessageError, Spec, Stripes};
 
 /// Everything that the ends of a session agreed on, as bytes that are the same at both: what their keys are bound to.
 pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
@@ -54,6 +54,32 @@ impl From<&TransferSpec> for Spec {
                 Cipher::Aes128Gcm => 1,
                 Cipher::ChaCha20Poly1305 => 2,
             },
+            sync: spec.sync.as_ref().map(message::Sync::from),
+        }
+    }
+}
+
+impl From<&Sync> for message::Sync {
+    fn from(sync: &Sync) -> message::Sync {
+        message::Sync {
+            by_contents: sync.by_contents,
+            update: sync.update,
+            existing: sync.existing,
+            ignore_existing: sync.ignore_existing,
+            deletes: sync.deletion.is_some(),
+            delete_most: sync.deletion.and_then(|deletion| deletion.most),
+        }
+    }
+}
+
+impl From<&message::Sync> for Sync {
+    fn from(message: &message::Sync) -> Sync {
+        Sync {
+            by_contents: message.by_contents,
+            update: message.update,
+            existing: message.existing,
+            ignore_existing: message.ignore_existing,
+            deletion: message.deletes.then_some(Deletion { most: message.delete_most }),
         }
     }
 }
@@ -111,6 +137,7 @@ impl TryFrom<&Spec> for TransferSpec {
                 2 => Cipher::ChaCha20Poly1305,
                 _ => return Err(MessageError::OutOfRange("the cipher")),
             },
+            sync: message.sync.as_ref().map(Sync::from),
         })
     }
 }
@@ -127,6 +154,13 @@ mod tests {
         let fixed = StripeChoice::Fixed { count: 4, stripe_bytes: 1 << 20, pool: "flash".into() };
         for stripe in [fixed, StripeChoice::Auto, StripeChoice::Preserve] {
             let spec = TransferSpec { stripe, ..spec.clone() };
+            assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+        }
+        let all =
+            Sync { by_contents: true, update: true, existing: true, ignore_existing: true, deletion: None };
+        for most in [None, Some(0), Some(7)] {
+            let sync = Some(Sync { deletion: Some(Deletion { most }), ..all.clone() });
+            let spec = TransferSpec { sync, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }
         for protection in [Protection::Clear, Protection::Safe, Protection::Private] {

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     completions, cp, doctor, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders, resume,
-    rm, serve, session, stat, status, submit, targets, topo, transfers, tune, verify, wait,
+    rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune, verify, wait,
 };
 use crate::exit::Exit;
 
@@ -19,6 +19,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Cp(Box<cp::CpArgs>),
+    Sync(Box<sync::SyncArgs>),
     Resume(resume::ResumeArgs),
     Submit(Box<submit::SubmitArgs>),
     Status(status::StatusArgs),
@@ -65,6 +66,7 @@ impl Cli {
     pub fn run(self) -> Exit {
         match self.command {
             Command::Cp(args) => cp::run(&args),
+            Command::Sync(args) => sync::run(*args),
             Command::Resume(args) => resume::run(&args),
             Command::Submit(args) => submit::run(&args),
             Command::Status(args) => status::run(&args),

@@ -68,7 +68,14 @@ async fn scan(
     let (mover_here, leg_here) = (Arc::clone(mover), leg.clone());
     let walk = move |found: &Taking<'_>| {
         let roots = vec![root(&mover_here, &leg_here)?];
-        Scan { roots, threads: mover_here.options.scan_threads, destination: None, extras: None }.run(found);
+        Scan {
+            roots,
+            threads: mover_here.options.scan_threads,
+            destination: None,
+            extras: None,
+            filter: None,
+        }
+        .run(found);
         Ok(())
     };
     let stripes = if record.submission.options.static_striping { pairs_of(record) } else { 0 };

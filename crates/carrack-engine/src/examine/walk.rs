@@ -85,8 +85,13 @@ fn start(root: Arc<Root>) -> (Option<Receiver<Found>>, Option<Walked>) {
     let (sender, receiver) = bounded(SECTIONS_MAX);
     let path = root.path().to_path_buf();
     let what = RootKind::Tree { sink: RelPath::root() };
-    let scan =
-        Scan { roots: vec![ScanRoot { root, what }], threads: THREADS, destination: None, extras: None };
+    let scan = Scan {
+        roots: vec![ScanRoot { root, what }],
+        threads: THREADS,
+        destination: None,
+        extras: None,
+        filter: None,
+    };
     let work = move || {
         scan.run(&|found| match sender.send(found) {
             Ok(()) => ControlFlow::Continue(()),

@@ -179,6 +179,7 @@ impl Answerer {
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
                 welcome.kept = Kept::ALL.bits();
+                welcome.selects = true;
                 say(link, Control::Welcome(welcome))?;
                 part
             }

@@ -11,15 +11,15 @@ use carrack_storage::{Base, FileSystems};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Hello, Lanes, Listening, Spec, Welcome};
+use carrack_wire::message::{self, Control, Hello, Lanes, Listening, Spec, Welcome};
 
 use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{
-    ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
+    ANSWER_TIMEOUT, check_list_fits, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
 use super::keeping::Keeping;
-use super::{Ended, Part, Standing, Terms, lanes, new_key, no_slots, refuse, tell_lacking};
+use super::{Ended, Part, Standing, Terms, check_selects, lanes, new_key, no_slots, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::ground::Ground;
@@ -110,6 +110,7 @@ impl Caller<'_> {
         let ground = Ground::look(settings);
         let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
         let hello = Hello { lanes: Some(wish), ..self.hello(listening, destination) };
+        check_list_fits(settings, &hello)?;
         // Whoever does not listen may still have printed why.
         let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
         receive_preamble(link, true)?;
@@ -123,6 +124,7 @@ impl Caller<'_> {
         let lane_count = self.lane_count(&wish, &welcome)?;
         let mut part = match storage {
             Storage::Sink(destination) => {
+                check_selects(spec, settings, &welcome)?;
                 tell_lacking(settings, welcome.kept, self.observer);
                 Part::sink(*destination, welcome.place, Some(&self.transfer.sources))?
             }
@@ -165,7 +167,7 @@ impl Caller<'_> {
             software: env!("CARGO_PKG_VERSION").into(),
             session_key: self.key.as_bytes().to_vec(),
             spec: Some(Spec::from(&transfer.spec)),
-            settings: Some(transfer.settings.to_message()),
+            settings: Some(self.settings_for_the_other()),
             token: self.token.into(),
             transfer: transfer.identity.as_ref().map(TransferIdentity::to_message),
             listening,
@@ -180,6 +182,15 @@ impl Caller<'_> {
             None => hello.destination = Some(bytes(&transfer.destination)),
         }
         hello
+    }
+
+    /// A sink has no use for the list of a source's names.
+    fn settings_for_the_other(&self) -> message::Settings {
+        let mut message = self.transfer.settings.to_message();
+        if let (Role::Source, Some(selection)) = (self.role, &mut message.selection) {
+            selection.names.clear();
+        }
+        message
     }
 
     /// A port for the other end to dial; without one the data has other ways.

@@ -91,6 +91,7 @@ impl Destination {
             resumes: self.found.is_some() || self.keeping.as_ref().is_some_and(Keeping::is_shared),
             kept: Kept::ALL.bits(),
             takes_holes: !self.keeping.as_ref().is_some_and(Keeping::is_shared),
+            syncs: true,
         }
     }
 
@@ -120,6 +121,11 @@ impl Destination {
         Ok((self.open_root(root)?, records))
     }
 
+    /// The directory beneath which everything is written, to look at only; nothing if it is to be made.
+    pub(crate) fn glance(&self, root: PlaceRoot) -> Result<Option<Root>, SessionError> {
+        (root == PlaceRoot::Destination).then(|| self.open_root(root)).transpose()
+    }
+
     fn open_root(&self, root: PlaceRoot) -> Result<Root, SessionError> {
         let path = match root {
             PlaceRoot::Destination => self.path.as_path(),
@@ -146,6 +152,8 @@ pub(crate) struct SinkFacts {
     pub(crate) kept: Kept,
     /// Holes of files may stay holes.
     pub(crate) takes_holes: bool,
+    /// It can leave out what it has.
+    pub(crate) syncs: bool,
 }
 
 impl SinkFacts {
@@ -171,6 +179,7 @@ impl SinkFacts {
             resumes: message.resumes,
             kept: Kept::from_bits(message.kept),
             takes_holes: message.takes_holes,
+            syncs: message.syncs,
         })
     }
 }

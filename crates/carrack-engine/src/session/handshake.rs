@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
+use carrack_model::limits::CONTROL_BODY_BYTES_MAX;
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{Link, TlsError, TransportError};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::Control;
+use carrack_wire::message::{Control, Hello};
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
 
 use crate::error::SessionError;
+use crate::settings::Settings;
 
 /// Answers within the handshake take a round trip and a look at the storage.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,6 +33,18 @@ const SHOWN_BYTES: usize = 200;
 /// Sends a message now.
 pub(super) fn say(link: &mut Link, message: Control) -> Result<(), SessionError> {
     say_within(link, message, ANSWER_TIMEOUT)
+}
+
+/// Refuses a list of names that does not fit into the message which it would travel in.
+pub(super) fn check_list_fits(settings: &Settings, hello: &Hello) -> Result<(), SessionError> {
+    if settings.selection.names.is_none() || hello.byte_count() <= CONTROL_BODY_BYTES_MAX {
+        return Ok(());
+    }
+    let kib = CONTROL_BODY_BYTES_MAX >> 10;
+    Err(SessionError::refused(
+        format!("the list of names is too long to travel to the source: more than {kib} KiB"),
+        "run the command at the source, name directories, or use --filter-from",
+    ))
 }
 
 /// Sends a message, which the other end has to take within `patience`.

@@ -41,7 +41,9 @@ pub(super) fn run(
         true => (None, None),
         false => destination.open(place).map(|(root, records)| (Some(root), records))?,
     };
-    let sink = SinkPart { root, records, destination, place, confinement, storage };
+    let glances = spec.dry_run && spec.sync.is_some();
+    let seen = if glances { destination.glance(place)? } else { None };
+    let sink = SinkPart { root, seen, records, destination, place, confinement, storage };
     let source = SourcePart::new(sources, sink_facts, settings.file_systems(&Base::Anywhere)?)?;
 
     let ground = Ground::look(settings);

@@ -32,7 +32,7 @@ use carrack_model::{Event, Kept, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, random};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Place, SinkState};
+use carrack_wire::message::{Control, Place, SinkState, Welcome};
 
 use crate::abort::Abort;
 use crate::chunks::Feed;
@@ -136,6 +136,8 @@ enum Part {
 struct SinkPart {
     /// Once [`Part::open`] was called, unless it is a dry run.
     root: Option<Root>,
+    /// Then, in the dry run of a sync, where to look.
+    seen: Option<Root>,
     /// Then too, if a journal is kept.
     records: Option<Records>,
     destination: Destination,
@@ -162,6 +164,10 @@ impl Part {
     ) -> Result<Part, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(&sink)?;
+        if spec.sync.is_some() && !sink.syncs {
+            let message = "the carrack at the destination is too old for a sync";
+            return Err(SessionError::refused(message, "install this version there, or use carrack cp"));
+        }
         let sources = resolve(base, paths, spec.recursive, &sink)?;
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
@@ -186,6 +192,7 @@ impl Part {
         let storage = destination.storage();
         Ok(Part::Sink(Box::new(SinkPart {
             root: None,
+            seen: None,
             records: None,
             destination,
             place,
@@ -196,9 +203,12 @@ impl Part {
 
     /// Opens what it writes to, and makes it if need be: not before the data has a way there.
     fn open(&mut self, spec: &TransferSpec) -> Result<(), SessionError> {
-        if let (Part::Sink(part), false) = (self, spec.dry_run) {
+        let Part::Sink(part) = self else { return Ok(()) };
+        if !spec.dry_run {
             let (root, records) = part.destination.open(part.place)?;
             (part.root, part.records) = (Some(root), records);
+        } else if spec.sync.is_some() {
+            part.seen = part.destination.glance(part.place)?;
         }
         Ok(())
     }
@@ -350,6 +360,7 @@ impl SinkPart {
             spec: terms.spec.clone(),
             settings: terms.settings,
             root: self.root.map(Arc::new),
+            seen: self.seen.map(Arc::new),
             records: self.records,
             storage: self.storage,
             confinement: self.confinement,
@@ -383,6 +394,15 @@ fn report_notices(sources: &Sources, observer: Option<&dyn Observer>) {
 fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
     let notice = lacking(settings.fidelity.kept, Kept::from_bits(kept), "source");
     notice.into_iter().for_each(|notice| observer.event(&Event::Notice(notice)));
+}
+
+/// Refuses a source that would copy what was not selected.
+fn check_selects(spec: &TransferSpec, settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
+    if settings.selection.is_everything() && spec.sync.is_none() || welcome.selects {
+        return Ok(());
+    }
+    let message = "the carrack at the source is too old to leave anything out, and for a sync";
+    Err(SessionError::refused(message, "install this version there, or copy everything"))
 }
 
 /// The same, where the one who watches is at the other end.

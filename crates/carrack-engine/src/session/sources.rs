@@ -210,6 +210,7 @@ mod tests {
             resumes: false,
             kept: carrack_model::Kept::ALL,
             takes_holes: true,
+            syncs: true,
         }
     }
 
@@ -243,8 +244,13 @@ mod tests {
         // What is swapped in afterwards is not followed.
         fs::remove_file(dir.path().join("export/d/f")).unwrap();
         symlink("../../secret", dir.path().join("export/d/f")).unwrap();
-        let scan =
-            carrack_storage::Scan { roots: sources.roots, threads: 1, destination: None, extras: None };
+        let scan = carrack_storage::Scan {
+            roots: sources.roots,
+            threads: 1,
+            destination: None,
+            extras: None,
+            filter: None,
+        };
         scan.run(&|found| {
             let carrack_storage::Found::Section(section, _) = &found else { panic!("{found:?}") };
             let is_link =

@@ -20,8 +20,10 @@ use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, SinkState, Spec, Welcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::handshake::{ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, new_key, no_slots, refuse, tell_lacking};
+use super::handshake::{
+    ANSWER_TIMEOUT, check_list_fits, expect, explained, receive_preamble, say, send_preamble,
+};
+use super::{Ended, check_selects, new_key, no_slots, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -125,8 +127,11 @@ impl Call<'_> {
         let lane_count = from_sink.lanes;
         let sink =
             from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
-        say(&mut links.source, Control::Hello(self.hello_to_source(sink, lane_count)))?;
+        let hello = self.hello_to_source(sink, lane_count);
+        check_list_fits(&self.transfer.settings, &hello)?;
+        say(&mut links.source, Control::Hello(hello))?;
         let from_source = self.welcome(links, Role::Source)?;
+        check_selects(&self.spec, &self.transfer.settings, &from_source)?;
         tell_lacking(&self.transfer.settings, from_source.kept, self.observer);
         if from_source.lanes != lane_count {
             return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));
@@ -154,6 +159,8 @@ impl Call<'_> {
     fn hello_to_sink(&self) -> Hello {
         let wanted = self.transfer.settings.lanes as u32;
         let most = if self.relays { 1 } else { LANES_MAX as u32 };
+        let mut settings = self.transfer.settings.clone();
+        settings.selection.names = None;
         Hello {
             destination: Some(self.transfer.destination.as_os_str().as_bytes().to_vec()),
             // What was asked for: the source may write nothing else.
@@ -163,7 +170,7 @@ impl Call<'_> {
                 most: if wanted > 0 { wanted.min(most) } else { most },
             }),
             token: self.sink_token.into(),
-            ..self.hello(self.transfer.settings.clone())
+            ..self.hello(settings)
         }
     }
 

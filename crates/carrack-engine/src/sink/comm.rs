@@ -136,10 +136,19 @@ impl<'a> SinkComm<'a> {
             return Ok(());
         }
         self.both = self.both();
-        let Counters { files_done, directories_done, bytes_done, symlinks_done, entries_failed, .. } =
-            self.both.sink;
-        let done = [files_done, directories_done, symlinks_done, bytes_done, entries_failed];
-        self.idle.look(done.into_iter().fold(0, u64::wrapping_add), now)?;
+        let Counters {
+            files_done,
+            directories_done,
+            bytes_done,
+            symlinks_done,
+            entries_failed,
+            entries_kept,
+            entries_deleted,
+            ..
+        } = self.both.sink;
+        let moved = [files_done, directories_done, symlinks_done, bytes_done];
+        let done = moved.into_iter().chain([entries_failed, entries_kept, entries_deleted]);
+        self.idle.look(done.fold(0, u64::wrapping_add), now)?;
         link.queue_control(Control::Counters(self.both.sink).to_body());
         let progress = self.both.progress(&self.before);
         if let Some(share) = &self.lane.sink.share {
@@ -337,6 +346,8 @@ impl CommSide for SinkComm<'_> {
             }
             Control::Settle(mark) => self.push_end(Task::Settle(mark.number)),
             Control::Offer(offer) => self.push_end(Task::Offer(offer)),
+            Control::Prune(prune) if self.lane.leads => self.push_end(Task::Prune(prune)),
+            Control::Stands(stands) if self.lane.leads => self.lane.stands(stands)?,
             Control::Leave(_) => self.is_left = true,
             Control::Knobs(knobs) => self.lanes.iter().for_each(|lane| lane.turn(knobs)),
             Control::Finish(finish) => {

@@ -9,7 +9,7 @@ use carrack_model::{Scheduling, TargetId};
 use carrack_plan::{Feed, Rates, Service, TargetQueues, TargetState, policy};
 use carrack_storage::StorageTarget;
 use carrack_transport::{Incoming, ReceiveEndpoint};
-use carrack_wire::message::Offer;
+use carrack_wire::message::{Offer, Prune};
 
 use super::sink_file::SinkFile;
 use crate::settings::depth_of_queue;
@@ -29,6 +29,8 @@ pub(super) enum Task {
     Discard(Arc<SinkFile>),
     /// The source asks which of these entries are wanted.
     Offer(Offer),
+    /// Everything is sent: remove what the source does not have.
+    Prune(Prune),
     /// Everything is written: set the directories' metadata.
     Finish {
         /// Whether nothing failed: no later session has anything to go on with.

@@ -295,6 +295,7 @@ impl Stop for Lane<'_> {
         if let (true, Some(committer)) = (self.leads, &self.sink.committer) {
             committer.close();
         }
+        self.sink.stands.close();
         self.writers.close();
         self.inbox.close();
         self.spills.iter().for_each(Spill::close);

@@ -10,6 +10,8 @@
 //! | [`unpack`] | a bundle becomes small files and links | I/O |
 //! | [`committer`], [`group`] | what was written is made durable and recorded (L12) | `carrack-commit` |
 //! | [`offers`], [`past`] | what an earlier session left, and what is therefore not wanted | I/O |
+//! | [`sync`] | what differs from what is there, where that is to be made like the source | I/O |
+//! | [`prune`] | what the source does not have goes | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
@@ -21,10 +23,12 @@ mod inbox;
 mod lane;
 mod offers;
 mod past;
+pub(crate) mod prune;
 mod siblings;
 mod sink_file;
 mod spill;
 mod storage;
+mod sync;
 mod unpack;
 mod writer;
 
@@ -35,8 +39,8 @@ use std::thread;
 use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
-use carrack_machine::NodeSet;
-use carrack_model::{Extras, Metadata, Scheduling, TargetId, TransferSpec};
+use carrack_machine::{Monitor, NodeSet};
+use carrack_model::{Extras, Metadata, Scheduling, Selection, TargetId, TransferSpec};
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
 
@@ -71,6 +75,8 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) settings: &'a Settings,
     /// Everything is written beneath it. Nothing in a dry run.
     pub(crate) root: Option<Arc<Root>>,
+    /// Where to look in the dry run of a sync, if it is there.
+    pub(crate) seen: Option<Arc<Root>>,
     /// The journal, if one is kept.
     pub(crate) records: Option<Records>,
     /// What it lies on.
@@ -100,6 +106,12 @@ pub(crate) struct Records {
 struct Sink<'a> {
     spec: TransferSpec,
     root: Option<Arc<Root>>,
+    /// The same, and in the dry run of a sync what is only looked at.
+    seen: Option<Arc<Root>>,
+    /// What a removal spares.
+    selection: Selection,
+    /// What the source said of names that may go.
+    stands: Monitor<prune::Answers>,
     confinement: Confinement,
     storage: Arc<SinkStorage>,
     /// Nothing in a dry run.
@@ -194,6 +206,9 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         special_modes: settings.special_modes,
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
+        seen: start.root.clone().or(start.seen),
+        selection: settings.selection.clone(),
+        stands: Monitor::new(prune::Answers::new()),
         root: start.root,
         confinement: start.confinement,
         share: start.share,

@@ -1,4 +1,4 @@
-//! What of the source's entries is wanted, where an earlier session left a journal (L12).
+//! What of the source's entries is wanted, where an earlier session left a journal (L12), or in a sync.
 //!
 //! An entry is kept if the journal has it, as the source has it now (size, time, inode number), and if it is still there. Of a
 //! large file that was begun, what the journal has of it is told: the source leaves that out.
@@ -15,15 +15,27 @@ use carrack_wire::{TableReader, TableRecord, ranges_from_message, ranges_to_mess
 use super::lane::Lane;
 use super::past::Past;
 use super::siblings::{Recorded, version_of};
+use super::sync::Wish;
 use crate::error::SessionError;
 
 /// The answer to an offer in the making.
 struct Answering {
     wanted: Wanted,
     entry_count: usize,
+    section_count: usize,
 }
 
 impl Answering {
+    /// Goes on with another section.
+    fn section(&mut self, is_left: bool) {
+        let index = self.section_count;
+        self.section_count += 1;
+        if is_left {
+            self.wanted.sections_left.resize(index / 8 + 1, 0);
+            self.wanted.sections_left[index / 8] |= 1 << (index % 8);
+        }
+    }
+
     fn note(&mut self, verdict: Verdict) {
         let index = self.entry_count;
         self.entry_count += 1;
@@ -59,6 +71,8 @@ enum Memory<'a> {
     Own(&'a Past),
     /// Those of all sessions that carry it.
     Shared(Recorded<'a>),
+    /// There was no earlier session.
+    None,
 }
 
 /// What is known of an entry.
@@ -72,14 +86,15 @@ impl Lane<'_> {
     /// Says which entries are wanted.
     pub(super) fn answer_offer(&self, offer: &Offer) -> Result<(), SessionError> {
         let nothing = || SessionError::Protocol("an offer where nothing is to be resumed".into());
-        let root = self.sink.root.as_ref().ok_or_else(nothing)?;
+        let sync = self.sink.spec.sync.as_ref();
         let memory = match (&self.sink.past, &self.sink.siblings) {
             (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
             (Some(past), None) => Memory::Own(past),
+            (None, None) if sync.is_some() => Memory::None,
             (None, None) => return Err(nothing()),
         };
         let wanted = Wanted { id: offer.id, ..Wanted::default() };
-        let mut answering = Answering { wanted, entry_count: 0 };
+        let mut answering = Answering { wanted, entry_count: 0, section_count: 0 };
         let mut place: Option<(RelPath, Option<OwnedFd>)> = None;
         for record in TableReader::new(&offer.table) {
             match (record?, &place) {
@@ -88,7 +103,8 @@ impl Lane<'_> {
                         self.sink.confinement.allows_section(&path, metadata.as_ref()),
                         &path,
                     )?;
-                    let held = root.open_directory(&path).ok();
+                    let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&path).ok());
+                    answering.section(self.leaves_directory(held.is_some()));
                     if let (Some(held), Memory::Own(past)) = (&held, &memory) {
                         past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
                     }
@@ -96,9 +112,16 @@ impl Lane<'_> {
                 }
                 (TableRecord::Entry(entry), Some((path, held))) => {
                     self.check_allowed(self.sink.confinement.allows_entry(path, entry.name), path)?;
-                    answering.note(match held {
-                        Some(held) => self.judge(&memory, path, held, &entry.to_entry())?,
-                        None => Verdict::Wanted,
+                    answering.note(match (held, sync) {
+                        (Some(held), Some(sync))
+                            if self.compare(sync, held.as_fd(), &entry) == Wish::Left =>
+                        {
+                            self.count_kept(&entry.to_entry());
+                            Verdict::Kept
+                        }
+                        (Some(held), _) => self.judge(&memory, path, held, &entry.to_entry())?,
+                        (None, Some(sync)) if sync.existing => Verdict::Kept,
+                        (None, _) => Verdict::Wanted,
                     });
                 }
                 // The table reader gives no entry before a section.
@@ -109,7 +132,21 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn check_allowed(&self, is_allowed: bool, path: &RelPath) -> Result<(), SessionError> {
+    /// Whether nothing is to be done for a directory itself.
+    fn leaves_directory(&self, is_there: bool) -> bool {
+        let makes_none = self.sink.spec.sync.as_ref().is_some_and(|sync| sync.existing);
+        if is_there { self.sink.spec.dry_run } else { makes_none }
+    }
+
+    fn count_kept(&self, entry: &Entry) {
+        let counters = &self.counters;
+        counters.entries_kept.fetch_add(1, Relaxed);
+        let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+        counters.symlinks_kept.fetch_add(is_symlink.into(), Relaxed);
+        counters.bytes_kept.fetch_add(entry.size(), Relaxed);
+    }
+
+    pub(super) fn check_allowed(&self, is_allowed: bool, path: &RelPath) -> Result<(), SessionError> {
         match is_allowed {
             true => Ok(()),
             false => Err(SessionError::Protocol(format!("'{path}' was not asked for"))),
@@ -126,13 +163,12 @@ impl Lane<'_> {
         let is_done = match memory {
             Memory::Own(past) => past.is_done(path, &key_of(entry))?,
             Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
+            Memory::None => return Ok(Verdict::Wanted),
         };
+        // A sync has looked at what is there already.
+        let is_done = is_done && self.sink.spec.sync.is_none();
         if is_done && self.is_there(path, held.as_fd(), entry) {
-            let counters = &self.counters;
-            counters.entries_kept.fetch_add(1, Relaxed);
-            let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
-            counters.symlinks_kept.fetch_add(is_symlink.into(), Relaxed);
-            counters.bytes_kept.fetch_add(entry.size(), Relaxed);
+            self.count_kept(entry);
             return Ok(Verdict::Kept);
         }
         let ranges = match memory {
@@ -140,6 +176,7 @@ impl Lane<'_> {
                 past.with_partial(path, entry, |partial| self.usable(held.as_fd(), partial)).flatten()
             }
             Memory::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
+            Memory::None => None,
         };
         let Some(ranges) = ranges else { return Ok(Verdict::Wanted) };
         // Where several sessions carry the transfer, the source says what comes; of what is there each of them may be asked
@@ -156,10 +193,10 @@ impl Lane<'_> {
     pub(super) fn is_there(&self, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
         let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
         let is_same = match (&entry.kind, &present) {
-            (EntryKind::Regular { size }, Present::File { size: found, metadata }) => {
+            (EntryKind::Regular { size }, Present::File { size: found, metadata, .. }) => {
                 size == found && *metadata == self.sink.allowed(entry.metadata)
             }
-            (EntryKind::Symlink { target }, Present::Symlink { target: found }) => target == found,
+            (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
             _ => false,
         };
         let reports = self.sink.spec.report_digests && matches!(entry.kind, EntryKind::Regular { .. });

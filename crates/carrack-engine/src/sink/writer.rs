@@ -75,6 +75,7 @@ impl Writer<'_> {
             Task::Settle(number) => self.lane.counters.busy(|| self.lane.settle(number)),
             Task::Discard(file) => self.lane.counters.busy(|| self.lane.discard(&file)),
             Task::Offer(offer) => self.lane.counters.busy(|| self.lane.answer_offer(&offer)),
+            Task::Prune(prune) => self.lane.counters.busy(|| self.lane.prune(&prune)),
             Task::Finish { is_complete } => self.finish(is_complete),
         }
     }

@@ -23,11 +23,29 @@ use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::placed::to_layout;
 use crate::report::{deliver, target_reports, to_event, together};
+use crate::sink::prune::QUESTIONS_MAX;
 use crate::spill::Spill;
 use crate::stall::{Flow, StallWatch};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
+
+/// How far the removal is of what the sink has and the source has not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pruning {
+    /// It comes when everything is sent.
+    Due,
+    Asked,
+    /// There is none, or it is done.
+    Over,
+}
+
+impl Pruning {
+    fn of(lane: &Lane<'_>, leads: bool) -> Pruning {
+        let deletes = lane.source.spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some());
+        if deletes && leads { Pruning::Due } else { Pruning::Over }
+    }
+}
 
 pub(super) struct SourceComm<'a> {
     lane: &'a Lane<'a>,
@@ -44,6 +62,9 @@ pub(super) struct SourceComm<'a> {
     /// Of the lane that leads, unless nothing is to be turned.
     tuning: Option<Tuning<'a>>,
     finish_sent: bool,
+    pruning: Pruning,
+    /// Questions that came meanwhile.
+    stands_asked: u64,
     /// The sink, which says that everything is there, is to hear that this is known.
     says_farewell: bool,
     is_over: bool,
@@ -64,6 +85,8 @@ impl<'a> SourceComm<'a> {
             stall: StallWatch::new(lanes[index].source.settings.stall, Instant::now()),
             tuning: (index == 0).then(|| Tuning::begin(lanes)).flatten(),
             finish_sent: false,
+            pruning: Pruning::of(&lanes[index], index == 0),
+            stands_asked: 0,
             says_farewell: false,
             is_over: false,
         }
@@ -129,7 +152,8 @@ impl<'a> SourceComm<'a> {
     /// Changes with every object that leaves and every item that comes to its end, in any lane.
     fn lanes_done(&self) -> u64 {
         let done = |lane: &Lane<'_>| lane.objects_sent().wrapping_sub(lane.pending.load(Acquire) as u64);
-        self.lanes.iter().map(done).fold(0, u64::wrapping_add)
+        let answered = self.lane.source.stands_answered.load(Relaxed);
+        self.lanes.iter().map(done).fold(answered, u64::wrapping_add)
     }
 
     /// Chunks of which everything was answered are to become durable. What was reported of them is in the mailbox already.
@@ -158,6 +182,30 @@ impl<'a> SourceComm<'a> {
     fn tell_spills(&self) {
         let spills = self.lanes.iter().flat_map(|lane| &lane.spills);
         spills.filter_map(Spill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
+    }
+
+    /// Lets the sink remove what is not here. Not where something failed: what could not be read may be what it would remove.
+    fn prune(&mut self, link: &mut Link) {
+        let source = self.lane.source;
+        if self.both().source.entries_failed == 0 {
+            self.pruning = Pruning::Asked;
+            link.queue_control(Control::Prune(source.trees()).to_body());
+            return;
+        }
+        self.pruning = Pruning::Over;
+        let text = "nothing was deleted, as something failed at the source".to_owned();
+        let event = Event::Notice(Notice::Warning(text));
+        deliver(event, source.observer, |message| link.queue_control(message.to_body()));
+    }
+
+    /// A sink waits for answers before it goes on asking.
+    fn one_more_question(&mut self) -> Result<(), SessionError> {
+        self.stands_asked += 1;
+        let open = self.stands_asked - self.lane.source.stands_answered.load(Relaxed);
+        match open <= QUESTIONS_MAX as u64 {
+            true => Ok(()),
+            false => Err(SessionError::Protocol("more questions than may be open".into())),
+        }
     }
 
     /// Where the lanes are, and why.
@@ -321,7 +369,10 @@ impl CommSide for SourceComm<'_> {
         self.feed_link(link);
         self.exchange_counters(link, now)?;
         self.settle_chunks(link);
-        if self.is_done() && !self.finish_sent {
+        if self.is_done() && self.pruning == Pruning::Due {
+            self.prune(link);
+        }
+        if self.is_done() && self.pruning == Pruning::Over && !self.finish_sent {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link);
             if self.leads {
@@ -368,6 +419,15 @@ impl CommSide for SourceComm<'_> {
                 Some(chunks) => chunks.settled(mark.number),
                 None => Err(SessionError::Protocol("a chunk where there are none".into())),
             },
+            Control::Stand(question) if self.pruning == Pruning::Asked => {
+                self.one_more_question()?;
+                self.lane.queue.release(|queue| queue.push_errand(Job::Stand(question)));
+                Ok(())
+            }
+            Control::Pruned(_) if self.pruning == Pruning::Asked => {
+                self.pruning = Pruning::Over;
+                Ok(())
+            }
             Control::Counters(counters) => {
                 self.both.sink = counters;
                 self.stall.look(self.flow(), Instant::now())
@@ -383,7 +443,7 @@ impl CommSide for SourceComm<'_> {
             }
             Control::Abort(message) => Err(SessionError::from_abort(message)),
             Control::Failure(_) | Control::Notice(_) | Control::Digest(_) | Control::Heartbeat(_) => Ok(()),
-            Control::Targets(_) => Ok(()),
+            Control::Targets(_) | Control::WouldCopy(_) => Ok(()),
             _ => Err(SessionError::Protocol("a message that a sink does not send".into())),
         }
     }

@@ -13,10 +13,11 @@ use std::thread;
 use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryFailure, Event, FailureKind, Fidelity, Notice, RangeSet, Section, TargetId,
+    Directory, Entry, EntryFailure, Event, FailureKind, Fidelity, Notice, RangeSet, RelPath, Section,
+    TargetId,
 };
 use carrack_plan::{BundleLimits, Bundler, Work};
-use carrack_storage::{ExtrasReader, FileSystem, Found, Identity, Scan, ScanRoot};
+use carrack_storage::{ExtrasReader, FileSystem, Filter, Found, Identity, Scan, ScanRoot};
 use carrack_wire::{TableReader, TableRecord};
 
 use super::Source;
@@ -33,11 +34,16 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
     let feeder = Feeder { source, lanes, opened: AtomicUsize::new(1), bundlers: Mutex::default() };
     let fidelity = Fidelity { kept: source.kept, ..source.settings.fidelity.clone() };
     let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
+    let filter = match Filter::new(&source.settings.selection) {
+        Ok(filter) => filter.map(Arc::new),
+        Err(error) => return feeder.first().raise(SessionError::refused(error.to_string(), "")),
+    };
     let scan = Scan {
         roots: source.roots.iter().map(ScanRoot::clone).collect(),
         threads: source.settings.scan_thread_count(),
         destination,
         extras: extras.clone(),
+        filter: filter.clone(),
     };
     if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
         feeder.first().report(Event::Notice(notice));
@@ -58,6 +64,7 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
             offers.end(feeder.first());
         }),
     }
+    filter.iter().for_each(|filter| feeder.missing(filter));
     extras.iter().flat_map(|extras| extras.losses().take_lines()).for_each(|line| {
         feeder.first().report(Event::Notice(Notice::Warning(line)));
     });
@@ -132,16 +139,17 @@ impl<'a> Feeder<'a> {
         ControlFlow::Continue(())
     }
 
+    /// Names of the user's list that are not there.
+    fn missing(&self, filter: &Filter) {
+        for name in filter.missing() {
+            let roots = self.source.roots.iter();
+            let path = roots.map(|root| root.root.full_path(&RelPath::root(), name)).next();
+            self.first().fail_path(path.unwrap_or_default(), FailureKind::Missing, "it is in the list only");
+        }
+    }
+
     fn section(&self, section: Section, device: u64) -> ControlFlow<()> {
         self.count(&section);
-        if self.source.spec.dry_run {
-            self.would_copy(&section);
-            return if self.first().fault.is_raised() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            };
-        }
         let origin = Origin::scan(device);
         match &self.source.offers {
             Some(offers) => offers.offer(section, &origin, self.first()),
@@ -274,6 +282,11 @@ impl<'a> Feeder<'a> {
     }
 
     fn wanted(&self, section: Section, origin: &Origin) -> ControlFlow<()> {
+        if self.source.spec.dry_run {
+            self.would_copy(&section);
+            let is_over = self.first().fault.is_raised();
+            return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        }
         if origin.chunk.is_some() {
             return self.of_chunk(vec![(section, origin.clone())]);
         }

@@ -138,7 +138,11 @@ impl<'a> Lane<'a> {
 
     /// Starts its I/O threads.
     pub(super) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let thread_count = if self.source.spec.dry_run { 0 } else { self.thread_count };
+        // Where nothing is sent, questions of a sync are answered all the same.
+        let thread_count = match (self.source.spec.dry_run, &self.source.spec.sync) {
+            (true, None) => 0,
+            _ => self.thread_count,
+        };
         for i in 0..thread_count {
             self.fault.spawn(scope, self, "carrack-read", move || {
                 let _seat = self.crew.sit(Duty::Io(i));

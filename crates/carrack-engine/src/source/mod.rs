@@ -13,6 +13,7 @@
 //! | [`bundle_filling`] | reads many small files into one slot (M7) | I/O |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
 //! | [`endings`] | what comes next for a file whose objects were answered | I/O, comm |
+//! | [`stands`] | what a sink asks that removes what is not here | I/O |
 //! | [`spill`] | what may go to flash when it can't leave, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
@@ -31,11 +32,12 @@ mod outbox;
 mod queue;
 mod reader;
 mod spill;
+mod stands;
 mod targets;
 mod tuning;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 
 use carrack_machine::NodeSet;
@@ -112,6 +114,8 @@ struct Source<'a> {
     counts_flow: bool,
     /// What waits for the sink's word, if it is asked.
     offers: Option<Offers>,
+    /// Questions of a sink that removes what is not here.
+    stands_answered: AtomicU64,
     /// What the work comes in, if it does not scan.
     chunks: Option<Chunks>,
     /// Lanes that have come to their end.
@@ -134,7 +138,9 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         is_memory: storage.is_memory,
         credits: start.credits,
         counts_flow: start.sink_has_targets,
-        offers: (start.sink_resumes && !start.spec.dry_run).then(Offers::new),
+        offers: (start.spec.sync.is_some() || start.sink_resumes && !start.spec.dry_run)
+            .then(|| Offers::new(start.spec.sync.is_some())),
+        stands_answered: AtomicU64::new(0),
         chunks: start.feed.map(Chunks::new),
         lanes_over: AtomicUsize::new(0),
         kept: start.kept,

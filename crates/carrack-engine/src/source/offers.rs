@@ -5,11 +5,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_machine::Monitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
-use carrack_model::{Entry, RangeSet, Section};
+use carrack_model::{Entry, EntryKind, Extras, RangeSet, Section};
+use carrack_storage::digest_of;
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableWriter, ranges_from_message};
 
@@ -24,6 +26,8 @@ const TABLE_BYTES: usize = CONTROL_BODY_BYTES_MAX / 2;
 pub(super) struct Offers {
     /// The offer that is being put together.
     open: Mutex<Tray>,
+    /// The sink is to compare: it hears whose the entries are, and digests.
+    is_sync: bool,
     waiting: Monitor<Waiting>,
     answered: Monitor<Answers>,
 }
@@ -85,8 +89,13 @@ impl Tray {
         self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
     }
 
-    /// Puts in what fits of a section; what is left of it is returned.
-    fn put(&mut self, section: Section, origin: Origin) -> Option<Section> {
+    /// Puts in what fits of a section, each entry as `write` writes it; what is left of it is returned.
+    fn put(
+        &mut self,
+        section: Section,
+        origin: Origin,
+        mut write: impl FnMut(TableWriter<'_>, &Entry),
+    ) -> Option<Section> {
         let Section { directory, metadata, extras, entries } = section;
         TableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
@@ -94,7 +103,7 @@ impl Tray {
         while !self.is_full()
             && let Some(entry) = entries.next()
         {
-            TableWriter::new(&mut self.table).whole(&entry);
+            write(TableWriter::new(&mut self.table), &entry);
             self.entry_count += 1;
             taken.push(entry);
         }
@@ -111,8 +120,9 @@ impl Tray {
 }
 
 impl Offers {
-    pub(super) fn new() -> Offers {
+    pub(super) fn new(is_sync: bool) -> Offers {
         Offers {
+            is_sync,
             open: Mutex::default(),
             waiting: Monitor::new(Waiting::default()),
             answered: Monitor::new(Answers::default()),
@@ -125,10 +135,16 @@ impl Offers {
 
     /// Asks which entries of a section the sink wants. On a thread of the scan, which waits while too much is unanswered.
     pub(super) fn offer(&self, section: Section, origin: &Origin, lane: &Lane<'_>) -> ControlFlow<()> {
+        let mut digests = lane.digests(&section).into_iter();
         let mut rest = Some(section);
         while let Some(section) = rest {
             let mut tray = self.tray();
-            rest = tray.put(section, origin.clone());
+            rest = match self.is_sync {
+                true => {
+                    tray.put(section, origin.clone(), |writer, entry| compared(writer, entry, &mut digests))
+                }
+                false => tray.put(section, origin.clone(), |mut writer, entry| writer.whole(entry)),
+            };
             let full = tray.is_full().then(|| std::mem::take(&mut *tray));
             drop(tray);
             if let Some(full) = full {
@@ -203,6 +219,37 @@ impl Offers {
     }
 }
 
+/// An entry with what a sink needs that compares it: whose it is, and the digest of its contents if that counts.
+/// Not its attributes, which would fill the message.
+fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<Item = Option<[u8; 32]>>) {
+    let extras = entry.extras.as_deref().map(|extras| Extras { attributes: Vec::new(), ..extras.clone() });
+    let mut writer = writer.with(extras.as_ref());
+    let digest = digests.next().flatten();
+    match &entry.kind {
+        EntryKind::Regular { size } => {
+            writer.regular(&entry.name, *size, &entry.metadata, entry.identity, digest.as_ref());
+        }
+        EntryKind::Symlink { .. } => writer.whole(entry),
+    }
+}
+
+impl Lane<'_> {
+    /// Digests of a section's files, where contents are compared; nothing else.
+    fn digests(&self, section: &Section) -> Vec<Option<[u8; 32]>> {
+        let by_contents = self.source.spec.sync.as_ref().is_some_and(|sync| sync.by_contents);
+        if !by_contents {
+            return Vec::new();
+        }
+        // What can't be read fails where it is sent.
+        let Ok(held) = self.source.open_directory(&section.directory) else { return Vec::new() };
+        let digest = |entry: &Entry| match entry.kind {
+            EntryKind::Regular { .. } => digest_of(held.as_fd(), entry.name_at_source()).ok(),
+            EntryKind::Symlink { .. } => None,
+        };
+        section.entries.iter().map(digest).collect()
+    }
+}
+
 /// What of the sections is wanted. Those of which nothing is left, and which say nothing of their directory, are left out.
 fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answered>, SessionError> {
     let count: usize = sections.iter().map(|(section, _)| section.entries.len()).sum();
@@ -213,8 +260,11 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
     let mut held: HashMap<usize, Vec<u64>> = wanted.held.iter().map(by_entry).collect();
     let mut answers = Vec::with_capacity(sections.len());
     let mut index = 0;
-    for (section, origin) in sections {
-        let Section { directory, metadata, extras, entries } = section;
+    for (place, (section, origin)) in sections.into_iter().enumerate() {
+        let Section { directory, mut metadata, extras, entries } = section;
+        if wanted.sections_left.get(place / 8).is_some_and(|bits| bits >> (place % 8) & 1 == 1) {
+            metadata = None;
+        }
         let (mut rest, mut begun) = (Vec::new(), Vec::new());
         for entry in entries {
             let is_wanted = wanted.entries[index / 8] >> (index % 8) & 1 == 1;
@@ -268,7 +318,7 @@ mod tests {
     }
 
     fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> Wanted {
-        Wanted { id: 1, entries: entries.into(), held }
+        Wanted { id: 1, entries: entries.into(), held, sections_left: Vec::new() }
     }
 
     #[test]
@@ -301,14 +351,15 @@ mod tests {
 
     #[test]
     fn a_tray_takes_what_fits() {
+        let whole = |mut writer: TableWriter<'_>, entry: &Entry| writer.whole(entry);
         let mut tray = Tray::default();
         let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
-        rest = tray.put(rest.take().unwrap(), Origin::scan(7));
+        rest = tray.put(rest.take().unwrap(), Origin::scan(7), whole);
         assert!(tray.is_full());
         let rest = rest.unwrap();
         assert_eq!((rest.entries.len(), rest.metadata), (10, None));
         let mut next = Tray::default();
-        assert!(next.put(rest, Origin::scan(7)).is_none() && !next.is_full());
+        assert!(next.put(rest, Origin::scan(7), whole).is_none() && !next.is_full());
     }
 
     #[test]
@@ -324,13 +375,13 @@ mod tests {
                 "{bad:?}"
             );
         }
-        let offers = Offers::new();
+        let offers = Offers::new(false);
         assert!(offers.answer(&wanted(&[1, 1], vec![])).is_err(), "never made");
     }
 
     #[test]
     fn the_end_comes_when_everything_is_answered() {
-        let offers = Offers::new();
+        let offers = Offers::new(false);
         assert_eq!(offers.wait_for_room(vec![(section(9), Origin::scan(7))]), Some(1));
         offers.answered.release(|answers| answers.is_ended = true);
         std::thread::scope(|scope| {

@@ -10,6 +10,7 @@ use carrack_plan::{
     Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, TargetState, policy,
 };
 use carrack_storage::StorageTarget;
+use carrack_wire::message::Stand;
 
 use super::chunks::{FilePart, InChunk};
 use super::flow::{Flow, Place};
@@ -37,6 +38,8 @@ pub(super) enum Job {
     Damaged(Arc<LargeFile>, Step),
     /// Report that the sink could not get this object undamaged.
     GiveUp(Sent),
+    /// Tell the sink which of these names are here.
+    Stand(Stand),
 }
 
 /// A bundle and what belongs to it.
@@ -224,7 +227,7 @@ impl Job {
             Job::Open(opening) => opening.bytes(),
             Job::Cursor(_, cursor) => cursor.remaining_bytes(),
             Job::Object(piece) => piece.extent.range.len,
-            Job::Follow(..) | Job::GiveUp(_) | Job::Refill(..) | Job::Damaged(..) => 0,
+            Job::Follow(..) | Job::GiveUp(_) | Job::Refill(..) | Job::Damaged(..) | Job::Stand(_) => 0,
         }
     }
 }

@@ -129,6 +129,10 @@ impl Reader<'_> {
                 self.lane.follow(&file, step);
                 Ok(())
             }
+            (Job::Stand(question), _) => {
+                self.lane.tell_what_stands(&question);
+                Ok(())
+            }
             (Job::GiveUp(sent), _) => {
                 self.lane.give_up(sent);
                 Ok(())

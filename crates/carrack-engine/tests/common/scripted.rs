@@ -185,6 +185,7 @@ impl Scripted {
         self.say(Control::Welcome(Welcome {
             place: Some(Place { root: place }),
             lanes: 1,
+            selects: true,
             ..Welcome::default()
         }));
         self.dial_failed_back(spec);

@@ -23,7 +23,7 @@ use crate::{Base, Purpose};
 pub use entry::{Browsed, BrowsedKind};
 pub use glance::{Glance, glance, link_text};
 pub use list::Listing;
-pub use remove::{Removal, Removing};
+pub use remove::{Removal, RemovalStep, Removing, Sparing, remove_in};
 
 impl Base {
     /// What stands at `path`; a link is itself. The base itself, `/` and `.` have no name.

@@ -95,7 +95,7 @@ impl Base {
         if top == Identity::of(&stat) {
             return Err(Errno::BUSY.into());
         }
-        let mut remover = Remover::new(spot.holder.as_fd(), top, path, told);
+        let mut remover = Remover::new(spot.holder.as_fd(), top, path, told, &|_, _| false);
         let is_directory = kind == FileType::Directory;
         let flow = if recursive && is_directory {
             remover.tree(name)
@@ -104,6 +104,42 @@ impl Base {
         };
         Ok(remover.ended(flow))
     }
+}
+
+/// What a removal is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalStep {
+    /// Unlink something that is no directory.
+    Unlink,
+    /// Look into a directory.
+    Enter,
+    /// Remove a directory, which is empty as far as can be.
+    RemoveDirectory,
+}
+
+/// Says whether something stays, by its path beneath the directory that holds what is removed. Directories above it stay too.
+pub type Sparing<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
+
+/// Removes `name` from `holder`, a directory with everything in it but for what `spares` says.
+///
+/// Paths that are told begin with `shown`, which stands for `name`. As [`Base::remove`] else.
+pub fn remove_in(
+    holder: BorrowedFd<'_>,
+    name: &[u8],
+    shown: &Path,
+    spares: Sparing<'_>,
+    told: &mut dyn FnMut(Removing) -> Flow,
+) -> io::Result<Removal> {
+    let stat = statat(holder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let top = Identity::of(&fstat(holder)?);
+    let mut remover = Remover::new(holder, top, shown, told, spares);
+    let flow = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory if spares(RemovalStep::Enter, name) => ON,
+        FileType::Directory => remover.tree(name),
+        _ if spares(RemovalStep::Unlink, name) => ON,
+        _ => remover.single(name, AtFlags::empty()),
+    };
+    Ok(remover.ended(flow))
 }
 
 /// A directory that was entered and is not yet gone.
@@ -137,6 +173,7 @@ struct Remover<'a> {
     /// As the user typed it, without slashes at its end.
     shown: &'a [u8],
     told: &'a mut dyn FnMut(Removing) -> Flow,
+    spares: Sparing<'a>,
     /// Beneath `holder`: of the level on top of the stack.
     path: Vec<u8>,
     stack: Vec<Level>,
@@ -151,6 +188,7 @@ impl<'a> Remover<'a> {
         top: Identity,
         typed: &'a Path,
         told: &'a mut dyn FnMut(Removing) -> Flow,
+        spares: Sparing<'a>,
     ) -> Remover<'a> {
         let typed = typed.as_os_str().as_bytes();
         Remover {
@@ -158,6 +196,7 @@ impl<'a> Remover<'a> {
             top,
             shown: &typed[..typed.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1)],
             told,
+            spares,
             path: Vec::new(),
             stack: Vec::new(),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
@@ -242,7 +281,16 @@ impl<'a> Remover<'a> {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            if entry.file_type() == FileType::Directory || self.is_found_directory(handle, name)? {
+            let is_directory = match entry.file_type() {
+                FileType::Unknown => is_directory(handle, name),
+                kind => kind == FileType::Directory,
+            };
+            let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
+            if (self.spares)(step, &self.path_of(name.to_bytes())) {
+                self.spoil();
+                continue;
+            }
+            if is_directory || self.is_found_directory(handle, name)? {
                 self.top_level().position = entry.next_entry_cookie();
                 return ControlFlow::Continue(Next::Enter(name.to_bytes().into()));
             }
@@ -312,6 +360,10 @@ impl<'a> Remover<'a> {
     /// Removes the directory on top of the stack, which is empty as far as can be.
     fn leave(&mut self, handle: OwnedFd) -> Flow {
         let Some((level, name)) = self.pop() else { return ON };
+        if !level.has_failed && (self.spares)(RemovalStep::RemoveDirectory, &self.path_of(&name)) {
+            self.spoil();
+            return ON;
+        }
         match self.unlink_directory(&name) {
             Ok(()) => self.removed(),
             Err(error) => match Errno::from_io_error(&error) {
@@ -327,6 +379,11 @@ impl<'a> Remover<'a> {
                 _ => self.failed(&name, error),
             },
         }
+    }
+
+    /// Of `name` in the directory on top of the stack, beneath the holder.
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        if self.path.is_empty() { name.to_vec() } else { [&self.path, name].join(&b'/') }
     }
 
     /// In the directory on top of the stack, or where the tree is.

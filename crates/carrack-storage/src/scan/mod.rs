@@ -4,6 +4,7 @@
 //! bounded whatever the tree (see [`walker`](self::walker) and [`TaskQueue`]): nobody ever holds the list of a directory.
 //! It must not change anything at the source, nor choose in which order entries are copied.
 
+mod filter;
 mod inspect;
 mod level;
 mod name_list;
@@ -21,6 +22,7 @@ use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{EntryFailure, RelPath, Section};
 
 use crate::{ExtrasReader, Identity, Root};
+pub use filter::{BadPattern, Filter};
 use queue::TaskQueue;
 use walker::Walker;
 
@@ -77,11 +79,11 @@ pub enum Found {
     Section(Section, u64),
     /// An entry that can't be copied, with its path as the user knows it.
     Failed(EntryFailure),
-    /// A socket, pipe or device, which is left out.
+    /// What is left out: a socket, pipe or device, or what a [`Filter`] does not let through.
     Skipped {
         /// Its path as the user knows it.
         path: Box<[u8]>,
-        /// What it is, such as "a socket".
+        /// What it is, such as "a socket", or why.
         reason: String,
     },
 }
@@ -97,6 +99,8 @@ pub struct Scan {
     pub destination: Option<Identity>,
     /// What reads owners and attributes, where they are kept.
     pub extras: Option<Arc<ExtrasReader>>,
+    /// What is left out, if anything is.
+    pub filter: Option<Arc<Filter>>,
 }
 
 impl Scan {

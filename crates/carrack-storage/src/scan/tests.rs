@@ -26,7 +26,7 @@ fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
 }
 
 fn scan(roots: Vec<ScanRoot>, threads: usize) -> Scan {
-    Scan { roots, threads, destination: None, extras: None }
+    Scan { roots, threads, destination: None, extras: None, filter: None }
 }
 
 fn collect(scan: &Scan) -> Vec<Found> {
@@ -349,4 +349,32 @@ fn a_deep_tree_takes_a_bounded_number_of_descriptors() {
     let open_most = open_most.into_inner();
     assert!(open_most <= OPEN_LEVELS_PER_THREAD_MAX + 2, "{open_most} directories were open at once");
     assert!(open_most > OPEN_LEVELS_PER_THREAD_MAX / 2, "{open_most}: the test does not reach the bound");
+}
+
+#[test]
+fn what_a_filter_leaves_out_is_told_and_not_entered() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("out/deep")).unwrap();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    for name in ["out/f", "in/f", "in/f.o"] {
+        fs::write(dir.path().join(name), "x").unwrap();
+    }
+    let patterns = vec!["out/".to_owned(), "*.o".to_owned()];
+    let selection = carrack_model::Selection { patterns, ..Default::default() };
+    let filter = Filter::new(&selection).unwrap().map(Arc::new);
+    let found = collect(&Scan { filter, ..scan(vec![tree(dir.path(), b"")], 1) });
+    let mut left_out: Vec<Vec<u8>> = found
+        .iter()
+        .filter_map(|found| match found {
+            Found::Skipped { path, reason } if reason == "excluded" => Some(path.to_vec()),
+            _ => None,
+        })
+        .collect();
+    left_out.sort();
+    let expected = ["in/f.o", "out"].map(|name| dir.path().join(name).into_os_string().into_encoded_bytes());
+    assert_eq!(left_out, expected);
+    let sections: Vec<Found> =
+        found.into_iter().filter(|found| matches!(found, Found::Section(..))).collect();
+    let names: Vec<Vec<u8>> = seen(&sections, b"").into_keys().collect();
+    assert_eq!(names, [&b""[..], b"in", b"in/f"]);
 }

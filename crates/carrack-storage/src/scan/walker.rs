@@ -128,7 +128,11 @@ impl<'a> Walker<'a> {
         let (Ok(name), Ok(())) = (CString::new(name), check_name(sink_name)) else {
             return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
-        match self.inspector.inspect(root.as_fd(), &name, FileType::Unknown, follow) {
+        let inspected = self.inspector.inspect(root.as_fd(), &name, FileType::Unknown, follow);
+        if let Some(reason) = self.left_out(&directory.source, name.to_bytes(), &inspected) {
+            return self.skipped(&directory, name.to_bytes(), reason);
+        }
+        match inspected {
             Inspected::Entry(mut entry, file) => {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
@@ -165,6 +169,9 @@ impl<'a> Walker<'a> {
             let detail = "it is the destination".to_owned();
             return self.failed(&directory, b"", FailureKind::IntoItself, detail);
         }
+        if self.is_elsewhere(&directory, identity) {
+            return self.skipped(&directory, b"", "on another file system");
+        }
         let spot = Spot::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
         self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat), extras));
@@ -172,6 +179,13 @@ impl<'a> Walker<'a> {
             self.stack[index].release();
         }
         ON
+    }
+
+    /// Whether a directory lies on a file system that is not wanted.
+    fn is_elsewhere(&self, directory: &Directory, identity: Identity) -> bool {
+        let root = &self.scan.roots[directory.root_index as usize].root;
+        let is_on_one = self.scan.filter.as_ref().is_some_and(|filter| filter.is_on_one_file_system());
+        is_on_one && identity.dev != root.identity().dev
     }
 
     /// Does the next thing in `level`, which was the top of the stack.
@@ -271,7 +285,11 @@ impl<'a> Walker<'a> {
         if matches!(name.to_bytes(), b"." | b"..") {
             return ON;
         }
-        match self.inspector.inspect(handle, name, listed_type, false) {
+        let inspected = self.inspector.inspect(handle, name, listed_type, false);
+        if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
+            return self.skipped(level.directory(), name.to_bytes(), reason);
+        }
+        match inspected {
             Inspected::Entry(mut entry, file) => {
                 self.one_of_several(level.directory(), &mut entry, file);
                 self.entries.push(entry);
@@ -282,6 +300,16 @@ impl<'a> Walker<'a> {
                 ON
             }
             other => self.not_an_entry(level.directory(), name.to_bytes(), other),
+        }
+    }
+
+    /// Why the user does not want it, if so.
+    fn left_out(&self, directory: &RelPath, name: &[u8], inspected: &Inspected) -> Option<&'static str> {
+        let filter = self.scan.filter.as_ref()?;
+        match inspected {
+            Inspected::Entry(entry, _) => filter.entry(directory, entry),
+            Inspected::Directory => filter.name(directory, name, true),
+            Inspected::Skipped(_) | Inspected::Failed(..) => filter.name(directory, name, false),
         }
     }
 

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use carrack_engine::Settings;
 use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, SLOT_BYTES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
+use carrack_model::{Checksum, Cipher, DialFrom, Protection, Sync, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::far_options::{CONNECTION, FarArgs};
 use super::fidelity_options::FidelityArgs;
 use super::journal_options::JournalArgs;
 use super::machine_options::MachineArgs;
+use super::select_options::SelectArgs;
 use super::sharing_options::SharingArgs;
 use super::spill_options::SpillArgs;
 use super::storage_options::StorageArgs;
@@ -73,6 +74,9 @@ pub struct CpArgs {
 
     #[command(flatten)]
     pub fidelity: FidelityArgs,
+
+    #[command(flatten)]
+    selection: SelectArgs,
 
     /// Tell of failures only
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
@@ -167,6 +171,10 @@ pub struct CpArgs {
 
     #[command(flatten)]
     machine: MachineArgs,
+
+    /// Set by `carrack sync`.
+    #[arg(skip)]
+    pub sync: Option<Sync>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -269,6 +277,11 @@ impl CpArgs {
         }
     }
 
+    /// The destination as it was typed.
+    pub fn destination_mut(&mut self) -> Option<&mut OsString> {
+        self.paths.last_mut()
+    }
+
     /// How the data is protected between hosts.
     pub fn protection(&self) -> Protection {
         self.protection.into()
@@ -288,6 +301,7 @@ impl CpArgs {
             stripe: self.storage.stripe.clone(),
             protection: self.protection(),
             cipher: self.cipher.into(),
+            sync: self.sync.clone(),
         })
     }
 
@@ -312,6 +326,7 @@ impl CpArgs {
             class: self.sharing.class().to_owned(),
             deadline: self.sharing.deadline(),
             fidelity: self.fidelity.fidelity(),
+            selection: self.selection.selection(self.paths()?.0)?,
             tunes: self.tune == TuneName::On,
             ..Settings::default()
         }))

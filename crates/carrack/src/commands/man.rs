@@ -5,15 +5,17 @@
 
 use std::io::{self, Write};
 
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use super::sync::SYNC;
 use crate::cli::Cli;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 22] = [
+const BESIDE_CP: [&str; 23] = [
+    "sync",
     "resume",
     "journals",
     "ls",
@@ -39,7 +41,8 @@ const BESIDE_CP: [&str; 22] = [
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 24] = [
+const OTHER_SYNOPSES: [(&str, &str); 25] = [
+    ("carrack sync", " [OPTIONS] SOURCE... DESTINATION"),
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
     ("carrack ls", " [OPTIONS] [LOCATION]"),
@@ -114,6 +117,7 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
 
 /// A command's sections, under names that those of `carrack cp` don't have.
 fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let command = if name == "sync" { &own_options(command) } else { command };
     let man = Man::new(command.clone().bin_name(format!("carrack {name}")));
     let heading = format!("CARRACK {}", name.to_uppercase());
     let mut sections = Vec::new();
@@ -127,6 +131,15 @@ fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Resul
         "" => Ok(()),
         examples => literal(&format!("EXAMPLES OF {heading}"), examples, page),
     }
+}
+
+/// A command without the options that it shares with `carrack cp`.
+fn own_options(command: &Command) -> Command {
+    let shares = |arg: &Arg| arg.get_help_heading() != Some(SYNC);
+    command.clone().mut_args(|arg| {
+        let is_shared = shares(&arg);
+        arg.hide(is_shared)
+    })
 }
 
 /// The lines of a paragraph of exit codes.

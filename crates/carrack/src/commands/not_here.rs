@@ -10,8 +10,10 @@ const JOURNAL: &str = "submitted transfers keep journals, beside the destination
 
 const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard links";
 
+const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
+
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 45] = [
+const OPTIONS: [(&str, bool, &str); 55] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("archive", false, FIDELITY),
@@ -27,6 +29,16 @@ const OPTIONS: [(&str, bool, &str); 45] = [
     ("no-acls", false, FIDELITY),
     ("hard-links", false, FIDELITY),
     ("no-hard-links", false, FIDELITY),
+    ("exclude", true, SELECTION),
+    ("include", true, SELECTION),
+    ("filter-from", true, SELECTION),
+    ("min-size", true, SELECTION),
+    ("max-size", true, SELECTION),
+    ("newer", true, SELECTION),
+    ("one-file-system", false, SELECTION),
+    ("skip-links", false, SELECTION),
+    ("files-from", true, SELECTION),
+    ("from0", false, SELECTION),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
     ("stripe", true, "give the destination's directory its striping beforehand: new files take it over"),
     ("targets", true, "`carrack cp --targets` has it"),

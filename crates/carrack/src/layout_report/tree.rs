@@ -42,6 +42,7 @@ pub(super) fn sum(
             .min(THREADS_MAX),
         destination: None,
         extras: None,
+        filter: None,
     };
     scan.run(&|found| {
         summer.found(found);

@@ -9,6 +9,7 @@
 //! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`) |
 //! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `limiter` |
 //! | `would_copy` | `path`, `size_bytes` |
+//! | `would_delete` | `path` |
 //! | `file_digest` | `path`, `size_bytes`, `blake3` |
 //! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
 //! | `skipped` | `path`, `reason` |
@@ -83,6 +84,10 @@ enum Body<'a> {
         path: Path<'a>,
         size_bytes: u64,
     },
+    WouldDelete {
+        #[serde(flatten)]
+        path: Path<'a>,
+    },
     FileDigest {
         #[serde(flatten)]
         path: Path<'a>,
@@ -119,6 +124,7 @@ impl<'a> Body<'a> {
                 cipher: cipher.map(Cipher::name),
             },
             Event::Progress(progress) => Body::Progress(ProgressLine::of(progress)),
+            Event::WouldDelete { path } => Body::WouldDelete { path: Path::of(path) },
             Event::WouldCopy { path, size } => Body::WouldCopy { path: Path::of(path), size_bytes: *size },
             Event::FileDigest { path, size, digest } => {
                 Body::FileDigest { path: Path::of(path), size_bytes: *size, blake3: hex(digest) }
@@ -269,7 +275,10 @@ struct SummaryLine<'a> {
     entries_failed: u64,
     entries_skipped: u64,
     objects_reread: u64,
-    /// Files and links that an earlier session had completed.
+    /// What a sync deleted, and what its dry run would delete.
+    entries_deleted: u64,
+    entries_to_delete: u64,
+    /// Files and links that an earlier session had completed, or that a sync left as they were.
     entries_kept: u64,
     /// Bytes that an earlier session had written.
     bytes_kept: u64,
@@ -305,6 +314,8 @@ impl<'a> SummaryLine<'a> {
             entries_failed: summary.entries_failed,
             entries_skipped: summary.entries_skipped,
             objects_reread: summary.objects_reread,
+            entries_deleted: summary.entries_deleted,
+            entries_to_delete: tally.goes,
             entries_kept: summary.entries_kept,
             bytes_kept: summary.bytes_kept,
             entries_listed: tally.listed,

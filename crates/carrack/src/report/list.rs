@@ -1,4 +1,4 @@
-//! The list that a dry run writes to stdout: one path a line.
+//! The list that a dry run writes to stdout: one path a line; what would be deleted has `deleting ` in front.
 //!
 //! A terminal gets the paths escaped, a file or pipe gets their bytes. Names that hold newlines are told apart by
 //! `--json`.
@@ -25,7 +25,14 @@ impl<W: Write + Send> ListView<W> {
 
 impl<W: Write + Send> View for ListView<W> {
     fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
-        let Event::WouldCopy { path, .. } = event else { return Ok(()) };
+        let path = match event {
+            Event::WouldCopy { path, .. } => path,
+            Event::WouldDelete { path } => {
+                self.out.write_all(b"deleting ")?;
+                path
+            }
+            _ => return Ok(()),
+        };
         if self.is_escaped {
             return writeln!(self.out, "{}", escape(path));
         }
@@ -46,13 +53,14 @@ mod tests {
         let mut out = Vec::new();
         let mut view = ListView::new(&mut out, is_escaped);
         view.event(&Event::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 }, Duration::ZERO).unwrap();
+        view.event(&Event::WouldDelete { path: b"d"[..].into() }, Duration::ZERO).unwrap();
         drop(view);
         out
     }
 
     #[test]
     fn bytes_for_pipes_and_escapes_for_terminals() {
-        assert_eq!(listed(false), b"a/\x1b\xff\n");
-        assert_eq!(listed(true), b"a/\\u{1b}\\xff\n");
+        assert_eq!(listed(false), b"a/\x1b\xff\ndeleting d\n");
+        assert_eq!(listed(true), b"a/\\u{1b}\\xff\ndeleting d\n");
     }
 }

@@ -112,7 +112,11 @@ impl Reporter {
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let end = if state.is_list_lost { End::Failed } else { conclusion.end };
         let manifest = state.finish_manifest(end);
-        let done = if self.dry_run { state.tally.listed } else { conclusion.summary.entries_done() };
+        let done = if self.dry_run {
+            state.tally.listed + state.tally.goes
+        } else {
+            conclusion.summary.entries_done()
+        };
         let exit = Exit::of_transfer(end, &conclusion.summary, done);
         let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
         state.troubles.extend(conclusion.trouble);

@@ -50,7 +50,11 @@ fn headline(ending: &Ending) -> String {
 
 fn listed(ending: &Ending) -> String {
     let entries = count(ending.tally.listed, "entry", "entries");
-    format!("would copy {entries}, {}", size::show(ending.tally.listed_bytes))
+    let goes = match ending.tally.goes {
+        0 => String::new(),
+        goes => format!("; would delete {}", count(goes, "entry", "entries")),
+    };
+    format!("would copy {entries}, {}{goes}", size::show(ending.tally.listed_bytes))
 }
 
 fn copied(ending: &Ending) -> String {
@@ -58,7 +62,7 @@ fn copied(ending: &Ending) -> String {
     if summary.entries_done() == 0 {
         return match summary.entries_kept {
             0 => "nothing was copied".into(),
-            kept => format!("nothing was left to copy; {} done before", were(kept)),
+            kept => format!("nothing was left to copy; {} there before", were(kept)),
         };
     }
     let rate = size::show(bytes_per_s(summary.bytes_done, ending.elapsed));
@@ -66,7 +70,7 @@ fn copied(ending: &Ending) -> String {
     let before = match (summary.entries_kept, summary.bytes_kept) {
         (0, 0) => String::new(),
         (0, bytes) => format!("; {} were there before", size::show(bytes)),
-        (kept, bytes) => format!("; {} done before, {}", were(kept), size::show(bytes)),
+        (kept, bytes) => format!("; {} there before, {}", were(kept), size::show(bytes)),
     };
     format!("copied {}, {bytes} in {seconds:.1} s ({rate}/s){before}", kinds(summary))
 }
@@ -94,11 +98,11 @@ fn loss_line(ending: &Ending) -> Option<String> {
     if summary.entries_failed > 0 {
         losses.push(failed(ending));
     }
+    if summary.entries_deleted > 0 {
+        losses.push(format!("{} deleted", count(summary.entries_deleted, "entry", "entries")));
+    }
     if summary.entries_skipped > 0 {
-        losses.push(format!(
-            "{} left out (sockets, devices, pipes)",
-            count(summary.entries_skipped, "entry", "entries")
-        ));
+        losses.push(format!("{} left out", count(summary.entries_skipped, "entry", "entries")));
     }
     if summary.objects_reread > 0 {
         losses.push(format!(
@@ -277,7 +281,7 @@ pub(super) mod tests {
             lines(&ending),
             [
                 "carrack: nothing was copied",
-                "carrack: 3 failed (missing 2, unreadable 1); 1 entry left out (sockets, devices, pipes)",
+                "carrack: 3 failed (missing 2, unreadable 1); 1 entry left out",
                 "hint: unreadable: run as a user who may read it, or leave it out",
             ]
         );

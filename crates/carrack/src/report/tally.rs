@@ -24,6 +24,8 @@ pub struct Tally {
     pub listed: u64,
     /// Bytes in them.
     pub listed_bytes: u64,
+    /// Entries that a dry run would delete.
+    pub goes: u64,
     /// Failures that were reported.
     pub failed: u64,
     /// Each kind of failure in order of appearance, with its count.
@@ -44,6 +46,7 @@ impl Tally {
                 self.listed += 1;
                 self.listed_bytes = self.listed_bytes.saturating_add(*size);
             }
+            Event::WouldDelete { .. } => self.goes += 1,
             Event::Failed(failure) => self.add_failure(failure.kind),
             Event::Targets { side, targets } => {
                 self.targets.retain(|(known, _)| known != side);

@@ -20,6 +20,9 @@ use std::process::Command;
 /// The command under test.
 pub const CARRACK: &str = env!("CARGO_BIN_EXE_carrack");
 
+/// What stands for ssh where no login is needed: it runs the command here.
+pub const DIRECT_SHELL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/direct-shell");
+
 /// Says why a test does nothing, past the harness, which keeps the words of tests that pass.
 pub fn say_skipped(reason: &str) {
     let _ = writeln!(io::stderr(), "skipped: {}", reason.trim_end());

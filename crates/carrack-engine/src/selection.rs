@@ -1,0 +1,43 @@
+//! Between [`Selection`] and its message.
+
+use carrack_model::{Selection, Timestamp};
+use carrack_storage::Filter;
+use carrack_wire::message::{self, MessageError};
+
+/// Nothing where everything is copied.
+pub(crate) fn selection_to_message(selection: &Selection) -> Option<message::Selection> {
+    let names = selection.names.iter().flat_map(|names| names.iter());
+    (!selection.is_everything()).then(|| message::Selection {
+        patterns: selection.patterns.clone(),
+        size_min: selection.size_min,
+        size_max: selection.size_max,
+        newer_s: selection.newer.map(|newer| newer.seconds),
+        newer_ns: selection.newer.map_or(0, |newer| newer.nanoseconds),
+        one_file_system: selection.one_file_system,
+        skips_links: selection.skips_links,
+        is_listed: selection.names.is_some(),
+        names: names.map(|name| name.to_vec()).collect(),
+    })
+}
+
+pub(crate) fn selection_of(message: Option<&message::Selection>) -> Result<Selection, MessageError> {
+    let Some(message) = message else { return Ok(Selection::default()) };
+    if message.newer_ns > 999_999_999 {
+        return Err(MessageError::OutOfRange("a time"));
+    }
+    let newer = |seconds| Timestamp { seconds, nanoseconds: message.newer_ns };
+    let names = || message.names.iter().map(|name| name.as_slice().into()).collect();
+    let selection = Selection {
+        patterns: message.patterns.clone(),
+        size_min: message.size_min,
+        size_max: message.size_max,
+        newer: message.newer_s.map(newer),
+        one_file_system: message.one_file_system,
+        skips_links: message.skips_links,
+        names: message.is_listed.then(names),
+    };
+    match Filter::new(&selection) {
+        Ok(_) => Ok(selection),
+        Err(_) => Err(MessageError::OutOfRange("a pattern")),
+    }
+}

@@ -1,0 +1,76 @@
+//! What of the source's entries a sync wants: what differs from what is there.
+//!
+//! Files are equal if size and modification time are, to the nanosecond, or size and contents where these count. An equal file
+//! gets the mode, owner and time that it is to have without its contents being sent.
+
+use std::os::fd::BorrowedFd;
+
+use carrack_model::{Metadata, Sync};
+use carrack_storage::{Present, digest_of, dress_file, look_at};
+use carrack_wire::TableEntry;
+
+use super::lane::Lane;
+
+/// What is to become of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Wanted,
+    /// What is there stays, or nothing is made.
+    Left,
+}
+
+impl Lane<'_> {
+    /// Judges an entry of the directory `held`.
+    pub(super) fn compare(&self, sync: &Sync, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> Wish {
+        // What can't be looked at fails where it is written.
+        let Ok(present) = look_at(held, entry.name) else { return Wish::Wanted };
+        match present {
+            None if sync.existing => Wish::Left,
+            None => Wish::Wanted,
+            Some(_) if sync.ignore_existing => Wish::Left,
+            Some(_) if is_another_name(entry) => Wish::Wanted,
+            Some(Present::File { size, metadata, owner }) if entry.symlink_target.is_none() => {
+                self.compare_file(sync, held, entry, (size, metadata, owner))
+            }
+            Some(Present::Symlink { target, mtime }) => {
+                let is_same = entry.symlink_target == Some(&*target) && mtime == entry.metadata.mtime;
+                if is_same { Wish::Left } else { Wish::Wanted }
+            }
+            Some(_) => Wish::Wanted,
+        }
+    }
+
+    fn compare_file(
+        &self,
+        sync: &Sync,
+        held: BorrowedFd<'_>,
+        entry: &TableEntry<'_>,
+        (size, found, owner): (u64, Metadata, (u32, u32)),
+    ) -> Wish {
+        if sync.update && found.mtime > entry.metadata.mtime {
+            return Wish::Left;
+        }
+        let has_contents =
+            || entry.digest.is_some_and(|digest| digest_of(held, entry.name).is_ok_and(|own| own == *digest));
+        let is_equal = size == entry.size
+            && if sync.by_contents { has_contents() } else { found.mtime == entry.metadata.mtime };
+        if !is_equal {
+            return Wish::Wanted;
+        }
+        let wanted = self.sink.allowed(entry.metadata);
+        let keeper = &self.sink.keeper;
+        let owns = |extras: &_| !keeper.would_own(extras, owner);
+        if found == wanted && entry.extras.as_deref().is_none_or(owns) {
+            return Wish::Left;
+        }
+        let dress = self.sink.dress(&wanted, entry.extras.as_deref());
+        // What can't be set this way is set on a new file; a dry run says that something is to be done.
+        let is_set = !self.sink.spec.dry_run && dress_file(held, entry.name, &dress).is_ok();
+        if is_set { Wish::Left } else { Wish::Wanted }
+    }
+}
+
+/// Further names of files are made at the end, whatever is there.
+fn is_another_name(entry: &TableEntry<'_>) -> bool {
+    entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
+}

@@ -1,0 +1,251 @@
+//! What of the entries that a scan meets is left out, and why.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use carrack_model::{Entry, EntryKind, RelPath, Selection};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+/// Why a name is left out by the user's patterns, or by the list of names.
+const EXCLUDED: &str = "excluded";
+const NOT_NAMED: &str = "not in the list";
+
+/// A [`Selection`] that is ready for use. Shared by all threads of a scan.
+#[derive(Debug)]
+pub struct Filter {
+    selection: Selection,
+    patterns: Gitignore,
+    names: Option<Names>,
+}
+
+/// A pattern that can't be one.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("'{pattern}' is no pattern: {detail}")]
+pub struct BadPattern {
+    /// As it was written.
+    pub pattern: String,
+    /// Why not.
+    pub detail: String,
+}
+
+impl Filter {
+    /// Of a selection that leaves something out; nothing for one that doesn't.
+    ///
+    /// # Errors
+    /// For the first pattern that is none.
+    pub fn new(selection: &Selection) -> Result<Option<Filter>, BadPattern> {
+        if selection.is_everything() {
+            return Ok(None);
+        }
+        let mut builder = GitignoreBuilder::new("");
+        let bad = |pattern: &str, error: ignore::Error| BadPattern {
+            pattern: pattern.to_owned(),
+            detail: error.to_string(),
+        };
+        for pattern in &selection.patterns {
+            builder.add_line(None, pattern).map_err(|error| bad(pattern, error))?;
+        }
+        Ok(Some(Filter {
+            patterns: builder.build().map_err(|error| bad("", error))?,
+            names: selection.names.as_deref().map(Names::new),
+            selection: selection.clone(),
+        }))
+    }
+
+    /// Whether the patterns leave out `name` in `directory`, a path beneath the source.
+    pub fn excludes(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
+        if self.patterns.is_empty() {
+            return false;
+        }
+        let path = match directory.is_root() {
+            true => name.to_vec(),
+            false => [directory.as_bytes(), name].join(&b'/'),
+        };
+        self.patterns.matched(Path::new(OsStr::from_bytes(&path)), is_directory).is_ignore()
+    }
+
+    /// Why a name is left out whatever it stands for.
+    pub(super) fn name(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> Option<&'static str> {
+        let is_named = |names: &Names| names.has(directory, name, is_directory);
+        match &self.names {
+            Some(names) if !is_named(names) => Some(NOT_NAMED),
+            _ => self.excludes(directory, name, is_directory).then_some(EXCLUDED),
+        }
+    }
+
+    /// Why a file or link is left out.
+    pub(super) fn entry(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
+        let Selection { size_min, size_max, newer, skips_links, .. } = &self.selection;
+        match self.name(directory, entry.name_at_source(), false) {
+            Some(reason) => Some(reason),
+            None => match entry.kind {
+                EntryKind::Symlink { .. } => skips_links.then_some("a symbolic link"),
+                EntryKind::Regular { size } if size < *size_min => Some("smaller than --min-size"),
+                EntryKind::Regular { size } if size_max.is_some_and(|most| size > most) => {
+                    Some("larger than --max-size")
+                }
+                EntryKind::Regular { .. } => {
+                    newer.is_some_and(|newer| entry.metadata.mtime <= newer).then_some("not newer")
+                }
+            },
+        }
+    }
+
+    /// Whether directories on other devices than their root's are left out.
+    pub(super) fn is_on_one_file_system(&self) -> bool {
+        self.selection.one_file_system
+    }
+
+    /// The names of the list that were not met.
+    pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
+        let names = self.names.iter().flat_map(|names| &names.known);
+        names.filter(|(_, name)| name.is_whole && !name.is_met.load(Relaxed)).map(|(path, _)| &**path)
+    }
+}
+
+/// A list of paths, and the directories on the way to them.
+#[derive(Debug)]
+struct Names {
+    known: HashMap<Box<[u8]>, Name>,
+}
+
+#[derive(Debug, Default)]
+struct Name {
+    /// It is in the list, and not only on the way.
+    is_whole: bool,
+    is_met: AtomicBool,
+}
+
+impl Names {
+    fn new(list: &[Box<[u8]>]) -> Names {
+        let mut known: HashMap<Box<[u8]>, Name> = HashMap::with_capacity(list.len());
+        for path in list {
+            known.entry(path.clone()).or_default().is_whole = true;
+            let mut above = &path[..];
+            while let Some(slash) = above.iter().rposition(|&byte| byte == b'/') {
+                above = &above[..slash];
+                known.entry(above.into()).or_default();
+            }
+        }
+        Names { known }
+    }
+
+    /// Whether it is in the list, beneath something that is, or on the way to it.
+    fn has(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
+        if self.known.get(&b""[..]).is_some_and(|root| root.is_whole) {
+            self.known[&b""[..]].is_met.store(true, Relaxed);
+            return true;
+        }
+        let path = match directory.is_root() {
+            true => name.to_vec(),
+            false => [directory.as_bytes(), name].join(&b'/'),
+        };
+        if let Some(known) = self.known.get(&*path) {
+            known.is_met.store(true, Relaxed);
+            if known.is_whole || is_directory {
+                return true;
+            }
+        }
+        let mut above = &path[..];
+        while let Some(slash) = above.iter().rposition(|&byte| byte == b'/') {
+            above = &above[..slash];
+            if self.known.get(above).is_some_and(|known| known.is_whole) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carrack_model::{Metadata, Timestamp};
+
+    fn filter(patterns: &[&str]) -> Filter {
+        let patterns = patterns.iter().map(|&line| line.to_owned()).collect();
+        Filter::new(&Selection { patterns, ..Selection::default() }).unwrap().unwrap()
+    }
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text.as_bytes()).unwrap()
+    }
+
+    fn file(size: u64, seconds: i64) -> Entry {
+        Entry {
+            name: b"f"[..].into(),
+            source_name: None,
+            kind: EntryKind::Regular { size },
+            metadata: Metadata { mode: 0o644, mtime: Timestamp { seconds, nanoseconds: 0 } },
+            identity: 1,
+            extras: None,
+        }
+    }
+
+    #[test]
+    fn lines_mean_what_gitignore_has() {
+        let filter = filter(&["*.o", "/top", "build/", "a/*.c", "!keep.o", "**/x/y"]);
+        for (directory, name, is_directory, is_out) in [
+            ("", "f.o", false, true),
+            ("d/e", "f.o", false, true),
+            ("d", "keep.o", false, false),
+            ("", "top", false, true),
+            ("d", "top", false, false),
+            ("d", "build", true, true),
+            ("d", "build", false, false),
+            ("a", "f.c", false, true),
+            ("b/a", "f.c", false, false),
+            ("p/q/x", "y", false, true),
+        ] {
+            let found = filter.excludes(&path(directory), name.as_bytes(), is_directory);
+            assert_eq!(found, is_out, "{directory}/{name}");
+        }
+        assert!(self::filter(&["\\#x"]).excludes(&RelPath::root(), b"#x", false));
+        assert!(!self::filter(&["*.o"]).excludes(&RelPath::root(), b"\xff", false));
+        assert!(self::filter(&["*.o"]).excludes(&RelPath::root(), b"\xff.o", false));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told() {
+        let patterns = vec!["a".to_owned(), "{a".to_owned()];
+        let error = Filter::new(&Selection { patterns, ..Selection::default() }).unwrap_err();
+        assert_eq!(error.pattern, "{a");
+    }
+
+    #[test]
+    fn files_have_sizes_and_times() {
+        let newer = Some(Timestamp { seconds: 100, nanoseconds: 0 });
+        let selection = Selection { size_min: 10, size_max: Some(20), newer, ..Selection::default() };
+        let filter = Filter::new(&selection).unwrap().unwrap();
+        for (size, seconds, is_out) in
+            [(9, 101, true), (10, 101, false), (20, 101, false), (21, 101, true), (10, 100, true)]
+        {
+            assert_eq!(filter.entry(&RelPath::root(), &file(size, seconds)).is_some(), is_out, "{size}");
+        }
+        assert!(Filter::new(&Selection::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_list_takes_directories_whole_and_tells_what_is_missing() {
+        let names: Vec<Box<[u8]>> =
+            ["d/e", "d/f", "gone"].iter().map(|name| name.as_bytes().into()).collect();
+        let selection = Selection { names: Some(names.into()), ..Selection::default() };
+        let filter = Filter::new(&selection).unwrap().unwrap();
+        for (directory, name, is_directory, is_in) in [
+            ("", "d", true, true),
+            ("", "d", false, false),
+            ("d", "e", true, true),
+            ("d/e/deep", "x", false, true),
+            ("d", "f", false, true),
+            ("d", "g", false, false),
+            ("", "other", true, false),
+        ] {
+            let out = filter.name(&path(directory), name.as_bytes(), is_directory);
+            assert_eq!(out.is_none(), is_in, "{directory}/{name}");
+        }
+        assert_eq!(filter.missing().collect::<Vec<_>>(), [b"gone"]);
+    }
+}

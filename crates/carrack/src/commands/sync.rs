@@ -1,0 +1,175 @@
+//! `carrack sync`: a copy that leaves out what the destination has, and may remove what the sources have not.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use carrack_model::{Deletion, Sync};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::cp;
+use super::cp_options::CpArgs;
+use crate::exit::{self, Exit};
+
+/// The heading of its own options.
+pub const SYNC: &str = "What is sent, and what is deleted";
+
+/// Make directories at the destination like the sources: send only what differs
+///
+/// As `carrack cp -r`, whose options it has too, but a file that the destination has with the same size and modification time is not sent; if its mode or
+/// owner differs, that is set. What is to be sent is asked while the sources are scanned; several threads compare at the destination.
+///
+/// The destination is always a directory: `carrack sync tree host:data` makes data/tree like tree, whether data is there or not, and
+/// `carrack sync tree/ host:data` makes data like tree.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help(), override_usage = "carrack sync [OPTIONS] SOURCE... DESTINATION")]
+pub struct SyncArgs {
+    #[command(flatten)]
+    copying: Copying,
+
+    /// Compare contents, by BLAKE3, where sizes are the same; whatever the times are (`rsync --checksum`)
+    #[arg(short, long, help_heading = SYNC)]
+    contents: bool,
+
+    /// Leave files alone that are newer at the destination
+    #[arg(short, long, help_heading = SYNC)]
+    update: bool,
+
+    /// Make nothing that is not at the destination
+    #[arg(long, help_heading = SYNC)]
+    existing: bool,
+
+    /// Leave alone whatever is at the destination
+    #[arg(long, help_heading = SYNC)]
+    ignore_existing: bool,
+
+    /// When everything is sent, delete what the destination has and the sources have not
+    ///
+    /// Only within directories that are sources; not if anything failed at the source. What a pattern leaves out stays; so does what
+    /// is left out by size or time, as it is at the source. --dry-run lists what would be deleted. At a daemon, whoever may write may delete.
+    #[arg(long, conflicts_with = "files_from", help_heading = SYNC)]
+    delete: bool,
+
+    /// Delete no more than N entries; if there are more, the exit code is 1
+    #[arg(long, value_name = "N", requires = "delete", help_heading = SYNC)]
+    max_delete: Option<u64>,
+}
+
+/// Syncs.
+pub fn run(args: SyncArgs) -> Exit {
+    let sync = args.sync();
+    let mut copy = args.copying.0;
+    copy.recursive = true;
+    copy.sync = Some(sync);
+    copy.destination_mut().into_iter().for_each(as_directory);
+    cp::run(&copy)
+}
+
+impl SyncArgs {
+    fn sync(&self) -> Sync {
+        Sync {
+            by_contents: self.contents,
+            update: self.update,
+            existing: self.existing,
+            ignore_existing: self.ignore_existing,
+            deletion: self.delete.then_some(Deletion { most: self.max_delete }),
+        }
+    }
+}
+
+/// Only so the same command does the same once the destination is there. What ends with a colon is a home directory.
+fn as_directory(destination: &mut OsString) {
+    if !destination.as_bytes().ends_with(b"/") && !destination.as_bytes().ends_with(b":") {
+        destination.push("/");
+    }
+}
+
+/// The options of `carrack cp`, without its description, which would take the place of this command's.
+#[derive(Debug)]
+struct Copying(CpArgs);
+
+impl Args for Copying {
+    fn augment_args(command: Command) -> Command {
+        let copy = CpArgs::augment_args(Command::new("cp"));
+        let is_implied = |arg: &Arg| arg.get_id() == "recursive";
+        let args = copy.get_arguments().map(|arg| arg.clone().hide(arg.is_hide_set() || is_implied(arg)));
+        command.args(args.collect::<Vec<Arg>>())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Copying::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Copying {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Copying, clap::Error> {
+        CpArgs::from_arg_matches(matches).map(Copying)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack sync tree/ host:data      data is to have what tree has
+  carrack sync -a --delete tree/ host:data
+                                    and nothing else, with owners
+  carrack sync -n --delete tree/ host:data
+                                    what would be done?
+  carrack sync --exclude '*.o' --exclude build/ tree host:
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SyncArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<SyncArgs, clap::Error> {
+        Line::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn options_arrive() {
+        let sync = parse(&["a", "b"]).unwrap().sync();
+        assert_eq!(sync, Sync::default());
+        let words =
+            ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7", "-a", "a", "b"];
+        let args = parse(&words).unwrap();
+        assert_eq!(args.sync().deletion, Some(Deletion { most: Some(7) }));
+        let sync = args.sync();
+        assert!(sync.by_contents && sync.update && sync.existing && sync.ignore_existing);
+        assert!(args.copying.0.fidelity.archive);
+        for bad in [&["--max-delete", "7", "a", "b"][..], &["--delete", "--files-from", "f", "a", "b"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_destination_is_a_directory() {
+        for (typed, meant) in [("a", "a/"), ("a/", "a/"), ("h:", "h:"), ("h:a", "h:a/"), (".", "./")] {
+            let mut path = OsString::from(typed);
+            as_directory(&mut path);
+            assert_eq!(path, meant);
+        }
+    }
+
+    #[test]
+    fn it_describes_itself() {
+        use clap::CommandFactory;
+        let help = Line::command().render_long_help().to_string();
+        assert!(help.contains("Make directories at the destination like the sources"), "{help}");
+        assert!(!help.contains("--recursive\n") && help.contains("--exclude"), "{help}");
+    }
+}

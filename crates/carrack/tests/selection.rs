@@ -1,0 +1,125 @@
+//! What copies leave out: patterns, sizes, times and lists, with the source here and far away.
+
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+use common::process::{assert_exit, run};
+use common::{CARRACK, DIRECT_SHELL};
+
+fn plant(root: &Path) {
+    for directory in ["src/a/build", "src/b", "src/keep"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    for (name, bytes, seconds) in [
+        ("a/f.c", 10, 1_000),
+        ("a/f.o", 2_000, 2_000),
+        ("a/build/x", 10, 3_000),
+        ("b/f.c", 5_000, 4_000),
+        ("keep/k.o", 3, 5_000),
+        ("top", 0, 6_000),
+    ] {
+        let path = root.join("src").join(name);
+        fs::write(&path, vec![7; bytes]).unwrap();
+        let when = UNIX_EPOCH + Duration::from_secs(seconds);
+        File::options().write(true).open(path).unwrap().set_modified(when).unwrap();
+    }
+    std::os::unix::fs::symlink("top", root.join("src/link")).unwrap();
+}
+
+fn files(root: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut left = vec![root.to_path_buf()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match fs::symlink_metadata(&path).unwrap().is_dir() {
+                true => left.push(path),
+                false => drop(found.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned())),
+            }
+        }
+    }
+    found
+}
+
+/// What arrives of a planted tree; the same whichever end is the far one.
+fn arrives(options: &[&str], exit: i32) -> (String, String) {
+    let mut answers = BTreeSet::new();
+    for (from, to) in [("", ""), ("host:", ""), ("", "host:")] {
+        let dir = tempfile::tempdir().unwrap();
+        plant(dir.path());
+        let (source, sink) = (dir.path().join("src"), dir.path().join("dst"));
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", "-rv", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]).args(options);
+        command.current_dir(dir.path());
+        let output =
+            run(command.arg(format!("{from}{}/", source.display())).arg(format!("{to}{}", sink.display())));
+        assert_exit(&output, exit);
+        let told = String::from_utf8_lossy(&output.stderr);
+        let told: Vec<&str> = told.lines().filter(|line| line.contains("left out")).collect();
+        let mut told: Vec<String> =
+            told.iter().map(|line| line.replace(dir.path().to_str().unwrap(), "")).collect();
+        told.sort();
+        answers.insert((files(&sink).into_iter().collect::<Vec<_>>().join(" "), told.join("\n")));
+    }
+    assert_eq!(answers.len(), 1, "{answers:#?}");
+    answers.pop_first().unwrap()
+}
+
+#[test]
+fn patterns_are_those_of_gitignore_and_what_is_left_out_is_told() {
+    let options = ["--exclude", "*.o", "--exclude", "build/", "--include", "/keep/*.o"];
+    let (found, told) = arrives(&options, 0);
+    assert_eq!(found, "a/f.c b/f.c keep/k.o link top");
+    assert!(told.contains("carrack: left out: /src/a/build: excluded"), "{told}");
+    assert!(told.contains("/src/a/f.o: excluded") && told.contains("2 entries left out"), "{told}");
+}
+
+#[test]
+fn sizes_times_and_links() {
+    assert_eq!(arrives(&["--min-size", "10", "--max-size", "2k"], 0).0, "a/build/x a/f.c a/f.o link");
+    assert_eq!(arrives(&["--newer", "@4000", "--skip-links"], 0).0, "keep/k.o top");
+}
+
+#[test]
+fn a_list_names_what_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list");
+    fs::write(&list, "a\n./top\n").unwrap();
+    let option = format!("--files-from={}", list.display());
+    assert_eq!(arrives(&[&option], 0).0, "a/build/x a/f.c a/f.o top");
+    fs::write(&list, "b/f.c\nb/gone\n").unwrap();
+    assert_eq!(arrives(&[&option], 1).0, "b/f.c");
+}
+
+/// A mount within the source, where one can be made.
+#[test]
+fn other_file_systems_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    plant(dir.path());
+    let inner = dir.path().join("src/b");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&inner).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return common::skip("nothing can be mounted here");
+    }
+    fs::write(inner.join("other"), "x").unwrap();
+    let sink = dir.path().join("dst");
+    let output = run(Command::new(CARRACK).args(["cp", "-rx"]).arg(dir.path().join("src")).arg(&sink));
+    let _ = Command::new("umount").arg(&inner).status();
+    assert_exit(&output, 0);
+    assert!(sink.join("a/f.c").exists() && !sink.join("b").exists());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for options in [&["--exclude", "{a"][..], &["--files-from", "/no/such/file"], &["--newer", "soon"]] {
+        let output = run(Command::new(CARRACK).args(["cp", "-r"]).args(options).args(["a", "b"]));
+        assert_exit(&output, 2);
+    }
+}

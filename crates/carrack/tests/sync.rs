@@ -1,0 +1,209 @@
+//! `carrack sync`: what is sent, what stays, what is deleted, whichever end is far away.
+
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, UNIX_EPOCH};
+
+use common::process::{assert_exit, run};
+use common::{CARRACK, DIRECT_SHELL};
+
+/// A source and a destination that is equal to it.
+struct Ground {
+    root: tempfile::TempDir,
+}
+
+/// Where source and destination are.
+const ENDS: [(&str, &str); 4] = [("", ""), ("host:", ""), ("", "host:"), ("host:", "host:")];
+
+impl Ground {
+    fn new() -> Ground {
+        let ground = Ground { root: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(ground.path("src/d/e")).unwrap();
+        for name in ["src/f", "src/d/g", "src/d/e/h"] {
+            ground.write(name, "content", 1_000);
+        }
+        symlink("f", ground.path("src/link")).unwrap();
+        ground.sync(("", ""), &[], 0);
+        ground
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str, seconds: u64) {
+        fs::write(self.path(path), text).unwrap();
+        let when = UNIX_EPOCH + Duration::from_secs(seconds);
+        File::options().write(true).open(self.path(path)).unwrap().set_modified(when).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn sync(&self, (from, to): (&str, &str), options: &[&str], exit: i32) -> Output {
+        let mut command = Command::new(CARRACK);
+        command.args(["sync", "--json", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]).args(options);
+        let (source, sink) = (self.path("src"), self.path("dst"));
+        let output =
+            run(command.arg(format!("{from}{}/", source.display())).arg(format!("{to}{}", sink.display())));
+        assert_exit(&output, exit);
+        output
+    }
+}
+
+/// The number of that name in the summary.
+fn counted(output: &Output, name: &str) -> u64 {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let summary: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    summary[name].as_u64().unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_equal_stays_and_what_differs_is_sent() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        let inode = |path: &str| fs::symlink_metadata(ground.path(path)).unwrap().ino();
+        let (before, link) = (inode("dst/f"), inode("dst/link"));
+        let output = ground.sync(ends, &[], 0);
+        assert_eq!((counted(&output, "files_done"), counted(&output, "entries_kept")), (0, 4), "{ends:?}");
+        ground.write("src/d/g", "CONTENT", 2_000);
+        ground.write("src/d/new", "new", 1_000);
+        fs::set_permissions(ground.path("src/f"), fs::Permissions::from_mode(0o600)).unwrap();
+        let output = ground.sync(ends, &[], 0);
+        assert_eq!((counted(&output, "files_done"), counted(&output, "entries_kept")), (2, 3), "{ends:?}");
+        assert_eq!((ground.read("dst/d/g"), ground.read("dst/d/new")), ("CONTENT".into(), "new".into()));
+        assert_eq!((inode("dst/f"), inode("dst/link")), (before, link), "not made anew: {ends:?}");
+        let mode = fs::metadata(ground.path("dst/f")).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o600, "the mode alone was set: {ends:?}");
+    }
+}
+
+#[test]
+fn contents_are_compared_where_they_count() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        ground.write("dst/f", "damaged", 1_000);
+        ground.write("dst/d/g", "content", 5_000);
+        assert_eq!(counted(&ground.sync(ends, &["-n"], 0), "entries_listed"), 1, "{ends:?}: the time of g");
+        let output = ground.sync(ends, &["--contents"], 0);
+        assert_eq!(counted(&output, "files_done"), 1, "{ends:?}");
+        assert_eq!(ground.read("dst/f"), "content");
+        assert_eq!(fs::metadata(ground.path("dst/d/g")).unwrap().mtime(), 1_000, "its time was set");
+    }
+}
+
+#[test]
+fn what_may_be_made_and_replaced_is_said() {
+    let ground = Ground::new();
+    ground.write("src/f", "new content", 2_000);
+    ground.write("src/new", "x", 1_000);
+    fs::create_dir(ground.path("src/fresh")).unwrap();
+    let output = ground.sync(("", "host:"), &["--ignore-existing", "--existing"], 0);
+    assert_eq!(counted(&output, "files_done"), 0);
+    let output = ground.sync(("", "host:"), &["--existing"], 0);
+    assert_eq!(counted(&output, "files_done"), 1);
+    assert_eq!(names(&ground.path("dst")), ["d", "f", "link"]);
+    ground.write("dst/f", "newer", 9_000);
+    ground.sync(("host:", ""), &["--update"], 0);
+    assert_eq!((ground.read("dst/f"), ground.read("dst/new")), ("newer".into(), "x".into()));
+    ground.sync(("host:", ""), &["--ignore-existing"], 0);
+    assert_eq!(ground.read("dst/f"), "newer");
+}
+
+#[test]
+fn what_the_source_has_not_is_deleted() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        fs::create_dir_all(ground.path("dst/gone/deep")).unwrap();
+        fs::create_dir_all(ground.path("outside")).unwrap();
+        symlink("../outside", ground.path("dst/d/way-out")).unwrap();
+        for name in ["dst/x", "dst/gone/deep/y", "dst/d/z", "dst/d/z.o", "outside/stays"] {
+            ground.write(name, "", 1_000);
+        }
+        let options = ["--delete", "--exclude", "*.o"];
+        let told = ground.sync(ends, &[&options[..], &["-n"]].concat(), 0);
+        assert_eq!(counted(&told, "entries_to_delete"), 4, "{ends:?}: {told:?}");
+        assert!(ground.path("dst/gone/deep/y").exists());
+        let told = ground.sync(ends, &options, 0);
+        assert_eq!(counted(&told, "entries_deleted"), 6, "{ends:?}");
+        assert_eq!(names(&ground.path("dst")), ["d", "f", "link"]);
+        assert_eq!(names(&ground.path("dst/d")), ["e", "g", "z.o"]);
+        assert!(ground.path("outside/stays").exists());
+        // What is left out by its size is at the source.
+        ground.sync(ends, &["--delete", "--max-size", "1"], 0);
+        assert_eq!(names(&ground.path("dst/d")), ["e", "g"]);
+        let mtime = |path: &str| fs::metadata(ground.path(path)).unwrap().modified().unwrap();
+        assert_eq!(mtime("dst/d"), mtime("src/d"), "set after the deletion");
+    }
+}
+
+#[test]
+fn no_more_is_deleted_than_is_allowed() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        fs::create_dir(ground.path("dst/gone")).unwrap();
+        for number in 0..10 {
+            ground.write(&format!("dst/gone/{number}"), "", 1_000);
+        }
+        let told = ground.sync(ends, &["--delete", "--max-delete", "4"], 1);
+        assert_eq!(counted(&told, "entries_deleted"), 4, "{ends:?}");
+        assert_eq!(names(&ground.path("dst/gone")).len(), 6);
+        let told = ground.sync(ends, &["--delete", "--max-delete", "7"], 0);
+        assert_eq!((counted(&told, "entries_deleted"), ground.path("dst/gone").exists()), (7, false));
+    }
+}
+
+#[test]
+fn nothing_is_deleted_where_something_failed_at_the_source() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        ground.write("dst/x", "", 1_000);
+        let list = ground.path("no/such/source");
+        let mut command = Command::new(CARRACK);
+        command.args(["sync", "--delete", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
+        let of = |path: &Path| format!("{}{}/", ends.0, path.display());
+        command.arg(of(&ground.path("src"))).arg(of(&list));
+        let output = run(command.arg(format!("{}{}", ends.1, ground.path("dst").display())));
+        assert_exit(&output, 1);
+        assert!(ground.path("dst/x").exists(), "{ends:?}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("nothing was deleted, as something failed at the source"), "{told}");
+    }
+}
+
+/// Only what is within the sources' directories may go.
+#[test]
+fn what_lies_beside_a_source_stays() {
+    let ground = Ground::new();
+    ground.write("dst/beside", "", 1_000);
+    let run_once = || {
+        let mut command = Command::new(CARRACK);
+        let output = run(command
+            .args(["sync", "-q", "--delete"])
+            .arg(ground.path("src/d"))
+            .arg(ground.path("src/f"))
+            .arg(ground.path("dst")));
+        assert_exit(&output, 0);
+    };
+    ground.write("dst/d/x", "", 1_000);
+    run_once();
+    assert_eq!(names(&ground.path("dst")), ["beside", "d", "f", "link"]);
+    assert_eq!(names(&ground.path("dst/d")), ["e", "g"]);
+    run_once();
+    assert_eq!(names(&ground.path("dst/d")), ["e", "g"], "the same command does the same");
+}
