@@ -12,9 +12,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::endpoint::{
     Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
 };
+use crate::seal::{TAG_BYTES, Tag};
 
 /// Objects that may wait between the two: one that is taken and one that is ready.
-const DEPTH: usize = 2;
+pub(crate) const DEPTH: usize = 2;
+
+/// Of an object that is not sealed.
+pub(crate) const NO_TAG: Tag = [0; TAG_BYTES];
 
 /// An eventfd counter that, once raised to its maximum, is not writable.
 const EVENTFD_FULL: u64 = u64::MAX - 1;
@@ -30,7 +34,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(FrameHeader, Slot)>,
+    waiting: VecDeque<(FrameHeader, Slot, Tag)>,
     is_finished: bool,
     sender_gone: bool,
     receiver_gone: bool,
@@ -91,17 +95,24 @@ pub struct LoopbackSender {
     shared: Arc<Shared>,
 }
 
-impl SendEndpoint for LoopbackSender {
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+impl LoopbackSender {
+    /// Posts an object with its seal's tag.
+    pub(crate) fn post_tagged(&mut self, outgoing: Outgoing, tag: Tag) -> Result<(), Outgoing> {
         let mut state = self.shared.lock();
         match outgoing.payload {
             Payload::Slot(slot) if state.waiting.len() < DEPTH => {
-                state.waiting.push_back((outgoing.header, slot));
+                state.waiting.push_back((outgoing.header, slot, tag));
                 self.shared.signal(&state);
                 Ok(())
             }
             payload => Err(Outgoing { payload, ..outgoing }),
         }
+    }
+}
+
+impl SendEndpoint for LoopbackSender {
+    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+        self.post_tagged(outgoing, NO_TAG)
     }
 
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
@@ -138,15 +149,23 @@ pub struct LoopbackReceiver {
     shared: Arc<Shared>,
 }
 
-impl ReceiveEndpoint for LoopbackReceiver {
-    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+impl LoopbackReceiver {
+    /// The next object, and its seal's tag.
+    pub(crate) fn take_tagged(&mut self, patience: Patience) -> (Received, Tag) {
         let is_empty = |state: &State| state.waiting.is_empty() && !state.is_finished && !state.sender_gone;
         let mut state = self.shared.wait(self.shared.lock(), patience, is_empty);
-        if let Some((header, slot)) = state.waiting.pop_front() {
+        if let Some((header, slot, tag)) = state.waiting.pop_front() {
             self.shared.signal(&state);
-            return Ok(Received::Object(Incoming { header, slot }));
+            return (Received::Object(Incoming { header, slot }), tag);
         }
-        Ok(if state.is_finished || state.sender_gone { Received::Closed } else { Received::Pending })
+        let is_over = state.is_finished || state.sender_gone;
+        (if is_over { Received::Closed } else { Received::Pending }, NO_TAG)
+    }
+}
+
+impl ReceiveEndpoint for LoopbackReceiver {
+    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+        Ok(self.take_tagged(patience).0)
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
