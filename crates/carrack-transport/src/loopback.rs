@@ -38,6 +38,8 @@ struct State {
     is_finished: bool,
     sender_gone: bool,
     receiver_gone: bool,
+    /// Whether the two counters are raised.
+    shown: (bool, bool),
 }
 
 impl Shared {
@@ -63,9 +65,16 @@ impl Shared {
     }
 
     /// Makes the two descriptors say what the state is.
-    fn signal(&self, state: &State) {
-        set_counter(&self.arrived, !state.waiting.is_empty() || state.is_finished || state.sender_gone, 1);
-        set_counter(&self.room, state.waiting.len() >= DEPTH && !state.receiver_gone, EVENTFD_FULL);
+    fn signal(&self, state: &mut State) {
+        let has_arrived = !state.waiting.is_empty() || state.is_finished || state.sender_gone;
+        let is_full = state.waiting.len() >= DEPTH && !state.receiver_gone;
+        let was = std::mem::replace(&mut state.shown, (has_arrived, is_full));
+        if was.0 != has_arrived {
+            set_counter(&self.arrived, has_arrived, 1);
+        }
+        if was.1 != is_full {
+            set_counter(&self.room, is_full, EVENTFD_FULL);
+        }
         self.changed.notify_all();
     }
 }
@@ -102,7 +111,7 @@ impl LoopbackSender {
         match outgoing.payload {
             Payload::Slot(slot) if state.waiting.len() < DEPTH => {
                 state.waiting.push_back((outgoing.header, slot, tag));
-                self.shared.signal(&state);
+                self.shared.signal(&mut state);
                 Ok(())
             }
             payload => Err(Outgoing { payload, ..outgoing }),
@@ -131,7 +140,7 @@ impl SendEndpoint for LoopbackSender {
     fn finish(&mut self) -> Result<(), TransportError> {
         let mut state = self.shared.lock();
         state.is_finished = true;
-        self.shared.signal(&state);
+        self.shared.signal(&mut state);
         Ok(())
     }
 }
@@ -140,7 +149,7 @@ impl Drop for LoopbackSender {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.sender_gone = true;
-        self.shared.signal(&state);
+        self.shared.signal(&mut state);
     }
 }
 
@@ -155,7 +164,7 @@ impl LoopbackReceiver {
         let is_empty = |state: &State| state.waiting.is_empty() && !state.is_finished && !state.sender_gone;
         let mut state = self.shared.wait(self.shared.lock(), patience, is_empty);
         if let Some((header, slot, tag)) = state.waiting.pop_front() {
-            self.shared.signal(&state);
+            self.shared.signal(&mut state);
             return (Received::Object(Incoming { header, slot }), tag);
         }
         let is_over = state.is_finished || state.sender_gone;
@@ -178,6 +187,6 @@ impl Drop for LoopbackReceiver {
         let mut state = self.shared.lock();
         state.receiver_gone = true;
         state.waiting.clear();
-        self.shared.signal(&state);
+        self.shared.signal(&mut state);
     }
 }

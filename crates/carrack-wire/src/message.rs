@@ -24,7 +24,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 40, 41, 42, 43, 44, 45, 46, 47"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     body: Option<Control>,
 }
@@ -136,6 +136,9 @@ pub enum Control {
     /// Source → sink that has told its slots: how the session's knobs stand from now on.
     #[prost(message, tag = "34")]
     Knobs(Knobs),
+    /// Either way, once the data connections stand, where `Welcome` chose a fabric: how the lanes are reached on it.
+    #[prost(message, tag = "35")]
+    Fabric(FabricLanes),
     /// Caller → called end, first, instead of `Hello`: files are to be compared.
     #[prost(message, tag = "40")]
     Verify(Verify),
@@ -215,6 +218,56 @@ pub struct Hello {
     /// Which transfer it is, so that an earlier session's journal is found again.
     #[prost(message, optional, tag = "12")]
     pub transfer: Option<TransferRef>,
+    /// The caller would have the objects go over a fabric (RMA).
+    #[prost(message, optional, tag = "13")]
+    pub fabric: Option<FabricWish>,
+}
+
+/// Fabrics that the caller can use.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricWish {
+    /// The best first.
+    #[prost(message, repeated, tag = "1")]
+    pub networks: Vec<FabricNetwork>,
+    /// It has to be one of them.
+    #[prost(bool, tag = "2")]
+    pub is_forced: bool,
+    /// The same for two processes that can read each other's memory; opaque, empty where that is not known.
+    #[prost(bytes = "vec", tag = "3")]
+    pub host: Vec<u8>,
+}
+
+/// A network of a libfabric provider.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricNetwork {
+    /// The provider, as libfabric names it.
+    #[prost(string, tag = "1")]
+    pub provider: String,
+    /// The network, as libfabric names it; empty where that is the same for all.
+    #[prost(string, tag = "2")]
+    pub network: String,
+}
+
+/// What the called end chose.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricChoice {
+    /// One of the wish; nothing for TCP.
+    #[prost(message, optional, tag = "1")]
+    pub network: Option<FabricNetwork>,
+    /// Why it is TCP.
+    #[prost(string, tag = "2")]
+    pub problem: String,
+}
+
+/// An end's endpoints on the fabric.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricLanes {
+    /// The name of each lane's, as libfabric gives it (`fi_getname`).
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub names: Vec<Vec<u8>>,
+    /// Why there are none; then it is TCP for both ends.
+    #[prost(string, tag = "2")]
+    pub problem: String,
 }
 
 /// A transfer, over the sessions that carry it.
@@ -457,6 +510,9 @@ pub struct Welcome {
     /// It is the source: what it tells beyond mode and time, as bits; see `carrack_model::Kept`.
     #[prost(uint32, tag = "6")]
     pub kept: u32,
+    /// The answer to the caller's wish for a fabric.
+    #[prost(message, optional, tag = "7")]
+    pub fabric: Option<FabricChoice>,
 }
 
 /// What the source must know of the sink.

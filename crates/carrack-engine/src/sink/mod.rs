@@ -35,7 +35,7 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_model::{Extras, Metadata, Scheduling, TransferSpec};
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
-use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
+use carrack_transport::{ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -220,22 +220,30 @@ impl Sink<'_> {
         abort: &Abort,
     ) -> (BothEnds, bool, Result<(), SessionError>) {
         let mut lanes = Vec::new();
-        let mut rests: Vec<(Link, Vec<Box<dyn ReceiveEndpoint>>)> = Vec::new();
-        for (index, LaneStart { link, endpoints, pool, crew }) in starts.into_iter().enumerate() {
+        let mut rests = Vec::new();
+        for (index, LaneStart { link, endpoints, hub, pool, crew }) in starts.into_iter().enumerate() {
             match Lane::new(self, index == 0, endpoints.len(), pool, crew) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => return (BothEnds::default(), false, Err(error)),
             }
-            rests.push((link, endpoints));
+            rests.push((link, hub, endpoints));
         }
         let lanes = &lanes[..];
         let (both, is_left, result) = thread::scope(|scope| {
             lanes.iter().for_each(|lane| lane.start(scope));
             self.start_committer(scope, &lanes[0]);
-            let comm = |(index, (link, endpoints))| {
+            let comm = |(index, (link, hub, endpoints))| {
                 let lane: &Lane<'_> = &lanes[index];
                 let side = SinkComm::new(lanes, index, endpoints);
-                LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
+                LaneComm {
+                    link,
+                    hub,
+                    side,
+                    pool: &lane.pool,
+                    crew: &lane.crew,
+                    fault: &lane.fault,
+                    stop: lane,
+                }
             };
             let (side, result) =
                 run_comms(rests.into_iter().enumerate().map(comm).collect(), self.stall, abort);

@@ -31,18 +31,19 @@ impl Bell {
         }
     }
 
-    /// Forgets that it was rung.
-    pub(super) fn listen(&mut self) -> Result<(), TransportError> {
-        let mut rung = [0; 64];
+    /// Whether it was rung since the last time.
+    pub(super) fn listen(&mut self) -> Result<bool, TransportError> {
+        let (mut rung, mut was_rung) = ([0; 64], false);
         while let (Some(socket), None) = (self.sockets.first(), self.hung_up) {
             match recv(socket, &mut rung, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => self.hung_up = Some(Instant::now()),
-                Ok((count, _)) if count == rung.len() => {}
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Ok((count, _)) if count == rung.len() => was_rung = true,
+                Ok(_) => return Ok(true),
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(was_rung),
                 Err(error) => return Err(io::Error::from(error).into()),
             }
         }
-        Ok(())
+        Ok(was_rung)
     }
 
     /// An end that has hung up before all was said and done.

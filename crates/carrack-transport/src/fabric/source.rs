@@ -20,6 +20,9 @@ use crate::seal::Tag;
 /// Nothing is read from an empty object.
 const NOWHERE: Place = Place { address: 0, key: 0 };
 
+/// The same between two processes of a host: there is no path to fill, and what waits there falls out of the caches.
+const WINDOW_WITHIN_HOST: usize = 2;
+
 struct Stream {
     /// What the stream's end brings; nothing when that has ended.
     objects: Option<LoopbackReceiver>,
@@ -33,6 +36,8 @@ pub(super) struct FabricSource {
     streams: Vec<Stream>,
     /// Of the pools that slots came from: one, in a lane.
     regions: Vec<Region>,
+    /// Objects of a stream that are offered at most.
+    window: usize,
 }
 
 impl FabricSource {
@@ -54,12 +59,13 @@ impl FabricSource {
             sockets.push(socket);
         }
         let wire = Wire::new(endpoint, peer_name, Bell::new(sockets), stall)?;
-        Ok((FabricSource { wire, streams, regions: vec![region] }, ends))
+        let window = if wire.endpoint.description().provider == "shm" { WINDOW_WITHIN_HOST } else { WINDOW };
+        Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }
 
     fn offer_from(&mut self, index: usize) -> Result<bool, TransportError> {
         let mut has_moved = false;
-        while self.streams[index].offered.len() < WINDOW {
+        while self.streams[index].offered.len() < self.window {
             let Some(objects) = &mut self.streams[index].objects else { break };
             match objects.take_tagged(Patience::None) {
                 (Received::Object(incoming), tag) => self.offer(index, incoming, tag)?,
@@ -123,7 +129,7 @@ impl FabricSource {
 impl Hub for FabricSource {
     fn turn(&mut self) -> Result<Duration, TransportError> {
         let mut has_moved = false;
-        for event in self.wire.poll()? {
+        for event in self.wire.poll(false)? {
             has_moved = true;
             self.hear(event)?;
         }
@@ -138,7 +144,7 @@ impl Hub for FabricSource {
 
     fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut all = self.wire.readiness();
-        let takes = self.streams.iter().filter(|stream| stream.offered.len() < WINDOW);
+        let takes = self.streams.iter().filter(|stream| stream.offered.len() < self.window);
         all.extend(takes.filter_map(|stream| Some((stream.objects.as_ref()?.readiness(), PollFlags::IN))));
         all
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carrack_fabric::{Endpoint, Event, FabricError, Peer};
 use rustix::event::PollFlags;
@@ -27,6 +27,7 @@ pub(super) struct Wire {
     /// Whether the endpoint has a descriptor that tells something.
     has_descriptor: bool,
     nap: Duration,
+    looked: Instant,
     stall: Duration,
 }
 
@@ -49,6 +50,7 @@ impl Wire {
             bell,
             has_descriptor,
             nap: NAP_MIN,
+            looked: Instant::now(),
             stall,
         })
     }
@@ -57,14 +59,21 @@ impl Wire {
         self.outbox.push_back(Message { stream, sequence, kind });
     }
 
-    /// What has happened.
-    pub(super) fn poll(&mut self) -> Result<Vec<Event>, TransportError> {
+    /// What has happened. Where the bell tells, and this end has nothing under way, the endpoint is left alone until then: `shm` holds
+    /// a lock on it while the other end copies out of this one's memory, and who looks spins.
+    pub(super) fn poll(&mut self, is_reading: bool) -> Result<Vec<Event>, TransportError> {
+        // First: what is said from now on rings again.
+        let is_rung = self.bell.listen()?;
+        let is_due = self.looked.elapsed() >= self.nap;
+        if !(self.has_descriptor || is_rung || is_reading || is_due) {
+            return Ok(Vec::new());
+        }
+        self.looked = Instant::now();
         let mut events = Vec::new();
         self.endpoint.poll(&mut events).map_err(failed)?;
         if self.endpoint.oldest_operation().is_some_and(|age| age > self.stall) {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
-        self.bell.listen()?;
         Ok(events)
     }
 
@@ -106,7 +115,7 @@ impl Wire {
     /// Says the last words, if that can be done without waiting long.
     pub(super) fn part(&mut self) {
         for _ in 0..100 {
-            let is_lost = self.send().is_err() || self.poll().is_err();
+            let is_lost = self.send().is_err() || self.poll(true).is_err();
             if is_lost || (self.outbox.is_empty() && self.endpoint.operations_under_way() == 0) {
                 return;
             }
