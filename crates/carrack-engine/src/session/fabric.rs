@@ -82,7 +82,7 @@ fn best_networks() -> Vec<FabricNetwork> {
 }
 
 /// Whether [`FabricWanted::Auto`] takes it, where the other end has it too: hardware that moves bytes by itself. libfabric's ways over
-/// sockets, what plays hardware in software, and `shm`, which takes more CPU time here than TCP (bench/FABRIC.md), are for who
+/// sockets, what plays hardware in software, and `shm` (more CPU time than TCP takes, where it was tried), are for who
 /// names them.
 pub fn beats_tcp(offer: &Offered) -> bool {
     offer.is_usable && BEAT_TCP.contains(&&*offer.provider) && is_installed_device(&offer.domain)

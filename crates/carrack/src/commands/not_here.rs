@@ -11,7 +11,7 @@ const JOURNAL: &str = "submitted transfers keep journals, beside the destination
 const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard links";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 44] = [
+const OPTIONS: [(&str, bool, &str); 45] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("archive", false, FIDELITY),
@@ -44,6 +44,7 @@ const OPTIONS: [(&str, bool, &str); 44] = [
         true,
         "the source's mover dials; `carrack mover --address` says where the sink's is reached",
     ),
+    ("fabric", true, "movers move objects over TCP"),
     ("relay", false, "data goes from mover to mover"),
     ("ssh", true, "nobody logs in anywhere: data goes from mover to mover"),
     ("remote-carrack", true, "nobody logs in anywhere: data goes from mover to mover"),
