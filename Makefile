@@ -18,7 +18,7 @@ TESTS       ?=
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/local/sbin:/usr/sbin:/sbin
 export CARGO_FLAGS
 
-# RMA is not in the product yet; its tests are.
+# On in carrack; its tests are another package's.
 RELEASE := --workspace --release --features carrack-transport/fabric $(CARGO_FLAGS)
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)

@@ -1,5 +1,5 @@
 //! The comm thread's loop, the same at both ends (L3): it keeps the control link and the endpoints that nobody
-//! drives, and sleeps in `poll` only.
+//! drives, turns the lane's hub if there is one, and sleeps in `poll` only.
 //!
 //! What is done with a message or a ready endpoint is the matter of each end's [`CommSide`].
 
@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
+use carrack_transport::fabric::Hub;
 use carrack_transport::{Incoming, Link, LinkInput, TransportError};
 use carrack_wire::message::{Control, Heartbeat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -64,6 +65,8 @@ pub(crate) trait CommSide {
 /// What the loop needs beside its side.
 pub(crate) struct Comm<'a> {
     pub(crate) link: Link,
+    /// Dropped before the other end hears that it is over, so that it can't read this one's memory any more.
+    pub(crate) hub: Option<Box<dyn Hub>>,
     pub(crate) pool: &'a SlotPool,
     pub(crate) abort: &'a Abort,
     pub(crate) fault: &'a Fault,
@@ -78,6 +81,7 @@ impl Comm<'_> {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
+        self.hub = None;
         // A cut link is a consequence of what another thread may have seen first; anything else explains itself.
         let error = match error {
             SessionError::PeerGone => self.fault.take().unwrap_or(error),
@@ -102,6 +106,10 @@ impl Comm<'_> {
             last_heard += presence.missed(now);
             side.listen();
             self.check_flags()?;
+            if side.is_over() {
+                self.hub = None;
+            }
+            let hub_rest = self.hub.as_mut().map_or(Ok(heartbeat), |hub| hub.turn())?;
             let look_again = side.look_around(&mut self.link, now)?;
             if now.duration_since(last_said) >= heartbeat {
                 self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
@@ -111,7 +119,7 @@ impl Comm<'_> {
             if side.is_over() && is_flushed {
                 return Ok(());
             }
-            let wake_at = look_again.min(now + heartbeat);
+            let wake_at = look_again.min(now + heartbeat.min(hub_rest));
             let (heard, places) = self.sleep(side, is_flushed, wake_at)?;
             if heard {
                 last_heard = Instant::now();
@@ -164,7 +172,12 @@ impl Comm<'_> {
             PollFd::from_borrowed_fd(side.wake(), PollFlags::IN),
         ];
         let fixed_count = fds.len();
-        fds.extend(side.endpoints().into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        let endpoints = side.endpoints();
+        let of_side = fixed_count..fixed_count + endpoints.len();
+        let of_hub = self.hub.iter().flat_map(|hub| hub.readiness());
+        fds.extend(
+            endpoints.into_iter().chain(of_hub).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)),
+        );
         // What the link has decrypted already, poll does not see.
         let has_unread = self.link.has_unread();
         let wake_at = if has_unread { Instant::now() } else { wake_at };
@@ -175,7 +188,7 @@ impl Comm<'_> {
             Err(error) => return Err(SessionError::local("waiting")(error.into())),
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let places = fds[fixed_count..].iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(i, _)| i);
+        let places = fds[of_side].iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(i, _)| i);
         Ok((has_unread || is_ready(&fds[0]), places.collect()))
     }
 

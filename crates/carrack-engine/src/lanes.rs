@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{Duty, LaneCrew, SlotPool};
 use carrack_transport::Link;
+use carrack_transport::fabric::Hub;
 use carrack_wire::message::Control;
 
 use crate::abort::Abort;
@@ -21,6 +22,8 @@ pub(crate) struct LaneStart<E> {
     pub(crate) link: Link,
     /// Data endpoints; none means that the objects travel on the link.
     pub(crate) endpoints: Vec<E>,
+    /// What moves the objects behind the endpoints, where it is not the kernel.
+    pub(crate) hub: Option<Box<dyn Hub>>,
     /// Its slots. At the sink they back the credits that the source was given.
     pub(crate) pool: SlotPool,
     /// Where its threads belong.
@@ -48,6 +51,7 @@ pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usiz
 /// A lane as its comm thread sees it.
 pub(crate) struct LaneComm<'a, S> {
     pub(crate) link: Link,
+    pub(crate) hub: Option<Box<dyn Hub>>,
     pub(crate) side: S,
     pub(crate) pool: &'a SlotPool,
     pub(crate) crew: &'a LaneCrew,
@@ -65,10 +69,10 @@ pub(crate) fn run_comms<S: CommSide + Send>(
     let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
     // A lane that fails takes the others with it.
     let run = |lane: LaneComm<'_, S>| {
-        let LaneComm { link, mut side, pool, crew, fault, stop } = lane;
+        let LaneComm { link, hub, mut side, pool, crew, fault, stop } = lane;
         let _seat = crew.sit(Duty::Comm);
         let _watch = fault.watch(stop);
-        let result = Comm { link, pool, abort, fault, stall }.run(&mut side);
+        let result = Comm { link, hub, pool, abort, fault, stall }.run(&mut side);
         stop.stop();
         if result.is_err() {
             stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::OtherLane, *stop));

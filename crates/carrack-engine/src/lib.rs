@@ -42,9 +42,12 @@ pub use report::Observer;
 pub use run::persist;
 pub use session::{
     Admission, Advance, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request,
-    browse, browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve, shared_journals,
+    beats_tcp, browse, browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve,
+    shared_journals,
 };
-pub use settings::{FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity};
+pub use settings::{
+    FabricWanted, FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity,
+};
 pub use sharing::{GrantExchange, Sharing};
 pub use spill_settings::{SpillDirectory, SpillSettings};
 pub use tuner_memory::{History, TunerMemory};

@@ -63,7 +63,7 @@ pub(crate) fn lacking(wanted: Kept, known: Kept, end: &str) -> Option<Notice> {
 
 fn notice_to_message(notice: Notice) -> message::Notice {
     match notice {
-        Notice::Text(text) => message::Notice { kind: 0, text, path: Vec::new() },
+        Notice::Text(text) | Notice::Detail(text) => message::Notice { kind: 0, text, path: Vec::new() },
         Notice::Warning(text) => message::Notice { kind: 1, text, path: Vec::new() },
         Notice::Skipped { path, reason } => message::Notice { kind: 2, text: reason, path: path.into() },
     }

@@ -84,6 +84,20 @@ pub struct Settings {
     pub history: Option<History>,
     /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
     pub sharing: Option<Sharing>,
+    /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
+    pub fabric: FabricWanted,
+}
+
+/// What objects are to go over (L5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FabricWanted {
+    /// TCP.
+    #[default]
+    Off,
+    /// RMA where both ends have what beats TCP.
+    Auto,
+    /// RMA by this provider of libfabric, or not at all.
+    Provider(String),
 }
 
 impl Default for Settings {
@@ -114,6 +128,7 @@ impl Default for Settings {
             tunes: true,
             history: None,
             sharing: None,
+            fabric: FabricWanted::Off,
         }
     }
 }
@@ -487,6 +502,7 @@ impl Settings {
             tunes: !message.no_tune,
             history: None,
             sharing: None,
+            fabric: FabricWanted::Off,
         })
     }
 }

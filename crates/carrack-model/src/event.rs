@@ -64,6 +64,8 @@ pub enum Notice {
     },
     /// Anything else, in words.
     Text(String),
+    /// What only who asks for everything wants to know, in words.
+    Detail(String),
     /// Something that costs speed or safety, in words.
     Warning(String),
 }

@@ -9,7 +9,6 @@
 pub mod conformance;
 mod endpoint;
 mod extent;
-#[cfg(feature = "fabric")]
 pub mod fabric;
 mod framing;
 mod gauge;

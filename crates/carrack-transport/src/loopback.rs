@@ -12,9 +12,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::endpoint::{
     Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
 };
+use crate::seal::{TAG_BYTES, Tag};
 
 /// Objects that may wait between the two: one that is taken and one that is ready.
-const DEPTH: usize = 2;
+pub(crate) const DEPTH: usize = 2;
+
+/// Of an object that is not sealed.
+pub(crate) const NO_TAG: Tag = [0; TAG_BYTES];
 
 /// An eventfd counter that, once raised to its maximum, is not writable.
 const EVENTFD_FULL: u64 = u64::MAX - 1;
@@ -30,10 +34,12 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(FrameHeader, Slot)>,
+    waiting: VecDeque<(FrameHeader, Slot, Tag)>,
     is_finished: bool,
     sender_gone: bool,
     receiver_gone: bool,
+    /// Whether the two counters are raised.
+    shown: (bool, bool),
 }
 
 impl Shared {
@@ -59,9 +65,16 @@ impl Shared {
     }
 
     /// Makes the two descriptors say what the state is.
-    fn signal(&self, state: &State) {
-        set_counter(&self.arrived, !state.waiting.is_empty() || state.is_finished || state.sender_gone, 1);
-        set_counter(&self.room, state.waiting.len() >= DEPTH && !state.receiver_gone, EVENTFD_FULL);
+    fn signal(&self, state: &mut State) {
+        let has_arrived = !state.waiting.is_empty() || state.is_finished || state.sender_gone;
+        let is_full = state.waiting.len() >= DEPTH && !state.receiver_gone;
+        let was = std::mem::replace(&mut state.shown, (has_arrived, is_full));
+        if was.0 != has_arrived {
+            set_counter(&self.arrived, has_arrived, 1);
+        }
+        if was.1 != is_full {
+            set_counter(&self.room, is_full, EVENTFD_FULL);
+        }
         self.changed.notify_all();
     }
 }
@@ -91,17 +104,24 @@ pub struct LoopbackSender {
     shared: Arc<Shared>,
 }
 
-impl SendEndpoint for LoopbackSender {
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+impl LoopbackSender {
+    /// Posts an object with its seal's tag.
+    pub(crate) fn post_tagged(&mut self, outgoing: Outgoing, tag: Tag) -> Result<(), Outgoing> {
         let mut state = self.shared.lock();
         match outgoing.payload {
             Payload::Slot(slot) if state.waiting.len() < DEPTH => {
-                state.waiting.push_back((outgoing.header, slot));
-                self.shared.signal(&state);
+                state.waiting.push_back((outgoing.header, slot, tag));
+                self.shared.signal(&mut state);
                 Ok(())
             }
             payload => Err(Outgoing { payload, ..outgoing }),
         }
+    }
+}
+
+impl SendEndpoint for LoopbackSender {
+    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+        self.post_tagged(outgoing, NO_TAG)
     }
 
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
@@ -120,7 +140,7 @@ impl SendEndpoint for LoopbackSender {
     fn finish(&mut self) -> Result<(), TransportError> {
         let mut state = self.shared.lock();
         state.is_finished = true;
-        self.shared.signal(&state);
+        self.shared.signal(&mut state);
         Ok(())
     }
 }
@@ -129,7 +149,7 @@ impl Drop for LoopbackSender {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.sender_gone = true;
-        self.shared.signal(&state);
+        self.shared.signal(&mut state);
     }
 }
 
@@ -138,15 +158,23 @@ pub struct LoopbackReceiver {
     shared: Arc<Shared>,
 }
 
-impl ReceiveEndpoint for LoopbackReceiver {
-    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+impl LoopbackReceiver {
+    /// The next object, and its seal's tag.
+    pub(crate) fn take_tagged(&mut self, patience: Patience) -> (Received, Tag) {
         let is_empty = |state: &State| state.waiting.is_empty() && !state.is_finished && !state.sender_gone;
         let mut state = self.shared.wait(self.shared.lock(), patience, is_empty);
-        if let Some((header, slot)) = state.waiting.pop_front() {
-            self.shared.signal(&state);
-            return Ok(Received::Object(Incoming { header, slot }));
+        if let Some((header, slot, tag)) = state.waiting.pop_front() {
+            self.shared.signal(&mut state);
+            return (Received::Object(Incoming { header, slot }), tag);
         }
-        Ok(if state.is_finished || state.sender_gone { Received::Closed } else { Received::Pending })
+        let is_over = state.is_finished || state.sender_gone;
+        (if is_over { Received::Closed } else { Received::Pending }, NO_TAG)
+    }
+}
+
+impl ReceiveEndpoint for LoopbackReceiver {
+    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+        Ok(self.take_tagged(patience).0)
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -159,6 +187,6 @@ impl Drop for LoopbackReceiver {
         let mut state = self.shared.lock();
         state.receiver_gone = true;
         state.waiting.clear();
-        self.shared.signal(&state);
+        self.shared.signal(&mut state);
     }
 }

@@ -1,29 +1,33 @@
 //! The conformance suite on RMA, on the providers that need no hardware.
 
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use carrack_fabric::{Endpoint, Filter, Limits, Offer, usable_offers};
-use carrack_machine::SlotPool;
+use carrack_machine::{NodeSet, SlotPool};
+use carrack_model::{Cipher, Protection};
 use carrack_transport::conformance::{Pair, run};
-use carrack_transport::fabric::{FabricSink, FabricSource};
+use carrack_transport::fabric::{Aside, Hub, OpenLane, Wanted, usable_offers};
+use carrack_transport::seal::{Seal, TrafficSecret};
 use carrack_transport::{
     Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
 };
+use rustix::event::{PollFd, Timespec, poll};
 
 const STALL: Duration = Duration::from_secs(20);
+const SLOT_BYTES: usize = 64 << 10;
 
-fn offer(provider: &str) -> Option<Offer> {
-    let source = (provider != "shm").then(|| "127.0.0.1".to_string());
-    match usable_offers(&Filter { provider: Some(provider.to_string()), source }) {
-        Ok(offers) => offers.into_iter().next(),
+fn is_there(provider: &str) -> bool {
+    match usable_offers(Some(provider)) {
+        Ok(_) => true,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "skipped: {error}");
-            None
+            false
         }
     }
 }
@@ -34,23 +38,23 @@ struct Turning {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a hub's turn has come to.
-type Turned = Result<(bool, bool), TransportError>;
-
 impl Turning {
-    /// `turn` says whether anything happened and whether all is done.
-    fn start(mut turn: impl FnMut() -> Turned + Send + 'static) -> Turning {
+    /// Goes on until nothing is left to do.
+    fn start(mut hub: Box<dyn Hub>) -> Turning {
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             // What is offered stays there until it is taken, or the other end says that it has gone.
-            while let Ok((has_moved, is_done)) = turn() {
-                if is_done && !has_moved && flag.load(Ordering::Relaxed) {
+            while let Ok(rest) = hub.turn() {
+                if rest >= Duration::from_secs(1) && flag.load(Ordering::Relaxed) {
                     return;
                 }
-                if !has_moved {
-                    thread::sleep(Duration::from_micros(50));
-                }
+                let rest = rest.min(Duration::from_millis(20));
+                let time = Timespec { tv_sec: 0, tv_nsec: rest.subsec_nanos().into() };
+                let ready = hub.readiness();
+                let mut fds: Vec<_> =
+                    ready.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+                let _ = poll(&mut fds, Some(&time));
             }
         });
         Turning { is_over, thread: Some(thread) }
@@ -94,23 +98,31 @@ impl ReceiveEndpoint for Driven<dyn ReceiveEndpoint> {
     }
 }
 
-fn connected(offer: &Offer) -> Pair {
-    let open = || Endpoint::open(offer, Limits::default()).expect("an endpoint");
-    let (near, far) = (open(), open());
-    let (near_name, far_name) = (near.name().expect("a name"), far.name().expect("a name"));
-    let slots = SlotPool::new(8 * (64 << 10), 64 << 10).expect("a pool");
-    let (mut source, mut senders) = FabricSource::new(near, &far_name, 1, STALL).expect("a hub");
-    let (mut sink, mut receivers) = FabricSink::new(far, &near_name, 1, slots, STALL).expect("a hub");
-    let _turning = Turning::start(move || Ok((source.turn()?, source.is_done())));
-    let sender = Driven { end: senders.remove(0), _turning };
-    let _turning = Turning::start(move || Ok((sink.turn()?, true)));
-    let receiver = Driven { end: receivers.remove(0), _turning };
+fn connected(provider: &str, protection: Protection) -> Pair {
+    let pool = || SlotPool::new(8 * SLOT_BYTES as u64, SLOT_BYTES).expect("a pool");
+    let nodes = NodeSet::new();
+    let wanted =
+        Wanted { provider, network: "", source: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), nodes: &nodes };
+    let near = OpenLane::of_source(&wanted, pool()).expect("an endpoint");
+    let far = OpenLane::of_sink(&wanted, pool()).expect("an endpoint");
+    let (near_name, far_name) = (near.name().to_vec(), far.name().to_vec());
+    let (one, other) = UnixStream::pair().expect("two sockets");
+    let aside = |socket: UnixStream| {
+        let seal = Seal::new(TrafficSecret::new([3; 32]), protection, Cipher::Aes256Gcm);
+        vec![Aside { socket: socket.into(), seal }]
+    };
+    let (source, mut senders) = near.into_source(&far_name, aside(one), STALL).expect("a hub");
+    let (sink, mut receivers) = far.into_sink(&near_name, aside(other), STALL).expect("a hub");
+    let sender = Driven { end: senders.remove(0), _turning: Turning::start(source) };
+    let receiver = Driven { end: receivers.remove(0), _turning: Turning::start(sink) };
     (Box::new(sender), Box::new(receiver))
 }
 
 fn conforms(provider: &str) {
-    if let Some(offer) = offer(provider) {
-        run(&|| connected(&offer));
+    if is_there(provider) {
+        for protection in [Protection::Clear, Protection::Safe, Protection::Private] {
+            run(&|| connected(provider, protection));
+        }
     }
 }
 

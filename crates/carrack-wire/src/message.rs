@@ -25,7 +25,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45, 46, 47"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     body: Option<Control>,
 }
@@ -149,6 +149,9 @@ pub enum Control {
     /// Sink → source: that is done.
     #[prost(message, tag = "38")]
     Pruned(Pruned),
+    /// Either way, once the data connections stand, where `Welcome` chose a fabric: how the lanes are reached on it.
+    #[prost(message, tag = "39")]
+    Fabric(FabricLanes),
     /// Caller → called end, first, instead of `Hello`: files are to be compared.
     #[prost(message, tag = "40")]
     Verify(Verify),
@@ -228,6 +231,56 @@ pub struct Hello {
     /// Which transfer it is, so that an earlier session's journal is found again.
     #[prost(message, optional, tag = "12")]
     pub transfer: Option<TransferRef>,
+    /// The caller would have the objects go over a fabric (RMA).
+    #[prost(message, optional, tag = "13")]
+    pub fabric: Option<FabricWish>,
+}
+
+/// Fabrics that the caller can use.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricWish {
+    /// The best first.
+    #[prost(message, repeated, tag = "1")]
+    pub networks: Vec<FabricNetwork>,
+    /// It has to be one of them.
+    #[prost(bool, tag = "2")]
+    pub is_forced: bool,
+    /// The same for two processes that can read each other's memory; opaque, empty where that is not known.
+    #[prost(bytes = "vec", tag = "3")]
+    pub host: Vec<u8>,
+}
+
+/// A network of a libfabric provider.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricNetwork {
+    /// The provider, as libfabric names it.
+    #[prost(string, tag = "1")]
+    pub provider: String,
+    /// The network, as libfabric names it; empty where that is the same for all.
+    #[prost(string, tag = "2")]
+    pub network: String,
+}
+
+/// What the called end chose.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricChoice {
+    /// One of the wish; nothing for TCP.
+    #[prost(message, optional, tag = "1")]
+    pub network: Option<FabricNetwork>,
+    /// Why it is TCP.
+    #[prost(string, tag = "2")]
+    pub problem: String,
+}
+
+/// An end's endpoints on the fabric.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FabricLanes {
+    /// The name of each lane's, as libfabric gives it (`fi_getname`).
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub names: Vec<Vec<u8>>,
+    /// Why there are none; then it is TCP for both ends.
+    #[prost(string, tag = "2")]
+    pub problem: String,
 }
 
 impl Hello {
@@ -489,6 +542,9 @@ pub struct Welcome {
     /// It is the source, and knows of selections and of [`Sync`].
     #[prost(bool, tag = "7")]
     pub selects: bool,
+    /// The answer to the caller's wish for a fabric.
+    #[prost(message, optional, tag = "8")]
+    pub fabric: Option<FabricChoice>,
 }
 
 /// What the source must know of the sink.

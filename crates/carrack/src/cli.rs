@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, cp, doctor, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders, resume,
-    rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune, verify, wait,
+    completions, cp, doctor, fabric, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders,
+    resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune, verify, wait,
 };
 use crate::exit::Exit;
 
@@ -37,6 +37,7 @@ enum Command {
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),
     Topo(topo::TopoArgs),
+    Fabric(fabric::FabricListArgs),
     Forecast(forecast::ForecastArgs),
     Tune(tune::TuneArgs),
     Journals(journals::JournalsArgs),
@@ -84,6 +85,7 @@ impl Cli {
             Command::Layout(args) => layout::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Topo(args) => topo::run(&args),
+            Command::Fabric(args) => fabric::run(&args),
             Command::Forecast(args) => forecast::run(&args),
             Command::Tune(args) => tune::run(&args),
             Command::Journals(args) => journals::run(&args),

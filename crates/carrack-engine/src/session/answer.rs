@@ -20,7 +20,7 @@ use super::handshake::{
 };
 use super::house::{Admission, Deed, House, Request};
 use super::keeping::Keeping;
-use super::{Ended, Part, Standing, Terms, browse, lanes, no_slots, refuse, verify};
+use super::{Ended, Part, Standing, Terms, browse, fabric, lanes, no_slots, refuse, verify};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -107,6 +107,8 @@ struct Answerer {
     caller: Option<IpAddr>,
     key: SessionKey,
     slots: SlotPool,
+    /// Whether the caller may have a fabric here.
+    allows_fabric: bool,
     hello: Hello,
 }
 
@@ -127,8 +129,22 @@ impl Answerer {
         let Admission { base, paths, settings, door, addresses, caller } = admission;
         let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
         let caller = caller.filter(|_| !hello.third_party);
-        let (door, key) = (Some(door), SessionKey::new(key));
-        Ok(Answerer { role, spec, settings, base, paths, asked, door, addresses, caller, key, slots, hello })
+        let (door, key, allows_fabric) = (Some(door), SessionKey::new(key), house.allows_fabric());
+        Ok(Answerer {
+            role,
+            spec,
+            settings,
+            base,
+            paths,
+            asked,
+            door,
+            addresses,
+            caller,
+            key,
+            slots,
+            allows_fabric,
+            hello,
+        })
     }
 
     /// Which end dials first.
@@ -142,8 +158,10 @@ impl Answerer {
         let door = self.door.take().filter(|_| listens);
         // Without a port the caller finds nobody listening, says so, and the data takes the pipe.
         let (listener, listening) = door.and_then(|door| listen(door, &self.addresses).ok()).unzip();
+        let fabric = fabric::choose(self.hello.fabric.as_ref(), self.allows_fabric);
+        let mut agreed = fabric::chosen(self.hello.fabric.as_ref(), fabric.as_ref());
         let mut welcome =
-            Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, ..Welcome::default() };
+            Welcome { software: env!("CARGO_PKG_VERSION").into(), listening, fabric, ..Welcome::default() };
         let ground = Ground::look(&self.settings);
         let lane_count;
         let mut part = match self.role {
@@ -185,8 +203,9 @@ impl Answerer {
             }
         };
         let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
+        fabric::check_streams(&mut agreed, &streams)?;
         part.open(&self.spec)?;
-        Ok(Standing { part, streams, lane_count, ground })
+        Ok(Standing { part, streams, lane_count, fabric: agreed, ground })
     }
 
     /// As many lanes as both ends would like, where the storage here would like `depth` requests at a time.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
-use carrack_model::{DialFrom, Event, Notice, Protection, TransferSpec};
+use carrack_model::{DialFrom, Event, Notice, Protection};
 use carrack_storage::{Base, FileSystems};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
@@ -19,7 +19,9 @@ use super::handshake::{
     ANSWER_TIMEOUT, check_list_fits, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
 use super::keeping::Keeping;
-use super::{Ended, Part, Standing, Terms, check_selects, lanes, new_key, no_slots, refuse, tell_lacking};
+use super::{
+    Ended, Part, Standing, Terms, check_selects, fabric, lanes, new_key, no_slots, refuse, tell_lacking,
+};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::ground::Ground;
@@ -109,7 +111,8 @@ impl Caller<'_> {
         };
         let ground = Ground::look(settings);
         let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
-        let hello = Hello { lanes: Some(wish), ..self.hello(listening, destination) };
+        let wanted = fabric::wish(settings, spec.dry_run)?;
+        let hello = Hello { lanes: Some(wish), fabric: wanted.clone(), ..self.hello(listening, destination) };
         check_list_fits(settings, &hello)?;
         // Whoever does not listen may still have printed why.
         let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
@@ -122,6 +125,7 @@ impl Caller<'_> {
             return Err(SessionError::Protocol("no welcome".into()));
         };
         let lane_count = self.lane_count(&wish, &welcome)?;
+        let mut agreed = fabric::answered(wanted.as_ref(), welcome.fabric.as_ref(), self.observer)?;
         let mut part = match storage {
             Storage::Sink(destination) => {
                 check_selects(spec, settings, &welcome)?;
@@ -147,8 +151,9 @@ impl Caller<'_> {
             let keys = session_keys(link, &self.key, spec, lane_count, true)?;
             self.connect(link, &keys, listener, welcome.listening, lane_count)?
         };
+        fabric::check_streams(&mut agreed, &streams)?;
         part.open(spec)?;
-        Ok(Standing { part, streams, lane_count, ground })
+        Ok(Standing { part, streams, lane_count, fabric: agreed, ground })
     }
 
     /// The other end decided, within what this one has a use for.
@@ -222,22 +227,17 @@ impl Caller<'_> {
             Ok(streams) => (streams, None),
             Err(problem) => (Vec::new(), Some(problem)),
         };
-        let TransferSpec { protection, cipher, .. } = self.transfer.spec;
-        let connected = match streams.len() as u32 {
+        if streams.is_empty() {
             // What carries the control channel protects the data too.
-            0 => {
-                let (transport, protection) = (self.pipe, Some(Protection::Private));
-                Event::Connected { streams: 0, lanes: 1, transport, protection, cipher: None }
-            }
-            opened => Event::Connected {
-                streams: self.stream_count(lane_count).used(opened as usize) as u32,
-                lanes: lane_count as u32,
-                transport: "tcp",
-                protection: Some(protection),
-                cipher: protection.seals().then_some(cipher),
-            },
-        };
-        self.observer.event(&connected);
+            let (transport, protection) = (self.pipe, Some(Protection::Private));
+            self.observer.event(&Event::Connected {
+                streams: 0,
+                lanes: 1,
+                transport,
+                protection,
+                cipher: None,
+            });
+        }
         if let Some(problem) = problem {
             self.warn_slow(&problem);
         }

@@ -12,7 +12,7 @@ use super::destination::{Destination, SinkFacts};
 use super::keeping::Keeping;
 use super::lanes::{agree, link_pair, wish};
 use super::sources::resolve;
-use super::{Ended, SinkPart, SourcePart, Terms, lane_pools, lane_starts, report_notices};
+use super::{Ended, SinkPart, SourcePart, Terms, Way, fabric, lane_pools, lane_starts, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -29,6 +29,7 @@ pub(super) fn run(
 ) -> Result<Ended, SessionError> {
     let (spec, settings) = (&transfer.spec, &transfer.settings);
     settings.check_pool()?;
+    fabric::refuse(settings, "both ends are in this process, where objects are not copied at all")?;
     let kept = Keeping::of(settings, transfer.identity.as_ref());
     let destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
     let slot_count = settings.slot_count(spec.slot_bytes);
@@ -57,8 +58,8 @@ pub(super) fn run(
     let pools = || lane_pools(&camp, settings, spec, lane_count);
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
-    let sink_lanes = lane_starts(sink_links, pools()?, &camp, receivers.into_iter());
-    let source_lanes = lane_starts(source_links, pools()?, &camp, senders.into_iter());
+    let sink_lanes = lane_starts(sink_links, pools()?, &camp, Way::deal(receivers, lane_count));
+    let source_lanes = lane_starts(source_links, pools()?, &camp, Way::deal(senders, lane_count));
     observer.event(&Event::Connected {
         streams: 0,
         lanes: lane_count as u32,

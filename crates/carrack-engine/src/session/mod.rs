@@ -12,6 +12,7 @@ mod call;
 mod confine;
 mod connect;
 mod destination;
+mod fabric;
 mod handshake;
 mod house;
 mod keeping;
@@ -30,7 +31,8 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Kept, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
-use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, random};
+use carrack_transport::fabric::Hub;
+use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, StreamCount, random};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Place, SinkState, Welcome};
 
@@ -48,6 +50,8 @@ use crate::source::{self, RootStorage, SourceStart};
 pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
 pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
+pub use fabric::beats_tcp;
+use fabric::{Agreed, Meeting, Met};
 use handshake::say;
 pub use house::{Admission, Deed, House, OwnHouse, Request, check_protection};
 pub use keeping::shared_journals;
@@ -234,6 +238,13 @@ impl Part {
         }
     }
 
+    fn role(&self) -> Role {
+        match self {
+            Part::Source(_) => Role::Source,
+            Part::Sink(_) => Role::Sink,
+        }
+    }
+
     fn place_message(&self) -> Place {
         let Part::Source(part) = self else { return Place::default() };
         Place {
@@ -252,6 +263,8 @@ struct Standing {
     streams: Vec<Stream>,
     /// As agreed, for data connections; the pipe has one lane.
     lane_count: usize,
+    /// What the objects go over, if both ends can open it.
+    fabric: Option<Agreed>,
     ground: Ground,
 }
 
@@ -268,8 +281,8 @@ struct Terms<'a> {
 }
 
 impl Standing {
-    fn run(self, link: Link, terms: &Terms<'_>) -> Result<Ended, SessionError> {
-        let Standing { part, streams, lane_count, ground } = self;
+    fn run(self, mut link: Link, terms: &Terms<'_>) -> Result<Ended, SessionError> {
+        let Standing { part, streams, lane_count, fabric, ground } = self;
         let lane_count = if streams.is_empty() { 1 } else { lane_count };
         if !streams.len().is_multiple_of(lane_count) {
             let count = streams.len();
@@ -279,14 +292,49 @@ impl Standing {
         streams.iter().for_each(|stream| stream.set_patience(terms.settings.stall));
         let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
         let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
+        let meeting = Meeting { role: part.role(), streams: &streams, camp: &camp, pools: &pools, terms };
+        let met = fabric.map_or(Ok(None), |agreed| agreed.meet(&mut link, &meeting))?;
+        terms.announce(streams.len(), lane_count, met.is_some());
         with_links(link, lane_count, terms.spec.slot_bytes, |links| {
             camp.watched(|| match part {
-                Part::Source(part) => part.run_over_tcp(links, pools, streams, &camp, terms),
-                Part::Sink(part) => part.run_over_tcp(links, pools, streams, &camp, terms),
+                Part::Source(part) => part.run_connected(links, pools, (streams, met), &camp, terms),
+                Part::Sink(part) => part.run_connected(links, pools, (streams, met), &camp, terms),
             })
         })
     }
 }
+
+impl Terms<'_> {
+    /// The data connections stand. Without any it was told already.
+    fn announce(&self, opened: usize, lane_count: usize, is_fabric: bool) {
+        let (Some(observer), 1..) = (self.observer, opened) else { return };
+        let TransferSpec { protection, cipher, streams, .. } = self.spec;
+        let count = StreamCount::new(streams, lane_count as u16, self.settings.tunes);
+        observer.event(&Event::Connected {
+            streams: count.used(opened) as u32,
+            lanes: lane_count as u32,
+            transport: if is_fabric { "fabric" } else { "tcp" },
+            protection: Some(protection),
+            cipher: protection.seals().then_some(cipher),
+        });
+    }
+}
+
+/// How a lane's objects travel.
+struct Way<E> {
+    endpoints: Vec<E>,
+    hub: Option<Box<dyn Hub>>,
+}
+
+impl<E> Way<E> {
+    /// By these connections, which are dealt out.
+    fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<Way<E>> {
+        deal(connections, lane_count).into_iter().map(|endpoints| Way { endpoints, hub: None }).collect()
+    }
+}
+
+/// Streams, and what was met on the fabric if they only stand by.
+type Connected = (Vec<Stream>, Option<Vec<Met>>);
 
 impl SourcePart {
     fn new(sources: Sources, sink: SinkFacts, file_systems: FileSystems) -> Result<SourcePart, SessionError> {
@@ -295,11 +343,11 @@ impl SourcePart {
         Ok(SourcePart { sources, sink, file_systems, storage })
     }
 
-    fn run_over_tcp(
+    fn run_connected(
         self,
         mut links: Vec<Link>,
         pools: Vec<SlotPool>,
-        streams: Vec<Stream>,
+        (streams, met): Connected,
         camp: &Camp,
         terms: &Terms<'_>,
     ) -> Ended {
@@ -309,7 +357,14 @@ impl SourcePart {
         let (protection, cipher) = (terms.spec.protection, terms.spec.cipher);
         let sender =
             |stream: Stream| Box::new(stream.into_sender(protection, cipher)) as Box<dyn SendEndpoint>;
-        self.run(lane_starts(links, pools, camp, streams.into_iter().map(sender)), camp, terms)
+        let ways = match met {
+            None => Ok(Way::deal(streams.into_iter().map(sender), links.len())),
+            Some(met) => fabric::source_ways(met, streams, terms),
+        };
+        match ways {
+            Ok(ways) => self.run(lane_starts(links, pools, camp, ways), camp, terms),
+            Err(error) => (BothEnds::default(), Err(error)),
+        }
     }
 
     fn run(self, lanes: Vec<LaneStart<Box<dyn SendEndpoint>>>, camp: &Camp, terms: &Terms<'_>) -> Ended {
@@ -338,11 +393,11 @@ impl SourcePart {
 }
 
 impl SinkPart {
-    fn run_over_tcp(
+    fn run_connected(
         self,
         links: Vec<Link>,
         pools: Vec<SlotPool>,
-        streams: Vec<Stream>,
+        (streams, met): Connected,
         camp: &Camp,
         terms: &Terms<'_>,
     ) -> Ended {
@@ -350,7 +405,14 @@ impl SinkPart {
         let receiver = |stream: Stream| {
             Box::new(stream.into_receiver(slot_bytes, protection, cipher)) as Box<dyn ReceiveEndpoint>
         };
-        self.run(lane_starts(links, pools, camp, streams.into_iter().map(receiver)), camp, terms)
+        let ways = match met {
+            None => Ok(Way::deal(streams.into_iter().map(receiver), links.len())),
+            Some(met) => fabric::sink_ways(met, streams, terms),
+        };
+        match ways {
+            Ok(ways) => self.run(lane_starts(links, pools, camp, ways), camp, terms),
+            Err(error) => (BothEnds::default(), Err(error)),
+        }
     }
 
     fn run(self, lanes: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>, camp: &Camp, terms: &Terms<'_>) -> Ended {
@@ -375,13 +437,17 @@ fn lane_starts<E>(
     links: Vec<Link>,
     pools: Vec<SlotPool>,
     camp: &Camp,
-    endpoints: impl Iterator<Item = E>,
+    ways: Vec<Way<E>>,
 ) -> Vec<LaneStart<E>> {
-    let dealt = deal(endpoints, links.len());
-    let lanes = links.into_iter().zip(pools).zip(dealt).enumerate();
-    lanes
-        .map(|(index, ((link, pool), endpoints))| LaneStart { link, endpoints, pool, crew: camp.lane(index) })
-        .collect()
+    let lanes = links.into_iter().zip(pools).zip(ways).enumerate();
+    let start = |(index, ((link, pool), Way { endpoints, hub }))| LaneStart {
+        link,
+        endpoints,
+        hub,
+        pool,
+        crew: camp.lane(index),
+    };
+    lanes.map(start).collect()
 }
 
 fn report_notices(sources: &Sources, observer: Option<&dyn Observer>) {

@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::handshake::{
     ANSWER_TIMEOUT, check_list_fits, expect, explained, receive_preamble, say, send_preamble,
 };
-use super::{Ended, check_selects, new_key, no_slots, refuse, tell_lacking};
+use super::{Ended, check_selects, fabric, new_key, no_slots, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -44,6 +44,7 @@ pub(super) fn run(
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
     transfer.settings.check_pool()?;
+    fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
     let link = |channel| {
         let link = Link::new(channel, slot_bytes);

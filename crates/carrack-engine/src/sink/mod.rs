@@ -42,7 +42,7 @@ use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{Extras, Metadata, Scheduling, Selection, TargetId, TransferSpec};
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
-use carrack_transport::{Link, ReceiveEndpoint, StreamCount};
+use carrack_transport::{ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -241,28 +241,36 @@ impl Sink<'_> {
         abort: &Abort,
     ) -> (BothEnds, bool, Result<(), SessionError>) {
         let mut lanes = Vec::new();
-        let mut rests: Vec<(Link, Vec<Box<dyn ReceiveEndpoint>>)> = Vec::new();
+        let mut rests = Vec::new();
         let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
         let spills = match self.spills(settings, &nodes) {
             Ok(spills) => spills,
             Err(error) => return (BothEnds::default(), false, Err(decline(starts, error))),
         };
         for (index, (start, spills)) in starts.into_iter().zip(spills).enumerate() {
-            let LaneStart { link, endpoints, pool, crew } = start;
+            let LaneStart { link, endpoints, hub, pool, crew } = start;
             match Lane::new(self, index == 0, endpoints.len(), pool, crew, spills) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => return (BothEnds::default(), false, Err(error)),
             }
-            rests.push((link, endpoints));
+            rests.push((link, hub, endpoints));
         }
         let lanes = &lanes[..];
         let (both, is_left, result) = thread::scope(|scope| {
             lanes.iter().for_each(|lane| lane.start(scope));
             self.start_committer(scope, &lanes[0]);
-            let comm = |(index, (link, endpoints))| {
+            let comm = |(index, (link, hub, endpoints))| {
                 let lane: &Lane<'_> = &lanes[index];
                 let side = SinkComm::new(lanes, index, endpoints);
-                LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
+                LaneComm {
+                    link,
+                    hub,
+                    side,
+                    pool: &lane.pool,
+                    crew: &lane.crew,
+                    fault: &lane.fault,
+                    stop: lane,
+                }
             };
             let (side, result) =
                 run_comms(rests.into_iter().enumerate().map(comm).collect(), self.stall, abort);

@@ -189,7 +189,7 @@ impl Source<'_> {
             Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
         };
         let prepare = |(start, spills): (LaneStart<_>, Vec<Spill<_>>)| {
-            Ok((Lane::new(self, start.endpoints, start.pool, start.crew, spills)?, start.link))
+            Ok((Lane::new(self, start.endpoints, start.pool, start.crew, spills)?, (start.link, start.hub)))
         };
         let prepared: Result<Vec<_>, SessionError> = starts.into_iter().zip(spills).map(prepare).collect();
         let (lanes, links): (Vec<Lane<'_>>, Vec<_>) = match prepared {
@@ -205,10 +205,18 @@ impl Source<'_> {
         thread::scope(|scope| {
             first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(self, lanes, destination));
             lanes.iter().for_each(|lane| lane.start(scope));
-            let comm = |(index, link)| {
+            let comm = |(index, (link, hub))| {
                 let lane: &Lane<'_> = &lanes[index];
                 let side = SourceComm::new(lanes, index);
-                LaneComm { link, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
+                LaneComm {
+                    link,
+                    hub,
+                    side,
+                    pool: &lane.pool,
+                    crew: &lane.crew,
+                    fault: &lane.fault,
+                    stop: lane,
+                }
             };
             let (side, result) =
                 run_comms(links.into_iter().enumerate().map(comm).collect(), self.settings.stall, abort);

@@ -1,175 +1,98 @@
 //! Objects over RMA, as LADS moves them (L4): the source offers an object, the sink reads it into a slot of its own and
-//! says that it has it. One *hub* at each end serves all streams of a lane over one fabric endpoint; the streams' ends are
-//! those of the in-process loopback, so I/O threads and the comm thread use them as any other.
+//! says that it has it. One [`Hub`] at each end serves all streams of a lane over one fabric endpoint; the streams' ends are
+//! driven by I/O threads and the comm thread as those of any other transport.
 //!
-//! A hub is turned by one thread (a lane's comm thread), which never waits in it. It has to be turned as long as objects
-//! are offered: some providers serve the other end's reads only then. Both ends know each other's endpoint by name, which
-//! the control channel has carried.
+//! A hub is turned by one thread (a lane's comm thread), which never waits in it. Both ends know each other's endpoint by
+//! name, which the control channel has carried. The lane's TCP connections stand aside: their secrets seal the objects, a byte on
+//! one of them wakes the other end where its provider can't, and they end when the other process does.
 //!
-//! Messages between the hubs, little-endian:
-//!
-//! | message | bytes |
+//! | room | what is there |
 //! | --- | --- |
-//! | offer | 1, stream u32, sequence u64, frame header (80), address u64, key u64 |
-//! | taken | 2, stream u32, sequence u64 |
-//! | finished | 3, stream u32, sequence u64: how many there were |
-//! | gone | 4, stream u32, sequence u64 of no meaning: the sender of this takes or brings nothing more |
-//! | hello | 5, as above: makes the connection |
+//! | `message` | what the hubs say to each other |
+//! | `wire` | the endpoint, what waits to be said, and when to look again |
+//! | `bell` | the TCP connections that stand aside |
+//! | `source`, `sink` | the two hubs |
+//! | `ends` | the streams' ends, which seal and open |
+//! | `lane` | a lane's endpoint, from its opening to its hub |
+//! | `survey` | what libfabric offers here |
+//!
+//! Without the cargo feature `fabric` there is only the reason why there is none.
 
+#[cfg(feature = "fabric")]
+mod bell;
+#[cfg(feature = "fabric")]
+mod ends;
+#[cfg(feature = "fabric")]
+mod lane;
+#[cfg(feature = "fabric")]
+mod message;
+#[cfg(feature = "fabric")]
 mod sink;
+#[cfg(feature = "fabric")]
 mod source;
+mod survey;
+#[cfg(feature = "fabric")]
+mod wire;
 
-use std::collections::VecDeque;
-use std::io;
+#[cfg(not(feature = "fabric"))]
+#[path = "lane_absent.rs"]
+mod lane;
+
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use carrack_fabric::{Endpoint, Event, FabricError, Peer, Place};
-use carrack_wire::HEADER_BYTES;
+use carrack_machine::NodeSet;
+use rustix::event::PollFlags;
 
-use crate::endpoint::TransportError;
-pub use sink::FabricSink;
-pub use source::FabricSource;
+use crate::endpoint::{ReceiveEndpoint, SendEndpoint, TransportError};
+use crate::seal::Seal;
+
+pub use lane::OpenLane;
+pub use survey::{Offered, is_installed_device, library, offers, usable_offers};
 
 /// Objects of a stream that may be offered and not taken: what a long path or a sink at work holds back.
 pub const WINDOW: usize = 16;
 
-#[derive(Debug, PartialEq, Eq)]
-enum Kind {
-    Offer { header: [u8; HEADER_BYTES], place: Place },
-    Taken,
-    Finished,
-    Gone,
-    Hello,
+/// Slots that sealed objects of one stream can be in at a time: those that are offered, and those on their way to that.
+pub const SEALED_SLOTS: usize = WINDOW + 3;
+
+/// What moves a lane's objects behind its endpoints. Dropped, it withdraws the memory that the other end could read.
+pub trait Hub: Send {
+    /// Goes on with what there is, without waiting. Says for how long it may be left alone if none of its descriptors is
+    /// ready.
+    ///
+    /// # Errors
+    /// The provider's, or the other end's: the session is over.
+    fn turn(&mut self) -> Result<Duration, TransportError>;
+
+    /// Ready, as `poll` says it, when it is to be turned.
+    fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Message {
-    stream: usize,
-    sequence: u64,
-    kind: Kind,
+/// A source's hub, and the ends of its streams.
+pub type SourceLane = (Box<dyn Hub>, Vec<Box<dyn SendEndpoint>>);
+
+/// A sink's hub, and the ends of its streams.
+pub type SinkLane = (Box<dyn Hub>, Vec<Box<dyn ReceiveEndpoint>>);
+
+/// A stream's TCP connection, which stands aside, and what seals the stream's objects.
+pub struct Aside {
+    /// Connected to the other end.
+    pub socket: OwnedFd,
+    /// Nothing where objects are clear.
+    pub seal: Option<Seal>,
 }
 
-const HEAD_BYTES: usize = 13;
-const OFFER_BYTES: usize = HEAD_BYTES + HEADER_BYTES + 16;
-
-impl Message {
-    fn encode(&self) -> Vec<u8> {
-        let code = match self.kind {
-            Kind::Offer { .. } => 1,
-            Kind::Taken => 2,
-            Kind::Finished => 3,
-            Kind::Gone => 4,
-            Kind::Hello => 5,
-        };
-        let mut bytes = vec![code];
-        bytes.extend((self.stream as u32).to_le_bytes());
-        bytes.extend(self.sequence.to_le_bytes());
-        if let Kind::Offer { header, place } = &self.kind {
-            bytes.extend(header);
-            bytes.extend(place.address.to_le_bytes());
-            bytes.extend(place.key.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Nothing for what is no message.
-    fn decode(bytes: &[u8]) -> Option<Message> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let stream = u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
-        let sequence = word(5)?;
-        let kind = match (bytes[0], bytes.len()) {
-            (1, OFFER_BYTES) => Kind::Offer {
-                header: bytes[HEAD_BYTES..HEAD_BYTES + HEADER_BYTES].try_into().ok()?,
-                place: Place { address: word(HEAD_BYTES + HEADER_BYTES)?, key: word(OFFER_BYTES - 8)? },
-            },
-            (2, HEAD_BYTES) => Kind::Taken,
-            (3, HEAD_BYTES) => Kind::Finished,
-            (4, HEAD_BYTES) => Kind::Gone,
-            (5, HEAD_BYTES) => Kind::Hello,
-            _ => return None,
-        };
-        Some(Message { stream, sequence, kind })
-    }
-}
-
-/// A fabric endpoint and the messages that wait to be sent on it.
-struct Wire {
-    endpoint: Endpoint,
-    peer: Peer,
-    outbox: VecDeque<Message>,
-    events: Vec<Event>,
-    stall: Duration,
-}
-
-impl Wire {
-    fn new(mut endpoint: Endpoint, peer_name: &[u8], stall: Duration) -> Result<Wire, TransportError> {
-        let peer = endpoint.add_peer(peer_name).map_err(failed)?;
-        let hello = Message { stream: 0, sequence: 0, kind: Kind::Hello };
-        Ok(Wire { endpoint, peer, outbox: VecDeque::from([hello]), events: Vec::new(), stall })
-    }
-
-    fn say(&mut self, stream: usize, sequence: u64, kind: Kind) {
-        self.outbox.push_back(Message { stream, sequence, kind });
-    }
-
-    /// Sends what can be sent and gathers what has happened.
-    fn turn(&mut self) -> Result<Vec<Event>, TransportError> {
-        while let Some(message) = self.outbox.front() {
-            if !self.endpoint.send(self.peer, &message.encode(), 0).map_err(failed)? {
-                break;
-            }
-            self.outbox.pop_front();
-        }
-        self.endpoint.poll(&mut self.events).map_err(failed)?;
-        if self.endpoint.oldest_operation().is_some_and(|age| age > self.stall) {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        }
-        Ok(std::mem::take(&mut self.events))
-    }
-
-    /// Tells the other end that nothing more comes of us, if that can be said without waiting long.
-    fn part(&mut self, streams: usize) {
-        (0..streams).for_each(|stream| self.say(stream, 0, Kind::Gone));
-        for _ in 0..100 {
-            if self.turn().is_err() || (self.outbox.is_empty() && self.endpoint.operations_under_way() == 0) {
-                return;
-            }
-            let _ = self.endpoint.wait(Duration::from_millis(1));
-        }
-    }
-}
-
-fn failed(error: FabricError) -> TransportError {
-    io::Error::other(error).into()
-}
-
-/// The other end's message makes no sense.
-fn nonsense(what: &str) -> TransportError {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the peer broke the protocol: {what}")).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_what_was_said() {
-        let place = Place { address: 1 << 40, key: u64::MAX };
-        let kinds = [
-            Kind::Offer { header: [7; HEADER_BYTES], place },
-            Kind::Taken,
-            Kind::Finished,
-            Kind::Gone,
-            Kind::Hello,
-        ];
-        for kind in kinds {
-            let message = Message { stream: 3, sequence: 1 << 33, kind };
-            let bytes = message.encode();
-            assert_eq!(Message::decode(&bytes), Some(message));
-            for end in 0..bytes.len() {
-                assert_eq!(Message::decode(&bytes[..end]), None, "{end} bytes");
-            }
-            assert_eq!(Message::decode(&[bytes, vec![0]].concat()), None);
-        }
-    }
+/// What an endpoint is wanted on.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// As libfabric names it.
+    pub provider: &'a str,
+    /// The network that both ends are on, as libfabric names it; empty for any.
+    pub network: &'a str,
+    /// The address of this host that the other end reaches.
+    pub source: Option<IpAddr>,
+    /// NUMA nodes whose NIC is preferred.
+    pub nodes: &'a NodeSet,
 }

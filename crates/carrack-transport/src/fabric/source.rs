@@ -1,17 +1,27 @@
 //! The source's hub: offers what its streams bring, and holds each slot until the sink has read it.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use carrack_fabric::{Endpoint, Event, Place, Region, Sharing};
 use carrack_machine::{Slot, SlotPool};
+use rustix::event::PollFlags;
 
-use super::{Kind, Message, WINDOW, Wire, failed, nonsense};
-use crate::endpoint::{Incoming, Patience, ReceiveEndpoint, Received, SendEndpoint, TransportError};
+use super::bell::Bell;
+use super::ends::FabricSender;
+use super::message::{Kind, Message};
+use super::wire::{Wire, failed, nonsense};
+use super::{Aside, Hub, WINDOW};
+use crate::endpoint::{Incoming, Patience, ReceiveEndpoint as _, Received, SendEndpoint, TransportError};
 use crate::loopback::{LoopbackReceiver, loopback_pair};
+use crate::seal::Tag;
 
 /// Nothing is read from an empty object.
 const NOWHERE: Place = Place { address: 0, key: 0 };
+
+/// The same between two processes of a host: there is no path to fill, and what waits there falls out of the caches.
+const WINDOW_WITHIN_HOST: usize = 2;
 
 struct Stream {
     /// What the stream's end brings; nothing when that has ended.
@@ -21,62 +31,46 @@ struct Stream {
 }
 
 /// The source's hub.
-pub struct FabricSource {
+pub(super) struct FabricSource {
     wire: Wire,
     streams: Vec<Stream>,
     /// Of the pools that slots came from: one, in a lane.
     regions: Vec<Region>,
-    /// The loopback leases nothing from it.
-    none: SlotPool,
+    /// Objects of a stream that are offered at most.
+    window: usize,
 }
 
 impl FabricSource {
-    /// With so many streams to the hub of this name, of which it is the only one. Nothing goes on for longer than `stall`
-    /// without an end.
-    pub fn new(
+    /// For these streams to the hub of this name, of which it is the only one. Sealed objects leave from slots of this pool,
+    /// which is registered.
+    pub(super) fn new(
         endpoint: Endpoint,
         peer_name: &[u8],
-        streams: usize,
+        asides: Vec<Aside>,
+        (slots, region): (&SlotPool, Region),
         stall: Duration,
     ) -> Result<(FabricSource, Vec<Box<dyn SendEndpoint>>), TransportError> {
-        let wire = Wire::new(endpoint, peer_name, stall)?;
-        let none = SlotPool::new(4096, 4096).map_err(std::io::Error::other)?;
-        let (mut hubs, mut ends) = (Vec::new(), Vec::<Box<dyn SendEndpoint>>::new());
-        for _ in 0..streams {
+        let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn SendEndpoint>>::new());
+        let mut sockets = Vec::new();
+        for Aside { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
-            ends.push(Box::new(sender));
-            hubs.push(Stream { objects: Some(receiver), next: 0, offered: HashMap::new() });
+            ends.push(Box::new(FabricSender::new(sender, seal, slots)));
+            streams.push(Stream { objects: Some(receiver), next: 0, offered: HashMap::new() });
+            sockets.push(socket);
         }
-        Ok((FabricSource { wire, streams: hubs, regions: Vec::new(), none }, ends))
-    }
-
-    /// Goes on with what there is, without waiting; whether there was anything.
-    pub fn turn(&mut self) -> Result<bool, TransportError> {
-        let mut has_moved = false;
-        for stream in 0..self.streams.len() {
-            has_moved |= self.offer_from(stream)?;
-        }
-        for event in self.wire.turn()? {
-            has_moved = true;
-            self.hear(event)?;
-        }
-        Ok(has_moved)
-    }
-
-    /// Whether every stream has ended and all that was offered was taken.
-    pub fn is_done(&self) -> bool {
-        let is_over = |stream: &Stream| stream.objects.is_none() && stream.offered.is_empty();
-        self.streams.iter().all(is_over) && self.wire.outbox.is_empty()
+        let wire = Wire::new(endpoint, peer_name, Bell::new(sockets), stall)?;
+        let window = if wire.endpoint.description().provider == "shm" { WINDOW_WITHIN_HOST } else { WINDOW };
+        Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }
 
     fn offer_from(&mut self, index: usize) -> Result<bool, TransportError> {
         let mut has_moved = false;
-        while self.streams[index].offered.len() < WINDOW {
+        while self.streams[index].offered.len() < self.window {
             let Some(objects) = &mut self.streams[index].objects else { break };
-            match objects.advance(Patience::None, &self.none)? {
-                Received::Object(incoming) => self.offer(index, incoming)?,
-                Received::Pending => break,
-                Received::Closed => {
+            match objects.take_tagged(Patience::None) {
+                (Received::Object(incoming), tag) => self.offer(index, incoming, tag)?,
+                (Received::Pending, _) => break,
+                (Received::Closed, _) => {
                     self.streams[index].objects = None;
                     let count = self.streams[index].next;
                     self.wire.say(index, count, Kind::Finished);
@@ -87,11 +81,11 @@ impl FabricSource {
         Ok(has_moved)
     }
 
-    fn offer(&mut self, index: usize, incoming: Incoming) -> Result<(), TransportError> {
+    fn offer(&mut self, index: usize, incoming: Incoming, tag: Tag) -> Result<(), TransportError> {
         let Incoming { header, slot } = incoming;
         let place = if header.body_len == 0 { NOWHERE } else { self.place_of(&slot)? };
         let stream = &mut self.streams[index];
-        self.wire.say(index, stream.next, Kind::Offer { header: header.encode(), place });
+        self.wire.say(index, stream.next, Kind::Offer { header: header.encode(), tag, place });
         stream.offered.insert(stream.next, slot);
         stream.next += 1;
         Ok(())
@@ -132,9 +126,37 @@ impl FabricSource {
     }
 }
 
+impl Hub for FabricSource {
+    fn turn(&mut self) -> Result<Duration, TransportError> {
+        let mut has_moved = false;
+        for event in self.wire.poll(false)? {
+            has_moved = true;
+            self.hear(event)?;
+        }
+        for stream in 0..self.streams.len() {
+            has_moved |= self.offer_from(stream)?;
+        }
+        has_moved |= self.wire.send()?;
+        // Between two objects nothing is under way, and whoever brings the next one wakes it.
+        let is_idle = self.streams.iter().all(|stream| stream.offered.is_empty());
+        self.wire.next_turn(has_moved, is_idle)
+    }
+
+    fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut all = self.wire.readiness();
+        let takes = self.streams.iter().filter(|stream| stream.offered.len() < self.window);
+        all.extend(takes.filter_map(|stream| Some((stream.objects.as_ref()?.readiness(), PollFlags::IN))));
+        all
+    }
+}
+
 impl Drop for FabricSource {
     fn drop(&mut self) {
-        let streams = self.streams.len();
-        self.wire.part(streams);
+        for (index, stream) in self.streams.iter().enumerate() {
+            if stream.objects.is_some() || !stream.offered.is_empty() {
+                self.wire.say(index, 0, Kind::Gone);
+            }
+        }
+        self.wire.part();
     }
 }

@@ -26,6 +26,7 @@ use socket2::SockRef;
 pub use dial::{DialError, dial};
 pub use listener::Listener;
 
+use crate::fabric::Aside;
 use crate::seal::{Seal, TrafficSecret};
 use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender, keep_alive};
 
@@ -69,6 +70,11 @@ impl Stream {
     /// slow storage at the sink makes.
     pub fn set_patience(&self, patience: Duration) {
         let _ = keep_alive(&SockRef::from(&self.socket), patience);
+    }
+
+    /// For objects that go another way: the connection stands by, and its secret seals them.
+    pub fn into_aside(self, protection: Protection, cipher: Cipher) -> Aside {
+        Aside { socket: self.socket.into(), seal: Seal::new(self.secret, protection, cipher) }
     }
 
     /// The source's end.

@@ -80,6 +80,11 @@ impl Seal {
         protection.seals().then_some(seal)
     }
 
+    /// Whether it hides what it seals.
+    pub fn hides(&self) -> bool {
+        self.is_private
+    }
+
     /// Seals an object's body in place and returns the tag.
     pub fn seal(&mut self, header: &[u8; HEADER_BYTES], body: &mut [u8]) -> Tag {
         let nonce = self.next_nonce(body.len());

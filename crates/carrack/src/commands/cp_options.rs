@@ -12,6 +12,7 @@ use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, SLOT_BYTES_DEFAULT,
 use carrack_model::{Checksum, Cipher, DialFrom, Protection, Sync, TransferSpec};
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::fabric_options::FabricArgs;
 use super::far_options::{CONNECTION, FarArgs};
 use super::fidelity_options::FidelityArgs;
 use super::journal_options::JournalArgs;
@@ -107,6 +108,9 @@ pub struct CpArgs {
     /// The algorithm that seals the data
     #[arg(long, value_enum, value_name = "NAME", default_value_t = CipherName::Aes256Gcm, help_heading = CONNECTION)]
     cipher: CipherName,
+
+    #[command(flatten)]
+    fabric: FabricArgs,
 
     /// TCP ports on which the end that does not dial may listen [default: any]
     #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
@@ -328,6 +332,7 @@ impl CpArgs {
             fidelity: self.fidelity.fidelity(),
             selection: self.selection.selection(self.paths()?.0)?,
             tunes: self.tune == TuneName::On,
+            fabric: self.fabric.wanted(),
             ..Settings::default()
         }))
     }

@@ -5,6 +5,8 @@ pub mod cp;
 mod cp_options;
 mod daemon_options;
 pub mod doctor;
+pub mod fabric;
+mod fabric_options;
 mod far_options;
 mod fidelity_options;
 pub mod fleet;

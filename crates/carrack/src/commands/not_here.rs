@@ -13,7 +13,7 @@ const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard 
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 55] = [
+const OPTIONS: [(&str, bool, &str); 56] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("archive", false, FIDELITY),
@@ -57,6 +57,7 @@ const OPTIONS: [(&str, bool, &str); 55] = [
         true,
         "the source's mover dials; `carrack mover --address` says where the sink's is reached",
     ),
+    ("fabric", true, "movers move objects over TCP"),
     ("relay", false, "data goes from mover to mover"),
     ("ssh", true, "nobody logs in anywhere: data goes from mover to mover"),
     ("remote-carrack", true, "nobody logs in anywhere: data goes from mover to mover"),

@@ -135,7 +135,7 @@ impl<'a> Body<'a> {
             },
             Event::Failed(failure) => Body::Failed(FailedLine::of(failure)),
             Event::Notice(Notice::Skipped { path, reason }) => Body::Skipped { path: Path::of(path), reason },
-            Event::Notice(Notice::Text(text)) => Body::Notice { text },
+            Event::Notice(Notice::Text(text) | Notice::Detail(text)) => Body::Notice { text },
             Event::Notice(Notice::Warning(text)) => Body::Warning { text },
         }
     }

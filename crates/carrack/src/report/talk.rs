@@ -62,6 +62,9 @@ impl<W: Write + Send> TalkView<W> {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
             }
             Event::Notice(Notice::Text(text)) if is_watched => Some(format!("carrack: {}", tame(text))),
+            Event::Notice(Notice::Detail(text)) if self.volume >= Volume::Verbose => {
+                Some(format!("carrack: {}", tame(text)))
+            }
             Event::Connected { streams, lanes, transport, .. } if self.volume >= Volume::Verbose => {
                 Some(format!("carrack: connected: {transport}, data connections: {streams}, lanes: {lanes}"))
             }

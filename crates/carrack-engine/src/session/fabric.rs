@@ -1,0 +1,368 @@
+//! Whether a session's objects go over a fabric (L5), and how its ends meet there.
+//!
+//! The caller says what it could use, the called end chooses, and when the data connections stand both open an endpoint for each
+//! lane, register its slots and tell each other its name. If one of them can't, it is TCP for both, or, where the user named
+//! the provider, the end. Without data connections there is none: they carry what the seals are made from.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
+
+use carrack_machine::SlotPool;
+use carrack_model::{Event, Notice, Protection, escape};
+use carrack_transport::fabric::{
+    Aside, Offered, OpenLane, SEALED_SLOTS, Wanted, is_installed_device, usable_offers,
+};
+use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, Stream};
+use carrack_wire::message::{Control, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
+
+use super::handshake::{ANSWER_TIMEOUT, expect, say};
+use super::{Terms, Way, no_slots};
+use crate::error::SessionError;
+use crate::ground::Camp;
+use crate::lanes::deal;
+use crate::report::Observer;
+use crate::settings::{FabricWanted, Role, Settings};
+
+/// Between two processes of a host.
+const WITHIN_HOST: &str = "shm";
+
+/// Providers whose reads cost the other end no CPU time, the best first.
+const BEAT_TCP: [&str; 5] = ["cxi", "opx", "efa", "verbs;ofi_rxm", "psm2"];
+
+/// Longer than any provider's name, and of networks.
+const NAME_BYTES_MAX: usize = 128;
+
+const HINT: &str = "leave --fabric out, and what is best is taken; `carrack fabric` shows what there is";
+
+/// What both ends have agreed to try.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    network: FabricNetwork,
+    is_forced: bool,
+}
+
+/// What the caller says of fabrics; nothing if it wants none.
+pub(super) fn wish(settings: &Settings, dry_run: bool) -> Result<Option<FabricWish>, SessionError> {
+    let (networks, is_forced) = match &settings.fabric {
+        _ if dry_run => return Ok(None),
+        FabricWanted::Off => return Ok(None),
+        FabricWanted::Auto => (best_networks(), false),
+        FabricWanted::Provider(provider) => (networks_of(provider).map_err(unusable(provider))?, true),
+    };
+    Ok(Some(FabricWish { networks, is_forced, host: memory_identity() }))
+}
+
+fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
+    let shown = escape(provider.as_bytes());
+    move |problem| SessionError::refused(format!("--fabric {shown}: {problem}"), HINT)
+}
+
+/// Where there is none by nature, which a user who named one has to know.
+pub(super) fn refuse(settings: &Settings, problem: &str) -> Result<(), SessionError> {
+    match &settings.fabric {
+        FabricWanted::Provider(provider) => Err(unusable(provider)(problem.to_owned())),
+        FabricWanted::Off | FabricWanted::Auto => Ok(()),
+    }
+}
+
+/// What beats TCP. The library, which takes its time to load, is left alone where there is no hardware.
+fn best_networks() -> Vec<FabricNetwork> {
+    let has_devices = ["/sys/class/infiniband", "/sys/class/cxi"]
+        .iter()
+        .any(|class| fs::read_dir(class).is_ok_and(|mut devices| devices.next().is_some()));
+    let offers = if has_devices { usable_offers(None).unwrap_or_default() } else { Vec::new() };
+    let mut networks = Vec::new();
+    for provider in BEAT_TCP {
+        let of_it = offers.iter().filter(|offer| offer.provider == provider && beats_tcp(offer));
+        of_it.for_each(|offer| add(&mut networks, network(provider, &offer.network)));
+    }
+    networks
+}
+
+/// Whether [`FabricWanted::Auto`] takes it, where the other end has it too: hardware that moves bytes by itself. libfabric's ways over
+/// sockets, what plays hardware in software, and `shm` (more CPU time than TCP takes, where it was tried), are for who
+/// names them.
+pub fn beats_tcp(offer: &Offered) -> bool {
+    offer.is_usable && BEAT_TCP.contains(&&*offer.provider) && is_installed_device(&offer.domain)
+}
+
+fn networks_of(provider: &str) -> Result<Vec<FabricNetwork>, String> {
+    let mut networks = Vec::new();
+    for offer in usable_offers(Some(provider))? {
+        add(&mut networks, network(&offer.provider, ""));
+    }
+    Ok(networks)
+}
+
+fn network(provider: &str, network: &str) -> FabricNetwork {
+    FabricNetwork { provider: provider.to_owned(), network: network.to_owned() }
+}
+
+fn add(networks: &mut Vec<FabricNetwork>, network: FabricNetwork) {
+    if !networks.contains(&network) {
+        networks.push(network);
+    }
+}
+
+/// The same for two processes of one user that see the same shared memory and each other; empty if that can't be told.
+fn memory_identity() -> Vec<u8> {
+    let seen = || {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let memory = fs::metadata("/dev/shm")?;
+        let processes = fs::read_link("/proc/self/ns/pid")?;
+        let user = rustix::process::geteuid().as_raw();
+        Ok::<_, std::io::Error>(format!("{boot} {} {} {processes:?} {user}", memory.dev(), memory.ino()))
+    };
+    seen().map(String::into_bytes).unwrap_or_default()
+}
+
+/// What the called end makes of the caller's wish.
+pub(super) fn choose(wish: Option<&FabricWish>, is_allowed: bool) -> Option<FabricChoice> {
+    let wish = wish?;
+    let chosen = if is_allowed { choice(wish) } else { Err("it is not allowed there".to_owned()) };
+    Some(match chosen {
+        Ok(network) => FabricChoice { network: Some(network), problem: String::new() },
+        Err(problem) => FabricChoice { network: None, problem },
+    })
+}
+
+fn choice(wish: &FabricWish) -> Result<FabricNetwork, String> {
+    if !wish.is_forced {
+        let known = best_networks().into_iter().find(|network| wish.networks.contains(network));
+        return known.ok_or_else(|| "no RDMA network that both ends are on".to_owned());
+    }
+    let first = wish.networks.first().filter(|network| is_plausible(network));
+    let first = first.ok_or_else(|| "no provider was named".to_owned())?;
+    if first.provider == WITHIN_HOST && (wish.host.is_empty() || wish.host != memory_identity()) {
+        return Err("it is for two processes of one user on one host".to_owned());
+    }
+    networks_of(&first.provider).map(|_| first.clone())
+}
+
+fn is_plausible(network: &FabricNetwork) -> bool {
+    let is_name_byte = |byte: u8| byte.is_ascii_graphic();
+    let FabricNetwork { provider, network } = network;
+    (1..=NAME_BYTES_MAX).contains(&provider.len())
+        && provider.bytes().all(is_name_byte)
+        && network.len() <= NAME_BYTES_MAX
+}
+
+/// What the called end itself goes on with.
+pub(super) fn chosen(wish: Option<&FabricWish>, choice: Option<&FabricChoice>) -> Option<Agreed> {
+    let network = choice?.network.clone()?;
+    Some(Agreed { network, is_forced: wish.is_some_and(|wish| wish.is_forced) })
+}
+
+/// What the caller goes on with.
+pub(super) fn answered(
+    wish: Option<&FabricWish>,
+    choice: Option<&FabricChoice>,
+    observer: &dyn Observer,
+) -> Result<Option<Agreed>, SessionError> {
+    let Some(wish) = wish else { return Ok(None) };
+    let problem = match choice {
+        None => "the carrack at the other end knows none".to_owned(),
+        Some(FabricChoice { network: None, problem }) => escape(problem.as_bytes()),
+        Some(FabricChoice { network: Some(network), .. }) => match wish.networks.contains(network) {
+            true => return Ok(Some(Agreed { network: network.clone(), is_forced: wish.is_forced })),
+            false => return Err(SessionError::Protocol("a fabric that was not offered".into())),
+        },
+    };
+    match wish.networks.first().filter(|_| wish.is_forced) {
+        Some(forced) => Err(unusable(&forced.provider)(format!("at the other end: {problem}"))),
+        None => {
+            observer.event(&Event::Notice(Notice::Detail(format!("fabric: not used: {problem}"))));
+            Ok(None)
+        }
+    }
+}
+
+/// A fabric needs data connections beside it.
+pub(super) fn check_streams(agreed: &mut Option<Agreed>, streams: &[Stream]) -> Result<(), SessionError> {
+    match agreed {
+        Some(Agreed { network, is_forced: true }) if streams.is_empty() => {
+            let problem = "it needs data connections beside it, and none could be made";
+            Err(unusable(&network.provider)(problem.to_owned()))
+        }
+        agreed if streams.is_empty() => {
+            *agreed = None;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What an end brings along.
+pub(super) struct Meeting<'a> {
+    pub(super) role: Role,
+    pub(super) streams: &'a [Stream],
+    pub(super) camp: &'a Camp,
+    /// Of each lane.
+    pub(super) pools: &'a [SlotPool],
+    pub(super) terms: &'a Terms<'a>,
+}
+
+/// A lane's endpoint, and the name of the other end's.
+pub(super) struct Met {
+    lane: OpenLane,
+    peer: Vec<u8>,
+}
+
+impl Agreed {
+    /// Opens the lanes' endpoints and hears of the other end's; nothing if one of the ends can't.
+    pub(super) fn meet(
+        &self,
+        link: &mut Link,
+        meeting: &Meeting<'_>,
+    ) -> Result<Option<Vec<Met>>, SessionError> {
+        let (lanes, problem) = match self.open(meeting) {
+            Ok(lanes) => (lanes, String::new()),
+            Err(problem) => (Vec::new(), problem),
+        };
+        let names = lanes.iter().map(|lane| lane.name().to_vec()).collect();
+        say(link, Control::Fabric(FabricLanes { names, problem: problem.clone() }))?;
+        let heard = expect(link, &no_slots()?, Instant::now() + ANSWER_TIMEOUT)?;
+        let Control::Fabric(theirs) = heard else {
+            return Err(SessionError::Protocol("no word of its endpoints".into()));
+        };
+        let problem = match (problem.is_empty(), theirs.problem.is_empty()) {
+            (true, true) if theirs.names.len() == lanes.len() => {
+                self.tell(meeting.terms, &format!("fabric: {}", self.network.provider));
+                let met = lanes.into_iter().zip(theirs.names).map(|(lane, peer)| Met { lane, peer });
+                return Ok(Some(met.collect()));
+            }
+            (true, true) => return Err(SessionError::Protocol("endpoints for other lanes".into())),
+            (false, _) => problem,
+            (true, false) => format!("at the other end: {}", escape(theirs.problem.as_bytes())),
+        };
+        if self.is_forced {
+            return Err(unusable(&self.network.provider)(problem));
+        }
+        self.tell(meeting.terms, &format!("fabric: not used: {}: {problem}", self.network.provider));
+        Ok(None)
+    }
+
+    fn tell(&self, terms: &Terms<'_>, words: &str) {
+        if let Some(observer) = terms.observer {
+            observer.event(&Event::Notice(Notice::Detail(words.to_owned())));
+        }
+    }
+
+    fn open(&self, meeting: &Meeting<'_>) -> Result<Vec<OpenLane>, String> {
+        let address = meeting.streams.first().and_then(|stream| stream.socket().local_addr().ok());
+        (0..meeting.pools.len())
+            .map(|lane| self.open_lane(lane, meeting, address.map(|at| at.ip().to_canonical())))
+            .collect()
+    }
+
+    fn open_lane(
+        &self,
+        lane: usize,
+        meeting: &Meeting<'_>,
+        source: Option<IpAddr>,
+    ) -> Result<OpenLane, String> {
+        let nodes = meeting.camp.lane(lane).place().memory;
+        let FabricNetwork { provider, network } = &self.network;
+        let wanted = Wanted { provider, network, source, nodes: &nodes };
+        let (pool, spec) = (&meeting.pools[lane], &meeting.terms.spec);
+        match meeting.role {
+            Role::Sink => OpenLane::of_sink(&wanted, pool.clone()),
+            // Who overhears a key can read all that it opens: sealed objects lie apart.
+            Role::Source if spec.protection == Protection::Private => {
+                let streams = meeting.streams.len() / meeting.pools.len();
+                let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
+                let sealed = meeting.camp.pool(lane, spec, slots).map_err(|error| error.to_string())?;
+                OpenLane::of_source(&wanted, sealed)
+            }
+            Role::Source => OpenLane::of_source(&wanted, pool.clone()),
+        }
+    }
+}
+
+fn asides(streams: Vec<Stream>, lane_count: usize, terms: &Terms<'_>) -> Vec<Vec<Aside>> {
+    let (protection, cipher) = (terms.spec.protection, terms.spec.cipher);
+    deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
+}
+
+/// The source's hubs, and the ends of their streams.
+pub(super) fn source_ways(
+    met: Vec<Met>,
+    streams: Vec<Stream>,
+    terms: &Terms<'_>,
+) -> Result<Vec<Way<Box<dyn SendEndpoint>>>, SessionError> {
+    let asides = asides(streams, met.len(), terms);
+    let way = |(Met { lane, peer }, asides)| {
+        let (hub, endpoints) = lane.into_source(&peer, asides, terms.settings.stall)?;
+        Ok(Way { endpoints, hub: Some(hub) })
+    };
+    met.into_iter().zip(asides).map(way).collect()
+}
+
+/// The sink's hubs, and the ends of their streams.
+pub(super) fn sink_ways(
+    met: Vec<Met>,
+    streams: Vec<Stream>,
+    terms: &Terms<'_>,
+) -> Result<Vec<Way<Box<dyn ReceiveEndpoint>>>, SessionError> {
+    let asides = asides(streams, met.len(), terms);
+    let way = |(Met { lane, peer }, asides)| {
+        let (hub, endpoints) = lane.into_sink(&peer, asides, terms.settings.stall)?;
+        Ok(Way { endpoints, hub: Some(hub) })
+    };
+    met.into_iter().zip(asides).map(way).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forced(provider: &str) -> FabricWish {
+        FabricWish { networks: vec![network(provider, "")], is_forced: true, host: memory_identity() }
+    }
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn event(&self, _event: &Event) {}
+    }
+
+    fn told(wish: &FabricWish, choice: Option<&FabricChoice>) -> Result<Option<Agreed>, SessionError> {
+        answered(Some(wish), choice, &Nobody)
+    }
+
+    #[test]
+    fn an_end_that_knows_no_fabric_means_tcp_or_the_end() {
+        let auto = FabricWish { is_forced: false, ..forced("shm") };
+        assert!(told(&auto, None).is_ok_and(|agreed| agreed.is_none()));
+        let refused = told(&forced("shm"), None).unwrap_err();
+        assert!(refused.to_string().contains("--fabric shm: at the other end") && refused.hint().is_some());
+        assert!(choose(None, true).is_none(), "a caller that says nothing is told nothing");
+    }
+
+    #[test]
+    fn what_was_not_wished_for_is_no_answer() {
+        let choice = FabricChoice { network: Some(network("sockets", "")), problem: String::new() };
+        assert!(matches!(told(&forced("shm"), Some(&choice)), Err(SessionError::Protocol(_))));
+    }
+
+    #[test]
+    fn the_called_end_refuses_what_it_does_not_allow_or_have() {
+        let problem = |wish: &FabricWish, is_allowed| choose(Some(wish), is_allowed).unwrap().problem;
+        assert!(problem(&forced("shm"), false).contains("not allowed"));
+        assert!(!problem(&forced("no-such-provider"), true).is_empty());
+        assert!(!problem(&forced("a b"), true).is_empty());
+        assert!(!problem(&FabricWish { networks: Vec::new(), ..forced("shm") }, true).is_empty());
+        let elsewhere = FabricWish { host: b"another".to_vec(), ..forced("shm") };
+        assert!(problem(&elsewhere, true).contains("one host"));
+    }
+
+    #[test]
+    fn without_data_connections_there_is_none() {
+        let agreed = |is_forced| Some(Agreed { network: network("shm", ""), is_forced });
+        let mut auto = agreed(false);
+        assert!(check_streams(&mut auto, &[]).is_ok() && auto.is_none());
+        assert!(check_streams(&mut agreed(true), &[]).is_err());
+    }
+}

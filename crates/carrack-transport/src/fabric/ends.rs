@@ -1,0 +1,131 @@
+//! The ends of a stream: the loopback's, with the stream's seal.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use carrack_machine::SlotPool;
+
+use crate::endpoint::{
+    Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+};
+use crate::loopback::{LoopbackReceiver, LoopbackSender, NO_TAG};
+use crate::seal::{Seal, Tag};
+
+/// How long whoever sends waits for a slot that the other end reads from, before it looks again.
+const SLOT_WAIT: Duration = Duration::from_micros(200);
+
+/// The source's end.
+pub(super) struct FabricSender {
+    hub: LoopbackSender,
+    seal: Option<Seal>,
+    /// What the other end may read: the slots of sealed objects, where nobody else may know what is in them. Others, in which
+    /// files lie as they are, it can't read then.
+    shared: Option<SlotPool>,
+    /// Sealed nowhere yet: it waits for such a slot.
+    waiting: Option<Outgoing>,
+}
+
+impl FabricSender {
+    pub(super) fn new(hub: LoopbackSender, seal: Option<Seal>, shared: &SlotPool) -> FabricSender {
+        let hides = seal.as_ref().is_some_and(Seal::hides);
+        FabricSender { hub, seal, shared: hides.then(|| shared.clone()), waiting: None }
+    }
+
+    /// Seals the object that waits and gives it to the hub, if there is a slot for it.
+    fn depart(&mut self) {
+        let Some(Outgoing { header, payload }) = self.waiting.take() else { return };
+        let Payload::Slot(mut slot) = payload else { return };
+        let len = header.body_len as usize;
+        if let Some(shared) = &self.shared {
+            let Some(mut sealed) = shared.try_lease() else {
+                self.waiting = Some(Outgoing { header, payload: Payload::Slot(slot) });
+                return;
+            };
+            sealed.bytes_mut()[..len].copy_from_slice(&slot.bytes()[..len]);
+            slot = sealed;
+        }
+        let tag = match &mut self.seal {
+            Some(seal) => seal.seal(&header.encode(), &mut slot.bytes_mut()[..len]),
+            None => NO_TAG,
+        };
+        let refused = self.hub.post_tagged(Outgoing { header, payload: Payload::Slot(slot) }, tag).is_err();
+        debug_assert!(!refused, "it had room when the object was taken, and nobody else brings any");
+    }
+}
+
+impl SendEndpoint for FabricSender {
+    fn seals(&self) -> bool {
+        self.seal.is_some()
+    }
+
+    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+        let is_full = self.hub.advance(Patience::None).is_ok_and(|state| state == SendState::Busy);
+        if is_full || self.waiting.is_some() || matches!(outgoing.payload, Payload::Extent(_)) {
+            return Err(outgoing);
+        }
+        self.waiting = Some(outgoing);
+        self.depart();
+        Ok(())
+    }
+
+    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
+        self.depart();
+        if self.waiting.is_some() {
+            self.hub.advance(Patience::None)?;
+            if patience == Patience::Brief {
+                std::thread::sleep(SLOT_WAIT);
+            }
+            return Ok(SendState::Busy);
+        }
+        self.hub.advance(patience)
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.hub.readiness()
+    }
+
+    fn finish(&mut self) -> Result<(), TransportError> {
+        self.hub.finish()
+    }
+}
+
+/// The sink's end.
+pub(super) struct FabricReceiver {
+    hub: LoopbackReceiver,
+    seal: Option<Seal>,
+    arrived: Arc<AtomicU64>,
+}
+
+impl FabricReceiver {
+    pub(super) fn new(hub: LoopbackReceiver, seal: Option<Seal>) -> FabricReceiver {
+        FabricReceiver { hub, seal, arrived: Arc::default() }
+    }
+
+    fn open(&mut self, mut incoming: Incoming, tag: &Tag) -> Result<Incoming, TransportError> {
+        let len = incoming.header.body_len as usize;
+        if let Some(seal) = &mut self.seal {
+            seal.open(&incoming.header.encode(), &mut incoming.slot.bytes_mut()[..len], tag)?;
+        }
+        self.arrived.fetch_add(len as u64, Relaxed);
+        Ok(incoming)
+    }
+}
+
+impl ReceiveEndpoint for FabricReceiver {
+    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+        match self.hub.take_tagged(patience) {
+            (Received::Object(incoming), tag) => Ok(Received::Object(self.open(incoming, &tag)?)),
+            (other, _) => Ok(other),
+        }
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.hub.readiness()
+    }
+
+    fn count_in(&mut self, arrived: Arc<AtomicU64>) {
+        self.arrived = arrived;
+    }
+}

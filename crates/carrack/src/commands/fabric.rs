@@ -1,0 +1,142 @@
+//! `carrack fabric`: what libfabric offers here, from its arguments to its exit code.
+
+use std::io::{self, ErrorKind, Write};
+
+use carrack_engine::beats_tcp;
+use carrack_machine::{Request, Topology, place};
+use carrack_transport::fabric::{Offered, library, offers};
+use clap::Args;
+use serde::Serialize;
+
+use crate::exit::{self, Exit};
+use crate::trouble::Trouble;
+
+/// List the RMA providers of this host, and what `carrack cp --fabric` would use
+///
+/// A line for each device of each provider of libfabric: its network, PCI address and NUMA node, whether an endpoint can be opened on
+/// it, whether --fabric=auto takes it, and which lanes would, by their NUMA nodes. Nothing is opened.
+#[derive(Debug, Args)]
+#[command(after_long_help = exit::help())]
+pub struct FabricListArgs {
+    /// Write one JSON object to stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Nothing where it is absent.
+    libfabric: Option<String>,
+    /// Why there is nothing.
+    problem: Option<String>,
+    offers: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    provider: String,
+    network: String,
+    domain: String,
+    pci: Option<String>,
+    numa_node: Option<u32>,
+    /// An endpoint can be opened on it.
+    usable: bool,
+    /// `--fabric=auto` takes it where the other end has it too.
+    auto: bool,
+    /// Those that are nearest to it.
+    lanes: Vec<usize>,
+}
+
+/// Lists them.
+pub fn run(args: &FabricListArgs) -> Exit {
+    let report = Report::here();
+    let written = if args.json { report.write_json() } else { report.write() };
+    match written {
+        Ok(()) => {}
+        // A reader who left knows it.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            Trouble::new(format!("writing to stdout: {error}")).tell();
+            return Exit::Nothing;
+        }
+    }
+    match report.problem {
+        Some(problem) => {
+            let trouble = Trouble::new(format!("there is no fabric here: {problem}"));
+            trouble.hint("carrack cp goes over TCP").tell();
+            Exit::Nothing
+        }
+        None => Exit::Complete,
+    }
+}
+
+impl Report {
+    fn here() -> Report {
+        let listed = library().and_then(|version| Ok((version, offers()?)));
+        let nodes = lane_nodes();
+        match listed {
+            Ok(((major, minor), offers)) => Report {
+                libfabric: Some(format!("{major}.{minor}")),
+                problem: None,
+                offers: offers.into_iter().map(|offer| Line::of(offer, &nodes)).collect(),
+            },
+            Err(problem) => Report { libfabric: None, problem: Some(problem), offers: Vec::new() },
+        }
+    }
+
+    fn write_json(&self) -> io::Result<()> {
+        let text = serde_json::to_string(self).map_err(io::Error::other)?;
+        writeln!(io::stdout().lock(), "{text}")
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let Some(version) = &self.libfabric else { return Ok(()) };
+        writeln!(out, "libfabric {version}")?;
+        let width =
+            |field: fn(&Line) -> &str| self.offers.iter().map(|line| field(line).len()).max().unwrap_or(0);
+        let (provider, domain) = (width(|line| &line.provider), width(|line| &line.domain));
+        for line in &self.offers {
+            let words = line.words();
+            writeln!(out, "{:provider$}  {:domain$}  {words}", line.provider, line.domain)?;
+        }
+        Ok(())
+    }
+}
+
+impl Line {
+    fn of(offer: Offered, lane_nodes: &[Vec<u32>]) -> Line {
+        let auto = beats_tcp(&offer);
+        let is_near =
+            |nodes: &Vec<u32>| offer.numa_node.is_none_or(|node| nodes.is_empty() || nodes.contains(&node));
+        let near = lane_nodes.iter().enumerate().filter(|(_, nodes)| offer.is_usable && is_near(nodes));
+        let lanes = near.map(|(lane, _)| lane).collect();
+        let Offered { provider, network, domain, pci, numa_node, is_usable } = offer;
+        Line { provider, network, domain, pci, numa_node, usable: is_usable, auto, lanes }
+    }
+
+    fn words(&self) -> String {
+        let mut words = vec![format!("network {}", self.network)];
+        words.extend(self.pci.iter().map(|pci| format!("PCI {pci}")));
+        words.extend(self.numa_node.map(|node| format!("NUMA node {node}")));
+        words.push(match (self.usable, self.auto) {
+            (false, _) => "no endpoint for objects".to_owned(),
+            (true, false) => "with --fabric by its name".to_owned(),
+            (true, true) => "with --fabric=auto".to_owned(),
+        });
+        if self.usable {
+            let lanes: Vec<String> = self.lanes.iter().map(usize::to_string).collect();
+            words.push(format!(
+                "lanes {}",
+                if lanes.is_empty() { "of other nodes".to_owned() } else { lanes.join(", ") }
+            ));
+        }
+        words.join(", ")
+    }
+}
+
+/// The NUMA nodes of each lane's memory, as a transfer with no other wishes would have them.
+fn lane_nodes() -> Vec<Vec<u32>> {
+    let lanes = place(&Topology::this_machine(), &Request::default()).lanes;
+    lanes.iter().map(|lane| lane.memory.iter().collect()).collect()
+}

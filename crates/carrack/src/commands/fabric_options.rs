@@ -1,0 +1,54 @@
+//! The option of `carrack cp` about what its objects go over.
+
+use carrack_engine::FabricWanted;
+use clap::Args;
+
+use super::far_options::CONNECTION;
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Debug, Args)]
+pub struct FabricArgs {
+    /// What objects go over: auto, off (TCP), or a provider of libfabric, which then has to be there
+    ///
+    /// Over a fabric the end that writes reads the objects out of the other one's memory (RMA). auto takes an RDMA network that both hosts
+    /// are on, if their hardware is one that beats TCP, and else TCP; --verbose tells why. Not between two far hosts, and not to a daemon.
+    /// `carrack fabric` lists what there is.
+    #[arg(long, value_name = "auto|off|PROVIDER", env = "CARRACK_FABRIC", default_value = "auto", value_parser = parse, help_heading = CONNECTION)]
+    fabric: Choice,
+}
+
+/// What was asked for, as the command line has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice(FabricWanted);
+
+fn parse(text: &str) -> Result<Choice, String> {
+    Ok(Choice(match text {
+        "auto" => FabricWanted::Auto,
+        "off" => FabricWanted::Off,
+        "" => return Err("a provider's name is needed, or auto, or off".to_owned()),
+        provider if provider.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            FabricWanted::Provider(provider.to_owned())
+        }
+        _ => return Err("no provider has such a name".to_owned()),
+    }))
+}
+
+impl FabricArgs {
+    /// What was asked for.
+    pub fn wanted(&self) -> FabricWanted {
+        self.fabric.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_providers() {
+        let wanted = |text| parse(text).map(|choice| choice.0);
+        assert_eq!((wanted("auto"), wanted("off")), (Ok(FabricWanted::Auto), Ok(FabricWanted::Off)));
+        assert_eq!(wanted("tcp;ofi_rxm"), Ok(FabricWanted::Provider("tcp;ofi_rxm".into())));
+        assert!(wanted("").is_err() && wanted("a b").is_err());
+    }
+}
