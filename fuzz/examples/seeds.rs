@@ -459,7 +459,14 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("pruned", Control::Pruned(Pruned {})),
         ("knobs", Control::Knobs(Knobs { streams: 8, writers: 16 })),
         ("abandon_file", Control::AbandonFile(file)),
-        ("objects_done", Control::ObjectsDone(ObjectsDone { written: vec![1, 2, 300], corrupt: vec![4], set_aside: vec![] })),
+        (
+            "objects_done",
+            Control::ObjectsDone(ObjectsDone {
+                written: vec![1, 2, 300],
+                corrupt: vec![4],
+                set_aside: vec![],
+            }),
+        ),
         ("file_done", Control::FileDone(file)),
         ("file_failed", Control::FileFailed(file)),
         ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
@@ -644,7 +651,8 @@ fn sessions() {
         &control(Control::DialFailed(DialFailed { problem: "a firewall".into() })),
     ]
     .concat();
-    let finish = |objects_sent| control(Control::Finish(Finish { counters: None, objects_sent, closes: false }));
+    let finish =
+        |objects_sent| control(Control::Finish(Finish { counters: None, objects_sent, closes: false }));
     let end = [control(Control::CommitFile(FileRef { id: 1 })), finish(2)].concat();
     write_session(Role::Sink, Checksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
 
@@ -681,8 +689,11 @@ fn sessions() {
     let dial_failed = control(Control::DialFailed(DialFailed::default()));
     let start =
         [preamble, &control(Control::Welcome(Welcome { place: None, ..welcome() })), &dial_failed].concat();
-    let done = |id| control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![], set_aside: vec![] }));
-    let corrupt = control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1], set_aside: vec![] }));
+    let done = |id| {
+        control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![], set_aside: vec![] }))
+    };
+    let corrupt =
+        control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1], set_aside: vec![] }));
     let all: Vec<u8> = (1..=4).flat_map(done).collect();
     let ended =
         [control(Control::FileDone(FileRef { id: 1 })), control(Control::Finished(counters()))].concat();

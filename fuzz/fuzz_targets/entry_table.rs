@@ -103,7 +103,9 @@ fn write_again(records: &[TableRecord<'_>]) {
 /// A table of one section, as an open-file message carries it.
 fn whole_section(table: &[u8], records: &[TableRecord<'_>]) {
     let Ok(section) = decode_section(table) else { return };
-    let [TableRecord::Section { path, metadata, extras }, entries @ ..] = records else { panic!("no section") };
+    let [TableRecord::Section { path, metadata, extras }, entries @ ..] = records else {
+        panic!("no section")
+    };
     assert_eq!((&section.directory.sink, &section.metadata, &section.extras), (path, metadata, extras));
     assert_eq!(section.entries.len(), entries.len());
     for (owned, record) in section.entries.iter().zip(entries) {

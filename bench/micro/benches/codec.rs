@@ -85,7 +85,10 @@ fn message(criterion: &mut Criterion) {
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
         ("OpenFile", Control::OpenFile(OpenFile { id: 3, table, ..OpenFile::default() })),
-        ("ObjectsDone of 16", Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![], set_aside: vec![] })),
+        (
+            "ObjectsDone of 16",
+            Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![], set_aside: vec![] }),
+        ),
         ("Counters", Control::Counters(counters())),
     ];
     for (name, message) in messages {
