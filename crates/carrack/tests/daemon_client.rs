@@ -86,7 +86,8 @@ fn a_tree_to_the_daemon_and_back() {
     let back = world.alice(&["cp", "-r", "--json", &world.url("/data/tree/"), "back"]);
     assert_exit(&back, 0);
     assert_same(&world.near("tree"), &world.near("back"));
-    assert_eq!(json(&back)[0]["transport"], "tcp");
+    let connected = json(&back).into_iter().find(|event| event["event"] == "connected");
+    assert_eq!(connected.unwrap()["transport"], "tcp");
     let lines = world.site.audited(2);
     assert_eq!((&lines[1]["who"]["name"], &lines[1]["result"]), (&"alice".into(), &"ok".into()));
 }

@@ -150,8 +150,18 @@ impl Tuner {
             values: self.kept,
             is_settled: self.is_settled(),
             session: self.meter.at(),
-            bytes_per_s: self.level.mean() as u64,
+            bytes_per_s: self.known_rate() as u64,
             curves: PerKnob::from_fn(|knob| self.curves[knob].all().copied().collect()),
+        }
+    }
+
+    /// What the present settings bring, in bytes per second; what they brought before, where all begins anew.
+    fn known_rate(&self) -> f64 {
+        let value = self.kept[Knob::Readers];
+        let before = || self.curves[Knob::Readers].all().find(|point| point.value == value);
+        match self.level.mean() {
+            0.0 => before().map_or(0.0, CurvePoint::bytes_per_s),
+            mean => mean,
         }
     }
 
