@@ -365,6 +365,11 @@ fn messages() -> Vec<(&'static str, Control)> {
         piece_bytes: 1 << 20,
     };
     let hello = Hello {
+        fabric: Some(FabricWish {
+            networks: vec![FabricNetwork { provider: "shm".into(), network: String::new() }],
+            is_forced: true,
+            host: b"host".to_vec(),
+        }),
         token: "a.b.c".into(),
         third_party: false,
         software: "0.1.0".into(),
@@ -422,6 +427,7 @@ fn messages() -> Vec<(&'static str, Control)> {
     vec![
         ("hello", Control::Hello(hello)),
         ("welcome", Control::Welcome(welcome())),
+        ("fabric", Control::Fabric(FabricLanes { names: vec![b"a name".to_vec()], problem: String::new() })),
         ("refuse", Control::Refuse(refuse.clone())),
         ("place", Control::Place(Place { root: 1 })),
         ("dial", Control::Dial(listening())),
