@@ -6,6 +6,7 @@
 mod browsing;
 mod canvas;
 mod cli;
+mod clock;
 mod commands;
 mod config;
 mod config_report;

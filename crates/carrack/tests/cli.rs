@@ -339,3 +339,30 @@ fn options_come_from_elsewhere_too() {
     );
     assert!(!world.near("other").exists());
 }
+
+/// A pull, where the far end hears of no limit: the timetable is followed here.
+#[test]
+fn a_timetable_bounds_the_rate() {
+    let world = World::new();
+    fs::write(world.far("big"), vec![7; 6_000_000]).unwrap();
+    let hour =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() / 3_600 % 24;
+    let table = format!("{:02}:00-{:02}:00 2MB, off", (hour + 23) % 24, (hour + 2) % 24);
+    let copy = |options: &[&str], from: &str, to: &str| {
+        let words =
+            [&["cp", "--remote-carrack", CARRACK, "--bwlimit", &table][..], options, &[from, to]].concat();
+        let began = std::time::Instant::now();
+        let output = run(world.command(&words).env("TZ", "UTC0"));
+        (output, began.elapsed().as_secs_f64())
+    };
+    let (output, seconds) = copy(&["--buffer", "4MiB"], "host:big", "big");
+    assert_exit(&output, 0);
+    assert!(seconds > 2.4, "6 MB at 2 MB/s took {seconds} s");
+    assert_eq!(fs::read(world.near("big")).unwrap().len(), 6_000_000);
+    let (output, seconds) = copy(&[], "big", "copy");
+    assert_exit(&output, 0);
+    assert!(seconds > 2.4, "6 MB at 2 MB/s took {seconds} s");
+    let (output, _) = copy(&[], "host:big", "other:copy");
+    assert_exit(&output, 2);
+    assert_says(&output, &["both are far", "hint: give one rate"]);
+}
