@@ -16,6 +16,7 @@ use carrack_model::{
     Account, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling, Selection, SinkIo,
     SourceIo, TransferId, TransferSpec, Verify,
 };
+use carrack_plan::RateSteps;
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
 use carrack_transport::Channel;
 use carrack_wire::message::{self, MessageError};
@@ -84,6 +85,8 @@ pub struct Settings {
     pub history: Option<History>,
     /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
     pub sharing: Option<Sharing>,
+    /// How the rate of all targets changes with the time, at this end. Not told to the other end: that keeps to `scheduling`.
+    pub timetable: Option<RateSteps>,
     /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
     pub fabric: FabricWanted,
 }
@@ -128,6 +131,7 @@ impl Default for Settings {
             tunes: true,
             history: None,
             sharing: None,
+            timetable: None,
             fabric: FabricWanted::Off,
         }
     }
@@ -279,7 +283,7 @@ impl Peer {
 impl Settings {
     /// Whether objects are taken one by one, even from a single target: somebody asked to hold back, or others may be to have it next.
     pub(crate) fn holds_back(&self) -> bool {
-        self.scheduling.holds_back() || self.sharing.is_some()
+        self.scheduling.holds_back() || self.timetable.is_some() || self.sharing.is_some()
     }
 
     /// Threads for the scan: the scan shares the cores with the I/O threads, and two already find more than a
@@ -502,6 +506,7 @@ impl Settings {
             tunes: !message.no_tune,
             history: None,
             sharing: None,
+            timetable: None,
             fabric: FabricWanted::Off,
         })
     }
@@ -526,6 +531,11 @@ fn account_of(message: &message::Account) -> Result<Account, MessageError> {
 fn unix_ms(moment: SystemTime) -> u64 {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// What the system's clock shows now, since 1970.
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Nothing if the system's clock does not go so far.

@@ -5,9 +5,10 @@
 mod common;
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::{Event, PolicyChoice, Scheduling, Side, SinkIo, SourceIo, TargetReport};
+use carrack_plan::RateSteps;
 use common::*;
 
 fn policies() -> Vec<PolicyChoice> {
@@ -78,6 +79,31 @@ fn a_rate_is_kept() {
         copy_well(Way::Push, &transfer);
         // 7.8 MiB at 8 MiB/s, less a burst of 50 ms and the last object, which is not waited for.
         assert!(began.elapsed() > Duration::from_millis(750), "{:?}", began.elapsed());
+        assert_same(&source, &destination);
+    }
+}
+
+/// At whichever end the timetable is: the other one hears of no limit.
+#[test]
+fn a_rate_follows_the_time_at_either_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("src");
+    write(&source.join("large"), &noise(24 << 20, 1));
+    for way in WAYS {
+        let destination = dir.path().join(format!("{way:?}"));
+        let mut transfer = transfer(&[&source], &destination);
+        transfer.settings.pool_bytes = 8 << 20;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let slow = (now, 4 << 20);
+        transfer.settings.timetable = Some(RateSteps::new(vec![slow, (now + Duration::from_secs(2), 0)]));
+        let began = Instant::now();
+        copy_well(way, &transfer);
+        let took = began.elapsed();
+        // All of it at 4 MiB/s would take 6 s; two seconds of that leave 16 MiB, of which the source may be 8 MiB ahead.
+        assert!(
+            (Duration::from_millis(1_500)..Duration::from_millis(4_500)).contains(&took),
+            "{way:?}: {took:?}"
+        );
         assert_same(&source, &destination);
     }
 }

@@ -18,6 +18,7 @@ mod pace;
 mod policy;
 mod queue;
 mod spill;
+mod timetable;
 pub mod tuner;
 
 pub use backoff::Backoff;
@@ -30,3 +31,4 @@ pub use pace::Pace;
 pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
 pub use queue::{Rates, TargetQueues};
 pub use spill::{SpillGate, SpillVerdict, SpillWindow};
+pub use timetable::{RateSteps, Timetable, TimetableProblem, minute_of};

@@ -10,6 +10,7 @@ use carrack_model::TargetId;
 
 use crate::pace::Pace;
 use crate::policy::{Policy, RoundRobin, Service, TargetState, Verdict};
+use crate::timetable::RateSteps;
 
 /// Bytes a second; 0 for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Rates {
 pub struct TargetQueues<T> {
     policy: Box<dyn Policy>,
     rates: Rates,
+    /// By the time, with the moment since 1970 at which this transfer's was 0.
+    steps: Option<(RateSteps, Duration)>,
     all: Pace,
     len: usize,
     in_service: usize,
@@ -56,6 +59,7 @@ impl<T> TargetQueues<T> {
         TargetQueues {
             policy,
             rates: Rates::default(),
+            steps: None,
             all: Pace::default(),
             len: 0,
             in_service: 0,
@@ -75,6 +79,25 @@ impl<T> TargetQueues<T> {
     /// Bounds the rates; see [`charge`](Self::charge).
     pub fn set_rates(&mut self, rates: Rates) {
         self.rates = rates;
+    }
+
+    /// Bounds the rate of all targets together by the time, too; `began` is the moment, since 1970, when `now` was 0.
+    pub fn follow(&mut self, steps: RateSteps, began: Duration) {
+        self.steps = Some((steps, began));
+    }
+
+    /// Whether the rate changes with the time.
+    pub fn follows(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// The lower of both limits, where 0 is none.
+    fn rate_of_all(&self, now: Duration) -> u64 {
+        let by_time = self.steps.as_ref().map_or(0, |(steps, began)| steps.at(began.saturating_add(now)));
+        match (self.rates.all, by_time) {
+            (0, rate) | (rate, 0) => rate,
+            (one, other) => one.min(other),
+        }
     }
 
     /// Adds an item that stands for `bytes` bytes at the tail of a target's queue.
@@ -145,10 +168,10 @@ impl<T> TargetQueues<T> {
 
     /// Books bytes that are read from or written to a target from now on against the rates.
     pub fn charge(&mut self, target: TargetId, bytes: u64, now: Duration) {
-        let index = self.index_or_new(target);
+        let (index, rate) = (self.index_or_new(target), self.rate_of_all(now));
         let queue = &mut self.queues[index];
         queue.bytes_taken = queue.bytes_taken.saturating_add(bytes);
-        self.all.charge(now, bytes, self.rates.all);
+        self.all.charge(now, bytes, rate);
         queue.pace.charge(now, bytes, self.rates.each);
         self.states[index].paused_until = queue.pace.free_at();
         self.policy.charged(now, target, bytes);
@@ -363,6 +386,27 @@ mod tests {
         assert_eq!((queues.take(ms(1_449)), queues.wake_at(ms(1_449))), (None, Some(ms(1_450))));
         assert_eq!(queues.take(ms(1_450)), Some((TargetId(3), 30)));
         assert_eq!(queues.wake_at(ms(1_450)), None);
+    }
+
+    #[test]
+    fn the_rate_follows_the_time() {
+        let ms = Duration::from_millis;
+        let steps = RateSteps::new(vec![(ms(100_000), 1_000), (ms(101_000), 100), (ms(103_000), 0)]);
+        let mut queues = filled(&[(1, 10), (1, 11), (1, 12), (1, 13)]);
+        queues.follow(steps, ms(100_000));
+        let mut taken_at = |from: u64, bytes| {
+            let at = (from..10_000).find(|&at| queues.take(ms(at)).is_some()).unwrap();
+            queues.charge(TargetId(1), bytes, ms(at));
+            at
+        };
+        // A burst of 50 ms is granted; what is charged at 1 s takes ten times as long.
+        assert_eq!((taken_at(0, 1_000), taken_at(0, 200)), (0, 950));
+        assert_eq!((taken_at(0, 200), taken_at(1_150, 1 << 40)), (1_150, 3_150));
+        queues.push(TargetId(1), 1, 14);
+        assert!(queues.take(ms(3_150)).is_some());
+        // The lower one counts.
+        queues.set_rates(Rates { all: 10, each: 0 });
+        assert_eq!((queues.rate_of_all(ms(0)), queues.rate_of_all(ms(5_000))), (10, 10));
     }
 
     #[test]

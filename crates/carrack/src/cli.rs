@@ -3,8 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, cp, doctor, fabric, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers, orders,
-    resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune, verify, wait,
+    completions, config, cp, doctor, fabric, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers,
+    orders, resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune, verify,
+    wait,
 };
 use crate::exit::Exit;
 
@@ -41,6 +42,7 @@ enum Command {
     Forecast(forecast::ForecastArgs),
     Tune(tune::TuneArgs),
     Journals(journals::JournalsArgs),
+    Config(config::ConfigArgs),
     Keys(keys::KeysArgs),
     Serve(serve::ServeArgs),
     Mover(Box<fleet::MoverArgs>),
@@ -89,6 +91,7 @@ impl Cli {
             Command::Forecast(args) => forecast::run(&args),
             Command::Tune(args) => tune::run(&args),
             Command::Journals(args) => journals::run(&args),
+            Command::Config(args) => config::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Mover(args) => fleet::run_mover(&args),
@@ -106,18 +109,14 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        crate::config::command().debug_assert();
     }
 
     #[test]
     fn hidden_commands_stay_hidden() {
-        let help = Cli::command().render_long_help().to_string();
+        let help = crate::config::command().render_long_help().to_string();
         assert!(
             help.contains("\n  cp ") && help.contains("\n  layout ") && help.contains("\n  doctor "),
             "{help}"

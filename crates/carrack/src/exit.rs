@@ -16,7 +16,7 @@ pub enum Exit {
     Usage = 2,
     /// Nothing is done.
     Nothing = 3,
-    /// Ended by `--timeout`; the number is timeout(1)'s.
+    /// Ended by `--timeout` or `--stop-at`; the number is timeout(1)'s.
     TimedOut = 124,
     /// Ended by a signal.
     Interrupted = 130,
@@ -42,7 +42,7 @@ impl Exit {
         (Exit::Partial, "something is done, and something failed or was left undone"),
         (Exit::Usage, "the command line makes no sense; nothing was tried"),
         (Exit::Nothing, "nothing is done"),
-        (Exit::TimedOut, "ended by --timeout"),
+        (Exit::TimedOut, "ended by --timeout or --stop-at"),
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 

@@ -6,7 +6,10 @@
 mod browsing;
 mod canvas;
 mod cli;
+mod clock;
 mod commands;
+mod config;
+mod config_report;
 mod daemon;
 mod doctor_report;
 mod entry_report;
@@ -39,9 +42,7 @@ mod tune_report;
 mod tuner_store;
 mod verify_report;
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.
-    cli::Cli::parse().run().into()
+    config::parse().run().into()
 }

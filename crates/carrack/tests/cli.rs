@@ -294,3 +294,75 @@ fn targets_are_told_in_a_table_and_as_json() {
         .collect();
     assert!(["source", "sink"].iter().all(|side| sides.iter().any(|told| told == side)), "{sides:?}");
 }
+
+/// What stands in the user's file, in a profile and in the environment is what a copy does.
+#[test]
+fn options_come_from_elsewhere_too() {
+    let world = World::new();
+    plant(&world.near("tree"));
+    let config = world.near("config/carrack/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let with = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("XDG_CONFIG_HOME", world.near("config"));
+        command
+    };
+    fs::write(&config, "recursive = true\n\n[profile.mine]\nmanifest = \"sums\"\n").unwrap();
+    assert_exit(&run(&mut with(&["cp", "--profile", "mine", "tree", "copy"])), 0);
+    assert_same(&world.near("tree"), &world.near("copy"));
+    assert!(fs::metadata(world.near("sums")).unwrap().len() > 0);
+    assert_exit(&run(with(&["cp", "tree", "dry"]).env("CARRACK_DRY_RUN", "1")), 0);
+    assert!(!world.near("dry").exists());
+    assert_exit(&run(&mut with(&["cp", "--no-config", "tree", "flat"])), 3);
+
+    let path = run(&mut with(&["config", "path"]));
+    assert_eq!(path.stdout, [config.to_str().unwrap().as_bytes(), b"\n"].concat());
+    let shown =
+        run(&mut with(&["config", "show", "cp", "--json", "--profile", "mine", "--", "--streams", "3"]));
+    assert_exit(&shown, 0);
+    let rows: Vec<serde_json::Value> =
+        shown.stdout.split(|&b| b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let place = |option: &str| {
+        let row = rows.iter().find(|row| row["option"] == option).unwrap();
+        (row["origin"].as_str().unwrap(), row["place"].as_str().unwrap_or_default())
+    };
+    assert_eq!(place("recursive"), ("file", &*format!("{}:1", config.display())));
+    assert_eq!(place("manifest"), ("profile", &*format!("profile mine, {}:4", config.display())));
+    assert_eq!((place("streams").0, place("buffer").0), ("command line", "default"));
+
+    fs::write(&config, "\nbufer = \"1GiB\"\n").unwrap();
+    let refused = run(&mut with(&["cp", "tree", "other"]));
+    assert_exit(&refused, 2);
+    assert!(
+        talk(&refused).contains("config.toml:2: there is no option bufer")
+            && talk(&refused).ends_with("hint: is it buffer?\n")
+    );
+    assert!(!world.near("other").exists());
+}
+
+/// A pull, where the far end hears of no limit: the timetable is followed here.
+#[test]
+fn a_timetable_bounds_the_rate() {
+    let world = World::new();
+    fs::write(world.far("big"), vec![7; 6_000_000]).unwrap();
+    let hour =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() / 3_600 % 24;
+    let table = format!("{:02}:00-{:02}:00 2MB, off", (hour + 23) % 24, (hour + 2) % 24);
+    let copy = |options: &[&str], from: &str, to: &str| {
+        let words =
+            [&["cp", "--remote-carrack", CARRACK, "--bwlimit", &table][..], options, &[from, to]].concat();
+        let began = std::time::Instant::now();
+        let output = run(world.command(&words).env("TZ", "UTC0"));
+        (output, began.elapsed().as_secs_f64())
+    };
+    let (output, seconds) = copy(&["--buffer", "4MiB"], "host:big", "big");
+    assert_exit(&output, 0);
+    assert!(seconds > 2.4, "6 MB at 2 MB/s took {seconds} s");
+    assert_eq!(fs::read(world.near("big")).unwrap().len(), 6_000_000);
+    let (output, seconds) = copy(&[], "big", "copy");
+    assert_exit(&output, 0);
+    assert!(seconds > 2.4, "6 MB at 2 MB/s took {seconds} s");
+    let (output, _) = copy(&[], "host:big", "other:copy");
+    assert_exit(&output, 2);
+    assert_says(&output, &["both are far", "hint: give one rate"]);
+}

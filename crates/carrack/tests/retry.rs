@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::process::{Running, assert_exit, assert_says, json, run, talk, wait_for};
 use daemon::{CARRACK, Daemon, Site, noise};
@@ -242,6 +243,19 @@ fn what_did_not_end_can_be_listed_run_again_and_forgotten() {
     assert_exit(&run(&mut world.push(&["--timeout", "1"])), 124);
     assert_eq!(world.listed()[0]["id"], id.as_str(), "the same command is the same transfer");
     assert_exit(&run(&mut world.command(&["resume", "--forget", &id])), 0);
+    assert!(world.listed().is_empty());
+
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let stopped = run(&mut world.push(&["--stop-at", &format!("@{}", now_s + 2)]));
+    assert_exit(&stopped, 124);
+    assert_says(&stopped, &["the transfer did not end before 20", "(--stop-at)", "`carrack resume`"]);
+    assert_exit(&run(&mut world.push(&["--stop-at", &format!("@{now_s}")])), 2);
+    let journal = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|kind| kind == "journal");
+    let kept = fs::read_dir(world.site.path().join("data")).unwrap().flatten().filter(journal).count();
+    assert_eq!((kept, &world.listed()[0]["id"]), (1, &id.clone().into()));
+    // It is not to stop again, as that time is over.
+    assert_exit(&run(&mut world.command(&["resume", &id])), 0);
+    world.assert_arrived();
     assert!(world.listed().is_empty());
     let unknown = run(&mut world.command(&["resume", &id]));
     assert_exit(&unknown, 3);

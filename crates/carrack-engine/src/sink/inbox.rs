@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{Scheduling, TargetId};
-use carrack_plan::{Feed, Rates, Service, TargetQueues, TargetState, policy};
+use carrack_plan::{Feed, RateSteps, Rates, Service, TargetQueues, TargetState, policy};
 use carrack_storage::StorageTarget;
 use carrack_transport::{Incoming, ReceiveEndpoint};
 use carrack_wire::message::{Offer, Prune};
 
 use super::sink_file::SinkFile;
-use crate::settings::depth_of_queue;
+use crate::settings::{depth_of_queue, since_1970};
 use crate::sharing::{Member, Pass};
 
 /// Something an I/O thread can do.
@@ -98,6 +98,11 @@ impl Inbox {
             pass,
             began: Instant::now(),
         }
+    }
+
+    /// The rate of all changes so with the time.
+    pub(super) fn follow(&mut self, steps: RateSteps) {
+        self.objects.follow(steps, since_1970().saturating_sub(self.began.elapsed()));
     }
 
     pub(super) fn knows(&self, target: TargetId) -> bool {

@@ -110,6 +110,7 @@ impl<'a> Lane<'a> {
         let pass = sink.share.as_ref().map(|share| share.pass(wanted));
         let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting, pass.clone());
         inbox.add_target(sink.storage.own().own_target());
+        sink.timetable.iter().for_each(|steps| inbox.follow(steps.clone()));
         let inbox = Arc::new(Monitor::new(inbox));
         if let Some(pass) = pass {
             pass.join(&inbox);

@@ -41,6 +41,7 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{Extras, Metadata, Scheduling, Selection, TargetId, TransferSpec};
+use carrack_plan::RateSteps;
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
@@ -125,6 +126,8 @@ struct Sink<'a> {
     camp: &'a Camp,
     /// A lane's share of the limits that the user set.
     scheduling: Scheduling,
+    /// Likewise, by the time.
+    timetable: Option<RateSteps>,
     lane_count: usize,
     /// I/O threads that the storage can use, of all lanes.
     io_threads: usize,
@@ -191,6 +194,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         links: Mutex::new(start.root.clone().map(LinkSpool::new)),
         keeper,
         scheduling: settings.scheduling.share(starts.len()),
+        timetable: settings.timetable.as_ref().map(|steps| steps.share(starts.len())),
         lane_count: starts.len(),
         io_threads,
         io_threads_most: match storage.has_targets() {

@@ -99,8 +99,11 @@ impl<'a> Lane<'a> {
         let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
         let flow = Flow::new(source.counts_flow, source.credits);
         let pass = source.share.as_ref().map(|share| share.pass(io_threads));
-        let queue =
+        let mut queue =
             Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count, pass.clone());
+        if let Some(steps) = &source.settings.timetable {
+            queue.follow(steps.share(source.lane_count));
+        }
         let queue = Arc::new(Monitor::new(queue));
         if let Some(pass) = pass {
             pass.join(&queue);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{Directory, Entry, FileId, RangeSet, Scheduling, TargetId};
 use carrack_plan::{
-    Bundle, Feed, FileCursor, ObjectExtent, Rates, Service, TargetQueues, TargetState, policy,
+    Bundle, Feed, FileCursor, ObjectExtent, RateSteps, Rates, Service, TargetQueues, TargetState, policy,
 };
 use carrack_storage::StorageTarget;
 use carrack_wire::message::Stand;
@@ -18,7 +18,7 @@ use super::flow::{Flow, Place};
 use super::lane::Lane;
 use super::large_file::{LargeFile, Step};
 use crate::chunks::FILE_COSTS_BYTES;
-use crate::settings::depth_of_queue;
+use crate::settings::{depth_of_queue, since_1970};
 use crate::sharing::{Member, Pass};
 
 /// Something an I/O thread can do.
@@ -281,6 +281,11 @@ impl Queue {
         }
     }
 
+    /// The rate of all changes so with the time.
+    pub(super) fn follow(&mut self, steps: RateSteps) {
+        self.items.follow(steps, since_1970().saturating_sub(self.began.elapsed()));
+    }
+
     pub(super) fn knows(&self, target: TargetId) -> bool {
         self.known.contains_key(&target)
     }
@@ -336,6 +341,7 @@ impl Queue {
         self.known.len() > 1
             || self.flow.is_on()
             || self.scheduling.holds_back()
+            || self.items.follows()
             || self.pass.is_some()
             || self.items.is_empty()
     }

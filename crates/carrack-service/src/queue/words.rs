@@ -35,7 +35,8 @@ pub fn arguments(
     if submission.label.len() > LABEL_BYTES_MAX || submission.label.chars().any(char::is_control) {
         return Err(refused("this can't be a label", format!("a line of up to {LABEL_BYTES_MAX} bytes can")));
     }
-    let mut words: Vec<String> = ["cp", "-r", "--json"].map(str::to_owned).into();
+    // What was submitted holds, whatever stands in the files of this machine or of the user.
+    let mut words: Vec<String> = ["cp", "--no-config", "-r", "--json"].map(str::to_owned).into();
     if submission.options.nice {
         words.push("--nice".to_owned());
     }
@@ -155,7 +156,10 @@ mod tests {
 
     #[test]
     fn a_submission_becomes_a_copy() {
-        assert_eq!(with(Options::default()).unwrap(), ["cp", "-r", "--json", "--", "/a", "/b"]);
+        assert_eq!(
+            with(Options::default()).unwrap(),
+            ["cp", "--no-config", "-r", "--json", "--", "/a", "/b"]
+        );
         let options = Options {
             checksum: Some("blake3".into()),
             streams: Some(4),
@@ -173,10 +177,10 @@ mod tests {
         };
         let expected =
             ["--nice", "--policy=adaptive", "--class=urgent", "--sink-io=direct", "--bwlimit-per-target=8"];
-        assert_eq!(with(storage.clone()).unwrap()[3..8], expected);
-        assert_eq!(with(storage).unwrap()[8], "--deadline=@1795399200");
+        assert_eq!(with(storage.clone()).unwrap()[4..9], expected);
+        assert_eq!(with(storage).unwrap()[9], "--deadline=@1795399200");
         let words = with(options).unwrap();
-        assert_eq!(words[3..6], ["--checksum=blake3", "--streams=4", "--bwlimit=7"]);
+        assert_eq!(words[4..7], ["--checksum=blake3", "--streams=4", "--bwlimit=7"]);
     }
 
     #[test]

@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
+use crate::config;
 use crate::exit::Exit;
 
 /// Print completions for a shell
@@ -18,7 +17,7 @@ pub struct CompletionsArgs {
 /// Prints them to stdout.
 pub fn run(args: &CompletionsArgs) -> Exit {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "carrack", &mut script);
+    clap_complete::generate(args.shell, &mut config::command(), "carrack", &mut script);
     match io::stdout().write_all(&script) {
         Ok(()) => Exit::Complete,
         Err(_) => Exit::Nothing,

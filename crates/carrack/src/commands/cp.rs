@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    FarEnds, History, Observer, Outcome, Peer, Role, SessionError, SpillSettings, Transfer, TransferIdentity,
-    copy_between, copy_local, copy_with_peer, persist,
+    FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings, SpillSettings, Transfer,
+    TransferIdentity, copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
@@ -16,6 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
+use crate::lifetime::{now_s, show_moment};
 use crate::location::FarEnd;
 use crate::manifest::Manifest;
 use crate::reins::Reins;
@@ -55,6 +56,23 @@ struct Job<'a> {
     noted: Option<Noted>,
 }
 
+/// Options that mean nothing for such a copy.
+fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), Trouble> {
+    let are_both_far = matches!(far, Far::Both(..));
+    if let Some(moment_s) = args.stop_at.filter(|&moment_s| moment_s <= now_s()) {
+        let trouble = Trouble::new(format!("--stop-at {} is over", show_moment(moment_s)));
+        return Err(trouble.hint("name a time to come"));
+    }
+    if args.relay && !are_both_far {
+        return Err(Trouble::new("--relay is for copies between two far hosts").hint("leave it out"));
+    }
+    if settings.timetable.is_some() && are_both_far {
+        let words = "a timetable of --bwlimit is followed by an end that is here, and both are far";
+        return Err(Trouble::new(words).hint("give one rate, or copy from one of the two hosts"));
+    }
+    refuse_flash_of_daemons(far, &settings.spill)
+}
+
 /// A daemon lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
     let (source, sink) = match far {
@@ -80,15 +98,11 @@ impl<'a> Job<'a> {
         let usage = |trouble| (trouble, Exit::Usage);
         let (sources, destination) = args.paths().map_err(usage)?;
         let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
-        if args.relay && !matches!(route.far, Far::Both(..)) {
-            let trouble = Trouble::new("--relay is for copies between two far hosts");
-            return Err(usage(trouble.hint("leave it out")));
-        }
         let identity =
             Some(identify(args, &route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
-        refuse_flash_of_daemons(&route.far, &settings.spill).map_err(usage)?;
+        refuse_nonsense(args, &route.far, &settings).map_err(usage)?;
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = args.sharing.sharing();
@@ -106,9 +120,9 @@ impl<'a> Job<'a> {
             feed: None,
         };
         let reins = Reins::take().map_err(|trouble| (trouble, Exit::Nothing))?;
-        if let Some(longest) = args.timeout {
-            reins.end_after(longest).map_err(|trouble| (trouble, Exit::Nothing))?;
-        }
+        let timed = args.timeout.map_or(Ok(()), |longest| reins.end_after(longest));
+        let timed = timed.and_then(|()| args.stop_at.map_or(Ok(()), |moment_s| reins.end_at(moment_s)));
+        timed.map_err(|trouble| (trouble, Exit::Nothing))?;
         Ok(Job { args, far: route.far, transfer, reins, noted })
     }
 
@@ -194,8 +208,11 @@ impl<'a> Job<'a> {
     }
 
     fn late(&self) -> Trouble {
-        let longest_s = self.args.timeout.unwrap_or_default().as_secs();
-        Trouble::new(format!("the transfer did not end within {longest_s} s (--timeout)"))
+        let late = match (self.args.stop_at.filter(|&moment_s| moment_s <= now_s()), self.args.timeout) {
+            (Some(moment_s), _) => format!("before {} (--stop-at)", show_moment(moment_s)),
+            (None, longest) => format!("within {} s (--timeout)", longest.unwrap_or_default().as_secs()),
+        };
+        Trouble::new(format!("the transfer did not end {late}"))
             .hint("run the same command again, or `carrack resume`; files that are complete stay")
     }
 }
@@ -205,8 +222,25 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
     if args.dry_run || args.far.daemon.has_open_token() {
         return None;
     }
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = without_stop(std::env::args_os());
     Transfers::of_user()?.begin(transfer_id(route, &args.fidelity.fidelity()).ok()?, &arguments).ok()?
+}
+
+/// A command as it is run again: the time at which it was to stop is over by then.
+fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let (mut kept, mut words) = (Vec::new(), words);
+    while let Some(word) = words.next() {
+        match word.as_bytes() {
+            b"--" => {
+                kept.push(word);
+                kept.extend(words.by_ref());
+            }
+            b"--stop-at" => drop(words.next()),
+            long if long.starts_with(b"--stop-at=") => {}
+            _ => kept.push(word),
+        }
+    }
+    kept
 }
 
 /// What earlier transfers on this way have found out. It is a convenience, too.
@@ -266,4 +300,22 @@ fn volume(args: &CpArgs) -> Volume {
 /// A terminal that can take a line back.
 fn is_live_terminal() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_run_again_does_not_stop() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<OsString>>();
+        for (typed, noted) in [
+            ("carrack cp --stop-at 18:30 a b", "carrack cp a b"),
+            ("carrack cp a --stop-at=@7 b", "carrack cp a b"),
+            ("carrack cp a b --stop-at 1h", "carrack cp a b"),
+            ("carrack cp -- --stop-at b", "carrack cp -- --stop-at b"),
+        ] {
+            assert_eq!(without_stop(words(typed).into_iter()), words(noted), "{typed}");
+        }
+    }
 }

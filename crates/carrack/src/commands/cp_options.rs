@@ -21,6 +21,7 @@ use super::select_options::SelectArgs;
 use super::sharing_options::SharingArgs;
 use super::spill_options::SpillArgs;
 use super::storage_options::StorageArgs;
+use crate::clock;
 use crate::exit;
 use crate::lifetime;
 use crate::ports::PortRange;
@@ -136,6 +137,10 @@ pub struct CpArgs {
     /// End the whole transfer after so long, as Ctrl-C does, with exit code 124 [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
     pub timeout: Option<Duration>,
+
+    /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or in so long, 6h [default: never]
+    #[arg(long, value_name = "TIME", value_parser = clock::parse_moment, help_heading = FAULTS)]
+    pub stop_at: Option<i64>,
 
     /// Data connections, up to 64; 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more
     #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
@@ -321,6 +326,7 @@ impl CpArgs {
             source_io: self.storage.source_io(),
             sink_io: self.storage.sink_io(),
             scheduling: self.storage.scheduling()?,
+            timetable: self.storage.timetable(),
             target_sets: self.storage.target_sets(),
             recall: self.storage.recall(),
             journal: self.journal.journal(),
@@ -417,9 +423,12 @@ mod tests {
 
     #[test]
     fn patience_arrives() {
-        let args = parse(&["--retry", "0", "--stall-timeout", "5", "--timeout", "2h", "a", "b"]).unwrap();
+        let args =
+            parse(&["--retry", "0", "--stall-timeout", "5", "--timeout", "2h", "--stop-at", "@7", "a", "b"])
+                .unwrap();
         assert_eq!(args.settings().unwrap().stall, Duration::from_secs(5));
         assert_eq!((args.retry, args.timeout), (0, Some(Duration::from_secs(7_200))));
+        assert_eq!(args.stop_at, Some(7));
         for words in [["--stall-timeout", "0"], ["--timeout", "0"], ["--retry", "-1"]] {
             assert!(parse(&[&words[..], &["a", "b"]].concat()).is_err(), "{words:?}");
         }

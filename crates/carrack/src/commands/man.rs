@@ -5,16 +5,16 @@
 
 use std::io::{self, Write};
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::sync::SYNC;
-use crate::cli::Cli;
+use crate::config;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 23] = [
+const BESIDE_CP: [&str; 24] = [
     "sync",
     "resume",
     "journals",
@@ -28,6 +28,7 @@ const BESIDE_CP: [&str; 23] = [
     "topo",
     "forecast",
     "tune",
+    "config",
     "keys",
     "serve",
     "submit",
@@ -41,7 +42,7 @@ const BESIDE_CP: [&str; 23] = [
 ];
 
 /// What else carrack can be asked for, in a line each.
-const OTHER_SYNOPSES: [(&str, &str); 25] = [
+const OTHER_SYNOPSES: [(&str, &str); 26] = [
     ("carrack sync", " [OPTIONS] SOURCE... DESTINATION"),
     ("carrack resume", " [OPTIONS] [ID]"),
     ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
@@ -55,6 +56,7 @@ const OTHER_SYNOPSES: [(&str, &str); 25] = [
     ("carrack topo", " [OPTIONS]"),
     ("carrack forecast", " [OPTIONS] NAME"),
     ("carrack tune", " show | forget [OPTIONS] ..."),
+    ("carrack config", " show | path [OPTIONS] ..."),
     ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
     ("carrack serve", " [OPTIONS]"),
     ("carrack submit", " [OPTIONS] SRC DST"),
@@ -78,7 +80,7 @@ pub fn run() -> Exit {
 }
 
 fn page() -> io::Result<String> {
-    let mut command = Cli::command();
+    let mut command = config::command();
     command.build();
     let mut page = Vec::new();
     let whole = Man::new(command.clone());
@@ -117,7 +119,7 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
 
 /// A command's sections, under names that those of `carrack cp` don't have.
 fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
-    let command = if name == "sync" { &own_options(command) } else { command };
+    let command = if name == "sync" { &own_options(command) } else { &without_origins(command) };
     let man = Man::new(command.clone().bin_name(format!("carrack {name}")));
     let heading = format!("CARRACK {}", name.to_uppercase());
     let mut sections = Vec::new();
@@ -139,6 +141,14 @@ fn own_options(command: &Command) -> Command {
     command.clone().mut_args(|arg| {
         let is_shared = shares(&arg);
         arg.hide(is_shared)
+    })
+}
+
+/// A command without the options that say where options come from: all have them, and those of `carrack cp` are described.
+fn without_origins(command: &Command) -> Command {
+    command.clone().mut_args(|arg| {
+        let is_hidden = arg.is_hide_set() || arg.get_help_heading() == Some(config::HEADING);
+        arg.hide(is_hidden)
     })
 }
 
@@ -203,7 +213,7 @@ mod tests {
     #[test]
     fn lines_that_stay_as_they_are_fit_a_terminal() {
         const INDENTED_MAX: usize = 80 - 7;
-        let mut command = Cli::command();
+        let mut command = config::command();
         for name in ["cp"].into_iter().chain(BESIDE_CP) {
             let command = command.find_subcommand_mut(name).unwrap();
             for line in examples(command).lines() {

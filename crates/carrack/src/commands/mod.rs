@@ -1,6 +1,7 @@
 //! The subcommands: one file for each.
 
 pub mod completions;
+pub mod config;
 pub mod cp;
 mod cp_options;
 mod daemon_options;

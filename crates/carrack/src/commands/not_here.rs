@@ -13,7 +13,7 @@ const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard 
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 56] = [
+const OPTIONS: [(&str, bool, &str); 57] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("archive", false, FIDELITY),
@@ -67,6 +67,7 @@ const OPTIONS: [(&str, bool, &str); 56] = [
     ("retry", true, PATIENCE),
     ("stall-timeout", true, PATIENCE),
     ("timeout", true, PATIENCE),
+    ("stop-at", true, PATIENCE),
     ("journal-dir", true, JOURNAL),
     ("no-journal", false, JOURNAL),
     ("group-size", true, JOURNAL),

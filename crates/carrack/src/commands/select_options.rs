@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use carrack_model::{NameList, Selection, Timestamp, escape};
 use carrack_storage::Filter;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 
 use crate::lifetime;
@@ -200,16 +201,21 @@ impl Args for PatternArgs {
 
 impl FromArgMatches for PatternArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<PatternArgs, clap::Error> {
-        let mut patterns: Vec<(usize, Pattern)> = Vec::new();
+        let mut patterns: Vec<((bool, usize), Pattern)> = Vec::new();
+        // Those that stand elsewhere come first: what is typed may say otherwise.
+        let indices_of = |name: &str| {
+            let is_typed = matches.value_source(name) != Some(ValueSource::DefaultValue);
+            matches.indices_of(name).into_iter().flatten().map(move |index| (is_typed, index))
+        };
         let mut texts = |name: &str, kind: fn(String) -> Pattern| {
             let values = matches.get_many::<String>(name).into_iter().flatten().cloned().map(kind);
-            patterns.extend(matches.indices_of(name).into_iter().flatten().zip(values));
+            patterns.extend(indices_of(name).zip(values));
         };
         texts(EXCLUDE, Pattern::Exclude);
         texts(INCLUDE, Pattern::Include);
         let files =
             matches.get_many::<PathBuf>(FILTER_FROM).into_iter().flatten().cloned().map(Pattern::From);
-        patterns.extend(matches.indices_of(FILTER_FROM).into_iter().flatten().zip(files));
+        patterns.extend(indices_of(FILTER_FROM).zip(files));
         patterns.sort_by_key(|(index, _)| *index);
         Ok(PatternArgs(patterns.into_iter().map(|(_, pattern)| pattern).collect()))
     }

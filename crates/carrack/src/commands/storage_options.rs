@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice};
+use carrack_plan::{RateSteps, Timetable};
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::clock;
 use crate::size;
 use crate::trouble::Trouble;
 
@@ -38,9 +40,13 @@ pub struct StorageArgs {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = STORAGE)]
     max_inflight_per_target: u32,
 
-    /// Most bytes a second, such as 500MB or 1GiB
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = STORAGE)]
-    bwlimit: Option<u64>,
+    /// Most bytes a second, such as 500MB or 1GiB; or a timetable: `mon-fri 08:00-18:00 100MB, 1GB`
+    ///
+    /// The entries of a timetable are `[DAY[-DAY]] [HH:MM-HH:MM] RATE` with commas between them: days from mon to sun, by the local time here. The first entry that
+    /// fits counts; a rate alone is for the rest of the week, which has no limit without it; `off` is no limit. It is followed while the copy runs,
+    /// by the end that is here.
+    #[arg(long, value_name = "RATE", value_parser = Limit::parse, help_heading = STORAGE)]
+    bwlimit: Option<Limit>,
 
     /// Most bytes a second from or to each storage target
     #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = STORAGE)]
@@ -117,10 +123,22 @@ impl StorageArgs {
         };
         Ok(Scheduling {
             policy,
-            rate: self.bwlimit.unwrap_or(0),
+            rate: match &self.bwlimit {
+                None => 0,
+                Some(Limit::Always(rate)) => *rate,
+                Some(Limit::ByTime(_)) => self.timetable().map_or(0, |steps| steps.most()),
+            },
             target_rate: self.bwlimit_per_target.unwrap_or(0),
             in_flight_max: self.max_inflight_per_target,
         })
+    }
+
+    /// How the rate changes with the time, from now on.
+    pub fn timetable(&self) -> Option<RateSteps> {
+        match &self.bwlimit {
+            Some(Limit::ByTime(table)) => Some(clock::steps(table)),
+            _ => None,
+        }
     }
 
     /// Mounts that are a target each.
@@ -131,6 +149,28 @@ impl StorageArgs {
     /// Whether released files are read.
     pub fn recall(&self) -> bool {
         self.recall
+    }
+}
+
+/// Bytes a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Limit {
+    Always(u64),
+    ByTime(Timetable),
+}
+
+impl Limit {
+    fn parse(text: &str) -> Result<Limit, String> {
+        if let Ok(rate) = parse_rate(text) {
+            return Ok(Limit::Always(rate));
+        }
+        // What is one word with neither days nor times is meant as a rate.
+        match text.contains([',', ':', ' ']) {
+            false => parse_rate(text).map(Limit::Always),
+            true => {
+                Timetable::parse(text, parse_rate).map(Limit::ByTime).map_err(|problem| problem.to_string())
+            }
+        }
     }
 }
 
@@ -199,6 +239,11 @@ mod tests {
         }
         for text in ["", "0", "fast", "1Gbit", "/s"] {
             assert!(parse_rate(text).is_err(), "{text}");
+            assert!(Limit::parse(text).is_err_and(|error| error.contains("a rate is")), "{text}");
         }
+        assert_eq!(Limit::parse("1 GiB"), Ok(Limit::Always(1 << 30)));
+        assert!(matches!(Limit::parse("mon-fri 8:00-18:00 1MB/s, off"), Ok(Limit::ByTime(_))));
+        assert!(Limit::parse("mon-fri 8:00-18:00 fast").is_err_and(|error| error.contains("a rate is")));
+        assert!(Limit::parse("fri 8-18 1MB").is_err_and(|error| error.contains("HH:MM")));
     }
 }

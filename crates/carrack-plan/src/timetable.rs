@@ -1,0 +1,221 @@
+//! Rate limits by the time of the week (L15): what a user writes, and the rate that holds at a moment.
+//!
+//! Pure: which local time it is, and when that changes, is the caller's knowledge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The days as people write them.
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// Minutes of a day.
+const DAY_MINUTES: u16 = 24 * 60;
+
+/// Rates by day and time, in bytes a second; 0 is no limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timetable {
+    spans: Vec<Span>,
+    otherwise: u64,
+}
+
+/// From a minute of some days to another, of the next day if that is not later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Span {
+    /// By day, from Monday on.
+    days: [bool; 7],
+    from: u16,
+    to: u16,
+    rate: u64,
+}
+
+/// Why a text is no timetable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimetableProblem {
+    /// This part of it.
+    #[error("'{0}' is not of the form [DAY[-DAY]] [HH:MM-HH:MM] RATE, as in mon-fri 08:00-18:00 100MB")]
+    Entry(String),
+    /// A rate that is none.
+    #[error("{0}")]
+    Rate(String),
+    /// Two rates are for the rest of the time.
+    #[error("two rates are for the rest of the week")]
+    TwoRests,
+}
+
+impl Timetable {
+    /// Reads `mon-fri 08:00-18:00 100MB, sat 1GB, 2GB`: the first entry that fits counts, a rate alone is for the rest, which has no limit
+    /// without it; `off` is no limit. `rate` reads a rate.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(
+        text: &str,
+        rate: impl Fn(&str) -> Result<u64, String>,
+    ) -> Result<Timetable, TimetableProblem> {
+        let (mut spans, mut otherwise) = (Vec::new(), None);
+        for entry in text.split(',') {
+            let mut words: Vec<&str> = entry.split_whitespace().collect();
+            let wrong = || TimetableProblem::Entry(entry.trim().to_owned());
+            let last = words.pop().ok_or_else(wrong)?;
+            let rate = if last == "off" { 0 } else { rate(last).map_err(TimetableProblem::Rate)? };
+            let (days, times) = match *words {
+                [] if otherwise.replace(rate).is_some() => return Err(TimetableProblem::TwoRests),
+                [] => continue,
+                [word] if word.contains(':') => (Some([true; 7]), times(word)),
+                [word] => (days(word), Some((0, DAY_MINUTES))),
+                [first, second] => (days(first), times(second)),
+                _ => (None, None),
+            };
+            let (days, (from, to)) = days.zip(times).ok_or_else(wrong)?;
+            spans.push(Span { days, from, to, rate });
+        }
+        Ok(Timetable { spans, otherwise: otherwise.unwrap_or(0) })
+    }
+
+    /// The rate at a minute of a day, counted from Monday, 0, on.
+    pub fn rate(&self, day: usize, minute: u16) -> u64 {
+        self.spans.iter().find(|span| span.holds(day % 7, minute)).map_or(self.otherwise, |span| span.rate)
+    }
+
+    /// The minutes of a day at which the rate may change; the first is 0.
+    pub fn turns(&self) -> Vec<u16> {
+        let mut turns: Vec<u16> =
+            self.spans.iter().flat_map(|span| [span.from, span.to % DAY_MINUTES]).collect();
+        turns.push(0);
+        turns.sort_unstable();
+        turns.dedup();
+        turns
+    }
+}
+
+impl Span {
+    fn holds(&self, day: usize, minute: u16) -> bool {
+        let since = self.days[day] && minute >= self.from;
+        match self.from < self.to {
+            true => since && minute < self.to,
+            false => since || self.days[(day + 6) % 7] && minute < self.to,
+        }
+    }
+}
+
+fn days(word: &str) -> Option<[bool; 7]> {
+    let day = |name: &str| DAYS.iter().position(|day| *day == name.to_ascii_lowercase());
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let (first, last) = (day(first)?, day(last)?);
+    let mut days = [false; 7];
+    (0..=(last + 7 - first) % 7).for_each(|more| days[(first + more) % 7] = true);
+    Some(days)
+}
+
+fn times(word: &str) -> Option<(u16, u16)> {
+    let (from, to) = word.split_once('-')?;
+    let (from, to) = (minute_of(from)?, minute_of(to)?);
+    (from < DAY_MINUTES && from != to).then_some((from, to))
+}
+
+/// The minute of the day that `HH:MM` is, up to 24:00.
+pub fn minute_of(word: &str) -> Option<u16> {
+    let (hours, minutes) = word.split_once(':')?;
+    let digits = |text: &str, lengths: &[usize]| {
+        let is_number = lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|_| is_number)
+    };
+    let (hours, minutes) = (digits(hours, &[1, 2])?, digits(minutes, &[2])?);
+    Some(hours * 60 + minutes).filter(|&minute| minutes < 60 && minute <= DAY_MINUTES)
+}
+
+/// Rates, each from a moment on: times since 1970, bytes a second; 0 is no limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateSteps(Arc<[(Duration, u64)]>);
+
+impl RateSteps {
+    /// In the order of time; before the first one its rate holds too. Without any there is no limit.
+    pub fn new(mut steps: Vec<(Duration, u64)>) -> RateSteps {
+        steps.sort_by_key(|(from, _)| *from);
+        steps.dedup_by_key(|(_, rate)| *rate);
+        RateSteps(steps.into())
+    }
+
+    /// The rate that holds at a moment.
+    pub fn at(&self, moment: Duration) -> u64 {
+        let after = self.0.partition_point(|(from, _)| *from <= moment);
+        self.0.get(after.saturating_sub(1)).map_or(0, |(_, rate)| *rate)
+    }
+
+    /// The highest of all.
+    pub fn most(&self) -> u64 {
+        let rates = || self.0.iter().map(|(_, rate)| *rate);
+        if rates().any(|rate| rate == 0) { 0 } else { rates().max().unwrap_or(0) }
+    }
+
+    /// The part of one of so many lanes.
+    pub fn share(&self, lanes: usize) -> RateSteps {
+        let lanes = lanes.max(1) as u64;
+        RateSteps(self.0.iter().map(|(from, rate)| (*from, rate.div_ceil(lanes))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Timetable, TimetableProblem> {
+        Timetable::parse(text, |rate| rate.parse().map_err(|_| format!("no rate: {rate}")))
+    }
+
+    #[test]
+    fn the_first_entry_that_fits_counts() {
+        let table = parse("mon-fri 08:00-18:00 100, fri 22:30-6:00 7, Sat-Sun off,1000").unwrap();
+        for (day, time, rate) in [
+            (0, "07:59", 1000),
+            (0, "08:00", 100),
+            (4, "17:59", 100),
+            (4, "18:00", 1000),
+            (4, "22:30", 7),
+            (5, "05:59", 7),
+            (5, "06:00", 0),
+            (6, "23:59", 0),
+            (3, "23:00", 1000),
+        ] {
+            assert_eq!(table.rate(day, minute_of(time).unwrap()), rate, "{day} {time}");
+        }
+        assert_eq!(table.turns(), [0, 6 * 60, 8 * 60, 18 * 60, 22 * 60 + 30]);
+        let over = parse("sat-mon 5").unwrap();
+        assert_eq!([5, 6, 0, 1].map(|day| over.rate(day, 0)), [5, 5, 5, 0]);
+        assert_eq!(parse("00:00-24:00 5").unwrap().rate(3, 1_439), 5);
+    }
+
+    #[test]
+    fn what_is_no_timetable_is_refused() {
+        for text in [
+            "",
+            "mon",
+            "mon 8-18 5",
+            "mon-xyz 5",
+            "08:00-08:00 5",
+            "24:00-08:00 5",
+            "08:60-09:00 5",
+            "25:00-26:00 5",
+            "mon 08:00-18:00 9:00-10:00 5",
+            "mon 5,",
+            "5,6",
+            "mon-fri x",
+            "+1:00-02:00 5",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(parse("1, mon 2,3"), Err(TimetableProblem::TwoRests));
+    }
+
+    #[test]
+    fn steps_hold_from_their_moments_on() {
+        let s = Duration::from_secs;
+        let steps = RateSteps::new(vec![(s(20), 7), (s(10), 5), (s(15), 5), (s(30), 9)]);
+        for (at, rate) in [(0, 5), (10, 5), (19, 5), (20, 7), (29, 7), (30, 9), (99, 9)] {
+            assert_eq!(steps.at(s(at)), rate, "{at}");
+        }
+        assert_eq!((steps.most(), steps.share(2).at(s(20))), (9, 4));
+        assert_eq!(RateSteps::new(vec![(s(1), 3), (s(2), 0)]).most(), 0);
+        assert_eq!(RateSteps::new(Vec::new()).at(s(1)), 0);
+    }
+}

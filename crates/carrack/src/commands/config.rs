@@ -1,0 +1,121 @@
+//! `carrack config`: which options hold, and who says so.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{Args, Subcommand};
+
+use super::status::written;
+use crate::config::{self, Asked, COMMANDS, Problem, Row, Sources};
+use crate::config_report::{write_json, write_table};
+use crate::exit::{self, Exit};
+use crate::trouble::Trouble;
+
+/// Show the options that hold, and where they come from
+///
+/// An option that is not typed comes from, in this order, the environment (CARRACK_BWLIMIT for --bwlimit), a profile (--profile), the user's file
+/// (~/.config/carrack/config.toml, XDG_CONFIG_HOME), the system's (/etc/carrack/config.toml); else it has its default.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Show(ShowArgs),
+    Path(PathArgs),
+}
+
+/// List every option of a command, or of all, with its value, its unit, where it comes from, and its default
+#[derive(Debug, Args)]
+#[command(after_long_help = after_long_help())]
+struct ShowArgs {
+    /// The command; without it, all that take options from elsewhere
+    #[arg(value_name = "COMMAND", value_parser = COMMANDS)]
+    command: Option<String>,
+
+    /// As for the command
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
+    /// As for the command
+    #[arg(long)]
+    no_config: bool,
+
+    /// Only options that somebody has set
+    #[arg(long)]
+    set: bool,
+
+    /// Write one JSON object a line for each option
+    #[arg(long)]
+    json: bool,
+
+    /// What would be typed behind the command
+    #[arg(last = true, value_name = "OPTIONS", requires = "command")]
+    typed: Vec<OsString>,
+}
+
+/// Print the path of the user's file, whether it is there or not
+#[derive(Debug, Args)]
+struct PathArgs {
+    /// That of the system's instead
+    #[arg(long)]
+    system: bool,
+}
+
+/// Shows them.
+pub fn run(args: &ConfigArgs) -> Exit {
+    let done = match &args.what {
+        What::Show(args) => show(args),
+        What::Path(args) => path(args).map_err(|trouble| (trouble, Exit::Nothing)),
+    };
+    done.unwrap_or_else(|(trouble, exit)| {
+        trouble.tell();
+        exit
+    })
+}
+
+fn show(args: &ShowArgs) -> Result<Exit, (Trouble, Exit)> {
+    let asked = Asked { profile: args.profile.clone(), no_config: args.no_config };
+    let all = || COMMANDS.map(str::to_owned).into();
+    let commands: Vec<String> = args.command.clone().map_or_else(all, |command| vec![command]);
+    let (carrack, sources) = (config::command_with_open_flags(), Sources::of_process());
+    let mut tables: Vec<(&str, Vec<Row>)> = Vec::new();
+    for command in &commands {
+        let rows =
+            config::rows(&carrack, command, &args.typed, &asked, &sources).map_err(
+                |problem| match problem {
+                    Problem::Typed(error) => error.exit(),
+                    Problem::Elsewhere(trouble) => (trouble, Exit::Usage),
+                },
+            )?;
+        tables.push((command, rows.into_iter().filter(|row| !args.set || row.is_set()).collect()));
+    }
+    let mut out = io::stdout().lock();
+    let shown = match args.json {
+        true => write_json(&tables, &mut out),
+        false => write_table(&tables, &mut out),
+    };
+    written(shown).map_err(|trouble| (trouble, Exit::Nothing))
+}
+
+fn path(args: &PathArgs) -> Result<Exit, Trouble> {
+    let none = || Trouble::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME");
+    let path = if args.system { config::system_file() } else { config::user_file().ok_or_else(none)? };
+    let line: &OsStr = path.as_os_str();
+    written(io::stdout().lock().write_all(&[line.as_bytes(), b"\n"].concat()))
+}
+
+fn after_long_help() -> String {
+    const EXAMPLES: &str = "\
+Examples:
+  carrack config show cp
+  carrack config show --set             what was set, for every command
+  carrack config show cp --profile wan -- --buffer 2GiB
+  $EDITOR \"$(carrack config path)\"
+
+";
+    format!("{EXAMPLES}{}", exit::help())
+}

@@ -1,0 +1,281 @@
+//! The command line, with defaults from elsewhere.
+//!
+//! A command line is parsed as it stands; then what the layers say of its command becomes the defaults of the options that it leaves
+//! out, and it is parsed again. clap takes no default for something that was asked for: it never conflicts with an option
+//! that is typed, nor needs another one.
+
+use std::ffi::OsString;
+
+use clap::builder::OsStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, value_parser};
+
+use super::layers::{Layers, Setting, Sources};
+use crate::cli::Cli;
+use crate::exit::Exit;
+use crate::trouble::Trouble;
+
+/// The commands that people run. Daemons have configurations of their own, and what carrack starts itself gets all that
+/// it needs.
+pub const COMMANDS: [&str; 21] = [
+    "cp",
+    "sync",
+    "resume",
+    "submit",
+    "status",
+    "transfers",
+    "wait",
+    "pause",
+    "cancel",
+    "movers",
+    "targets",
+    "ls",
+    "stat",
+    "mkdir",
+    "rm",
+    "verify",
+    "layout",
+    "doctor",
+    "topo",
+    "fabric",
+    "forecast",
+];
+
+/// The option that names a profile.
+pub const PROFILE: &str = "profile";
+
+/// The option that leaves the files unread.
+pub const NO_CONFIG: &str = "no-config";
+
+/// The heading of both.
+pub const HEADING: &str = "Where options come from";
+
+/// Options that are only typed: a secret in a configuration is soon everybody's, and the rest is of one command line.
+const ONLY_TYPED: [&str; 5] = ["token", "help", "version", PROFILE, NO_CONFIG];
+
+/// Options that have to stand in their command's own table: what other commands mean by them deletes nothing.
+const ONLY_IN_OWN_TABLE: [(&str, &str); 2] = [("rm", "recursive"), ("rm", "yes")];
+
+/// Where options are to come from.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// A profile's name.
+    pub profile: Option<String>,
+    /// No file is read.
+    pub no_config: bool,
+}
+
+impl Asked {
+    /// What a command line says of that.
+    pub fn of(given: &ArgMatches) -> Asked {
+        let profile = given.get_one::<String>(PROFILE).cloned();
+        Asked { profile, no_config: given.get_one::<bool>(NO_CONFIG).copied().unwrap_or_default() }
+    }
+}
+
+/// What is typed may be, for the help, the manual page and the completions.
+pub fn command() -> Command {
+    let profile = Arg::new(PROFILE)
+        .long(PROFILE)
+        .value_name("NAME")
+        .help("Options for a kind of path or place: lan, wan, hpc, or a profile of your own [default: none]")
+        .help_heading(HEADING);
+    let no_config = Arg::new(NO_CONFIG)
+        .long(NO_CONFIG)
+        .action(ArgAction::SetTrue)
+        .help("Read no configuration file (~/.config/carrack/config.toml, /etc/carrack/config.toml)")
+        .help_heading(HEADING);
+    let with_both = |command: Command| command.arg(profile.clone()).arg(no_config.clone());
+    COMMANDS.iter().fold(Cli::command(), |carrack, name| carrack.mut_subcommand(name, with_both))
+}
+
+/// The same with flags that take `=false`, so that a command line can take back what a file says.
+pub fn command_with_open_flags() -> Command {
+    let open = |arg: Arg| match arg.get_action() {
+        ArgAction::SetTrue => arg
+            .action(ArgAction::Set)
+            .value_parser(value_parser!(bool))
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .default_value("false"),
+        _ => arg,
+    };
+    COMMANDS.iter().fold(command(), |carrack, name| carrack.mut_subcommand(name, |sub| sub.mut_args(open)))
+}
+
+/// Why a command line can't be carried out.
+#[derive(Debug)]
+pub enum Problem {
+    /// What is typed makes no sense, or asks for help.
+    Typed(clap::Error),
+    /// What stands elsewhere makes none.
+    Elsewhere(Trouble),
+}
+
+impl From<clap::Error> for Problem {
+    fn from(error: clap::Error) -> Problem {
+        Problem::Typed(error)
+    }
+}
+
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Problem {
+        Problem::Elsewhere(trouble)
+    }
+}
+
+/// The command line of this process. If there is nothing to carry out, that is told, and the process ends.
+pub fn parse() -> Cli {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let carrack = command_with_open_flags();
+    let given = carrack.clone().try_get_matches_from(&words).map_err(Problem::from);
+    let settled = given.and_then(|given| settle(&carrack, given, &words, &Sources::of_process()));
+    let parsed = settled.and_then(|settled| Ok(Cli::from_arg_matches(&settled)?));
+    parsed.unwrap_or_else(|problem| match problem {
+        Problem::Typed(error) if error.use_stderr() => error.exit(),
+        // Help shows flags as they are meant, and defaults as they are.
+        Problem::Typed(error) => match command().try_get_matches_from(&words) {
+            Err(plain) => plain.exit(),
+            Ok(_) => error.exit(),
+        },
+        Problem::Elsewhere(trouble) => {
+            trouble.tell();
+            std::process::exit(Exit::Usage.code().into())
+        }
+    })
+}
+
+/// Parses again, if anything stands elsewhere.
+pub fn settle(
+    carrack: &Command,
+    given: ArgMatches,
+    words: &[OsString],
+    sources: &Sources,
+) -> Result<ArgMatches, Problem> {
+    let Some((name, typed)) = given.subcommand() else { return Ok(given) };
+    let Some(command) = configurable(carrack, name) else { return Ok(given) };
+    let layers = Layers::new(&Asked::of(typed), sources, carrack)?;
+    let settings = standing(command, typed, layers.of(command))?;
+    if settings.is_empty() {
+        return Ok(given);
+    }
+    let carrack = carrack.clone().mut_subcommand(name, |command| with_defaults(command, &settings));
+    carrack.try_get_matches_from(words).map_err(|error| blame(error, &settings))
+}
+
+/// A command whose options may come from elsewhere.
+pub fn configurable<'c>(carrack: &'c Command, name: &str) -> Option<&'c Command> {
+    carrack.find_subcommand(name).filter(|_| COMMANDS.contains(&name))
+}
+
+/// The options of a command that may come from elsewhere.
+pub fn options(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+    let named = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
+    named.filter(|(name, arg)| !arg.is_hide_set() && !ONLY_TYPED.contains(name))
+}
+
+/// The names of the options of one command, or of all.
+pub fn option_names<'c>(carrack: &'c Command, of: Option<&'c Command>) -> Vec<&'c str> {
+    let all = COMMANDS.iter().filter_map(|name| carrack.find_subcommand(name));
+    let commands: Vec<&Command> = of.map_or_else(|| all.collect(), |command| vec![command]);
+    commands.into_iter().flat_map(options).map(|(name, _)| name).collect()
+}
+
+/// Whether a word for all commands reaches an option of this one.
+pub fn is_for_all(command: &Command, option: &str) -> bool {
+    !ONLY_IN_OWN_TABLE.contains(&(command.get_name(), option))
+}
+
+/// Whether it was typed, or stands in a variable that clap looks at.
+pub fn is_explicit(given: &ArgMatches, arg: &Arg) -> bool {
+    matches!(
+        given.value_source(arg.get_id().as_str()),
+        Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+    )
+}
+
+/// Those of `settings`, the first of which counts most, that nothing typed and none before says otherwise.
+///
+/// # Errors
+/// If an option gets more values than it takes.
+pub fn standing(
+    command: &Command,
+    typed: &ArgMatches,
+    settings: impl Iterator<Item = Setting>,
+) -> Result<Vec<Setting>, Trouble> {
+    let explicit = options(command).filter(|(_, arg)| is_explicit(typed, arg));
+    let is_off = |arg: &Arg| {
+        let values = typed.get_raw(arg.get_id().as_str());
+        is_flag(arg) && values.is_some_and(|mut values| values.any(|value| value == "false"))
+    };
+    let mut settled: Vec<(&Arg, bool)> = explicit.map(|(_, arg)| (arg, is_off(arg))).collect();
+    let mut standing = Vec::new();
+    for setting in settings {
+        let Some((_, arg)) = options(command).find(|(name, _)| *name == setting.option) else { continue };
+        if settled
+            .iter()
+            .any(|(other, is_off)| other.get_id() == arg.get_id() || !is_off && exclude(command, arg, other))
+        {
+            continue;
+        }
+        let takes_several =
+            matches!(arg.get_action(), ArgAction::Append) || arg.get_value_delimiter().is_some();
+        if setting.values.len() != 1 && !takes_several {
+            return Err(Trouble::new(format!("{}: {} takes one value", setting.origin, setting.option)));
+        }
+        settled.push((arg, is_flag(arg) && setting.values == ["false"]));
+        standing.push(setting);
+    }
+    Ok(standing)
+}
+
+/// Whether it is true or false.
+pub fn is_flag(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Set) && arg.is_require_equals_set()
+}
+
+/// Whether one makes no sense beside the other, or takes it back.
+fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
+    let conflicts = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let takes_back =
+        |one: &Arg, other: &Arg| one.get_long().and_then(|name| name.strip_prefix("no-")) == other.get_long();
+    conflicts(one, other) || conflicts(other, one) || takes_back(one, other) || takes_back(other, one)
+}
+
+/// A command that takes for granted what stands elsewhere.
+pub fn with_defaults(command: Command, settings: &[Setting]) -> Command {
+    command.mut_args(|arg| {
+        let name = arg.get_long().filter(|_| !arg.is_hide_set());
+        match settings.iter().find(|setting| Some(&*setting.option) == name) {
+            Some(setting) => arg.default_values(setting.values.iter().cloned().map(OsStr::from)),
+            None => arg,
+        }
+    })
+}
+
+/// A value that is wrong is told with where it stands.
+pub fn blame(error: clap::Error, settings: &[Setting]) -> Problem {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let option = text(ContextKind::InvalidArg).trim_start_matches('-');
+    let option = option.split([' ', '=', '[']).next().unwrap_or_default();
+    let is_of_value = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
+    let wrong = settings.iter().find(|setting| {
+        setting.option == option
+            && setting.values.iter().any(|value| value == text(ContextKind::InvalidValue))
+    });
+    match wrong {
+        Some(setting) if is_of_value => {
+            let said = error.to_string();
+            let said = said.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+            Trouble::new(format!("{}: {}", setting.origin, said.replace("\n ", ""))).into()
+        }
+        _ => error.into(),
+    }
+}

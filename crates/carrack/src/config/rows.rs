@@ -1,0 +1,100 @@
+//! Every option of a command with its value and where that comes from, for `carrack config show`.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+
+use super::command_line::{Asked, Problem, blame, configurable, is_flag, options, standing, with_defaults};
+use super::layers::{Layers, Origin, Setting, Sources};
+
+/// An option.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name, without the dashes.
+    pub option: String,
+    /// What it is; none if it has no value.
+    pub values: Vec<OsString>,
+    /// Who says so.
+    pub origin: Origin,
+    /// What it would be if nobody said anything; empty if it had no value.
+    pub default: String,
+    /// What its value counts, where it counts something.
+    pub unit: Option<&'static str>,
+}
+
+impl Row {
+    /// Whether anybody has said anything.
+    pub fn is_set(&self) -> bool {
+        self.origin != Origin::Default
+    }
+}
+
+/// The options of a command, as they are if `words` are typed behind its name.
+///
+/// # Errors
+/// If what is typed or stands elsewhere makes no sense.
+pub fn rows(
+    carrack: &Command,
+    name: &str,
+    words: &[OsString],
+    asked: &Asked,
+    sources: &Sources,
+) -> Result<Vec<Row>, Problem> {
+    let Some(plain) = configurable(carrack, name) else { return Ok(Vec::new()) };
+    // Only options are asked for.
+    let command = plain.clone().mut_args(|arg| arg.required(false));
+    let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words.iter().cloned()).collect();
+    let typed = command.clone().try_get_matches_from(&words)?;
+    let of_words = Asked::of(&typed);
+    let asked = Asked {
+        profile: of_words.profile.or_else(|| asked.profile.clone()),
+        no_config: of_words.no_config || asked.no_config,
+    };
+    let layers = Layers::new(&asked, sources, carrack)?;
+    let settings = standing(&command, &typed, layers.of(&command))?;
+    let settled = with_defaults(command, &settings).try_get_matches_from(&words);
+    let settled = settled.map_err(|error| blame(error, &settings))?;
+    Ok(options(plain).map(|(option, arg)| row(option, arg, &settled, &settings)).collect())
+}
+
+fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[Setting]) -> Row {
+    let id = arg.get_id().as_str();
+    let origin = match settled.value_source(id) {
+        Some(ValueSource::CommandLine) => Origin::CommandLine,
+        Some(ValueSource::EnvVariable) => {
+            Origin::Environment(arg.get_env().unwrap_or_default().to_string_lossy().into_owned())
+        }
+        _ => {
+            let setting = settings.iter().find(|setting| setting.option == option);
+            setting.map_or(Origin::Default, |setting| setting.origin.clone())
+        }
+    };
+    let values = settled.get_raw(id).into_iter().flatten().map(OsStr::to_owned).collect();
+    Row { option: option.to_owned(), values, origin, default: default(arg), unit: unit(arg) }
+}
+
+/// By clap, or in the words of the help.
+fn default(arg: &Arg) -> String {
+    let values: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    if !values.is_empty() {
+        return values.join(" ");
+    }
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let words = help.split_once("[default: ").and_then(|(_, words)| words.split_once(']'));
+    words.map(|(words, _)| words.replace('\n', " ")).unwrap_or_default()
+}
+
+fn unit(arg: &Arg) -> Option<&'static str> {
+    if is_flag(arg) {
+        return None;
+    }
+    match arg.get_value_names()?.first()?.as_str() {
+        "SIZE" => Some("bytes"),
+        "RATE" => Some("bytes/s"),
+        "SECONDS" => Some("s"),
+        "MS" => Some("ms"),
+        "GBITS" => Some("Gbit/s"),
+        _ => None,
+    }
+}
