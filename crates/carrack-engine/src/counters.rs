@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use carrack_model::{Limiter, Progress, Summary};
+use carrack_model::{Fill, Limiter, Progress, Summary};
 use carrack_wire::message;
 
 /// Where an I/O thread's time goes.
@@ -37,6 +37,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_kept: AtomicU64,
     pub(crate) symlinks_kept: AtomicU64,
     pub(crate) entries_deleted: AtomicU64,
+    /// Bytes of objects that were read.
+    pub(crate) bytes_read: AtomicU64,
     /// What the data connections add to as bytes arrive.
     pub(crate) bytes_arrived: Arc<AtomicU64>,
     /// Threads for whose work nobody shall blame the network.
@@ -83,6 +85,7 @@ impl Counters {
             blocked_ns: self.stage_ns[Stage::Blocked as usize].load(Relaxed),
             storage_busy: self.storage_busy.load(Relaxed),
             bytes_arrived: self.bytes_arrived.load(Relaxed),
+            bytes_read: self.bytes_read.load(Relaxed),
             ..message::Counters::default()
         }
     }
@@ -115,6 +118,7 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
         blocked_ns: one.blocked_ns + other.blocked_ns,
         storage_busy: one.storage_busy + other.storage_busy,
         bytes_arrived: one.bytes_arrived + other.bytes_arrived,
+        bytes_read: one.bytes_read + other.bytes_read,
         // Told of all lanes together.
         ..one
     }
@@ -166,6 +170,11 @@ impl BothEnds {
             bytes_done: self.sink.bytes_done.saturating_add(self.sink.bytes_kept),
             bytes_moved: self.sink.bytes_done,
             entries_failed: self.entries_failed(),
+            bytes_read: self.source.bytes_read,
+            bytes_sent: self.source.bytes_sent,
+            to_read: Fill { waiting: self.source.read_waiting, room: self.source.read_room },
+            to_send: Fill { waiting: self.source.send_waiting, room: self.source.send_room },
+            to_write: Fill { waiting: self.sink.write_waiting.into(), room: self.sink.write_slots.into() },
             limiter: self.limiter(before),
         }
     }

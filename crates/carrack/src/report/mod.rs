@@ -5,6 +5,7 @@
 mod json;
 mod list;
 mod progress;
+mod source_line;
 mod summary;
 mod talk;
 mod tally;

@@ -61,7 +61,9 @@ impl<W: Write + Send> TalkView<W> {
             Event::Notice(Notice::Skipped { path, reason }) if is_watched => {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
             }
-            Event::Notice(Notice::Text(text)) if is_watched => Some(format!("carrack: {}", tame(text))),
+            Event::Notice(Notice::Text(text) | Notice::Decision(text)) if is_watched => {
+                Some(format!("carrack: {}", tame(text)))
+            }
             Event::Notice(Notice::Detail(text)) if self.volume >= Volume::Verbose => {
                 Some(format!("carrack: {}", tame(text)))
             }
