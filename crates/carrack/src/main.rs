@@ -20,6 +20,7 @@ mod lifetime;
 mod listed;
 mod location;
 mod manifest;
+mod pending_file;
 mod ports;
 mod reins;
 mod report;
