@@ -20,6 +20,7 @@ mod lifetime;
 mod listed;
 mod location;
 mod manifest;
+mod page;
 mod pending_file;
 mod ports;
 mod reins;

@@ -6,8 +6,10 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -98,6 +100,59 @@ fn a_tree_within_this_host() {
     assert!(output.stdout.is_empty());
     assert!(talk(&output).starts_with("carrack: copied 4 files"), "{}", talk(&output));
     assert_same(&world.near("tree"), &world.near("copy"));
+}
+
+/// What `--report` writes, of a copy in which something fails.
+#[test]
+fn a_report_is_one_page_whatever_the_names_are() {
+    let world = World::new();
+    let tree = world.near("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in [&b"<b>whole"[..], b"<i>in the way\xff"] {
+        fs::write(tree.join(OsStr::from_bytes(name)), vec![7; 3 << 20]).unwrap();
+    }
+    fs::create_dir_all(world.near("to").join(OsStr::from_bytes(b"<i>in the way\xff"))).unwrap();
+    let output = world.run(&["cp", "-r", "--report", "page.html", "tree/", "to"]);
+    assert_exit(&output, 1);
+    let page = fs::read_to_string(world.near("page.html")).unwrap();
+    for words in
+        ["<h1 class=\"bad\">carrack cp: partial", "&lt;i&gt;in the way\\xff", "in-the-way", "&lt;b&gt;whole"]
+    {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    // The source's own numbers: 2 files of one size, and what was read and sent.
+    for words in ["2 files</p>", "2 MiB to 4 MiB", "lane 0", "read</text>", "written</text>"] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    assert!(!page.contains("<i>") && !page.contains("<b>") && !page.contains("<script"));
+
+    assert_exit(&world.run(&["sync", "--report", "page.html", "tree", "from-sync"]), 0);
+    assert!(fs::read_to_string(world.near("page.html")).unwrap().contains("carrack sync: complete"));
+}
+
+/// A sink that the user started hears of the source, though that is far.
+#[test]
+fn a_report_of_a_copy_from_the_far_host_knows_the_source() {
+    let world = World::new();
+    fs::create_dir(world.far("tree")).unwrap();
+    fs::write(world.far("tree/big"), vec![7; 9 << 20]).unwrap();
+    assert_exit(&world.copy(&["-r", "--report", "page.html", "host:tree", "copy"]), 0);
+    let page = fs::read_to_string(world.near("page.html")).unwrap();
+    for words in ["1 file</p>", "8 MiB to 16 MiB", "tree/big", "lane 0", "sent</text>"] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+}
+
+#[test]
+fn a_failed_copy_has_a_report_and_one_that_cannot_be_written_is_refused_before() {
+    let world = World::new();
+    fs::write(world.near("a"), "a").unwrap();
+    assert_exit(&world.run(&["cp", "--report", "page.html", "missing", "b"]), 3);
+    assert!(fs::read_to_string(world.near("page.html")).unwrap().contains("nothing was copied"));
+    let refused = world.run(&["cp", "--report", ".", "a", "b"]);
+    assert_exit(&refused, 3);
+    assert!(talk(&refused).contains("--report .: it exists and is not a regular file"), "{}", talk(&refused));
+    assert!(!world.near("b").exists());
 }
 
 /// A thread that has read some of a file lets others go on with it: also when as many files are open as may be (128), and more wait.

@@ -18,6 +18,7 @@ use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
 use crate::location::FarEnd;
 use crate::manifest::Manifest;
+use crate::page::{Headline, PageView};
 use crate::reins::Reins;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
@@ -115,7 +116,14 @@ impl<'a> Job<'a> {
     fn reporter(&self) -> Result<Reporter, (Trouble, Exit)> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
-        Ok(Reporter::new(views(self.args), manifest, spec.dry_run, spec.checksum, self.reins.abort.clone()))
+        let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
+        Ok(Reporter::new(
+            views(self.args, page),
+            manifest,
+            spec.dry_run,
+            spec.checksum,
+            self.reins.abort.clone(),
+        ))
     }
 
     fn copy(&self, observer: &dyn Observer) -> report::Conclusion {
@@ -240,14 +248,28 @@ fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
     })
 }
 
+fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
+    let (sources, destination) = args.paths().map_err(|trouble| (trouble, Exit::Usage))?;
+    let headline = Headline {
+        command: if args.sync.is_some() { "sync" } else { "cp" },
+        sources: sources.to_vec(),
+        destination: destination.to_owned(),
+    };
+    PageView::new(path, headline).map_err(|error| {
+        let path = carrack_model::escape(path.as_os_str().as_bytes());
+        (Trouble::new(format!("--report {path}: {error}")), Exit::Nothing)
+    })
+}
+
 /// stdout is data, stderr is talk.
-fn views(args: &CpArgs) -> Vec<Box<dyn View>> {
+fn views(args: &CpArgs, page: Option<PageView>) -> Vec<Box<dyn View>> {
     let mut views: Vec<Box<dyn View>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
     } else if args.dry_run {
         views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
     }
+    views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
     let volume = volume(args);
     let bar = (volume >= Volume::Normal && !args.dry_run && is_live_terminal()).then(report::Bar::on_stderr);
     views.push(Box::new(TalkView::new(io::stderr(), volume, bar)));

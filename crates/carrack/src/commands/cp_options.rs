@@ -91,6 +91,12 @@ pub struct CpArgs {
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
+    /// Write a page about the transfer to FILE (HTML): what was copied, rates over time, per target and lane, sizes, failures
+    ///
+    /// FILE appears when the transfer has ended, however it ended. It is whole by itself, and loads nothing from anywhere.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = TALK)]
+    pub report: Option<PathBuf>,
+
     #[command(flatten)]
     pub far: FarArgs,
 

@@ -6,9 +6,9 @@ mod json;
 mod list;
 mod progress;
 mod source_line;
-mod summary;
+pub mod summary;
 mod talk;
-mod tally;
+pub mod tally;
 mod targets;
 
 use std::io;
@@ -23,7 +23,7 @@ use crate::manifest::{Manifest, ManifestReport};
 use crate::trouble::Trouble;
 pub use json::{JsonView, Path as JsonPath};
 pub use list::ListView;
-pub use progress::Bar;
+pub use progress::{Bar, clock};
 pub use talk::{TalkView, Volume};
 use tally::Tally;
 
@@ -33,6 +33,10 @@ pub trait View: Send {
     fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()>;
     /// It is over.
     fn end(&mut self, ending: &Ending) -> io::Result<()>;
+    /// What it means that it could not be written.
+    fn lost(&self, error: &io::Error) -> Trouble {
+        Trouble::new(format!("can't write to stdout: {error}"))
+    }
 }
 
 /// How a transfer ended, with everything that a report of it needs.
@@ -141,14 +145,10 @@ impl Reporter {
 fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
     for view in views {
         if let Err(error) = view.end(ending) {
-            ending.troubles.push(lost_view(&error));
+            ending.troubles.push(view.lost(&error));
             ending.exit = ending.exit.with_loss();
         }
     }
-}
-
-fn lost_view(error: &io::Error) -> Trouble {
-    Trouble::new(format!("can't write to stdout: {error}"))
 }
 
 impl Observer for Reporter {
@@ -171,7 +171,7 @@ impl State {
         self.views.retain_mut(|view| match view.event(event, elapsed) {
             Ok(()) => true,
             Err(error) => {
-                troubles.push(lost_view(&error));
+                troubles.push(view.lost(&error));
                 false
             }
         });
