@@ -1,5 +1,7 @@
 //! Amounts over time in bounded memory: where the time gets longer than the bins, two become one.
 
+use crate::report::STILL_S;
+
 /// Bins at most: as many as a plot has room for.
 pub const BINS_MAX: usize = 480;
 
@@ -108,9 +110,10 @@ impl Series {
 
     /// It stands so high.
     pub fn stands(&mut self, total: u64, at_s: f64) {
-        self.bins.add(self.last_s, at_s, total.saturating_sub(self.last) as f64);
+        let span_s = at_s - self.last_s;
         // What came within no time comes with the next.
-        if at_s > self.last_s {
+        if span_s > 0.0 && (total != self.last || span_s > STILL_S) {
+            self.bins.add(self.last_s, at_s, total.saturating_sub(self.last) as f64);
             (self.last, self.last_s) = (total, at_s);
         }
     }
@@ -153,5 +156,15 @@ mod tests {
         series.stands(50, 6.0);
         series.stands(60, 7.0);
         assert_eq!(series.bins.total(), 160.0);
+    }
+
+    #[test]
+    fn a_look_between_two_counters_is_no_standstill_and_a_second_is() {
+        let mut series = Series::default();
+        for (total, at_s) in [(50, 0.5), (50, 1.0), (150, 1.5), (150, 2.0), (150, 2.5)] {
+            series.stands(total, at_s);
+        }
+        let rates: Vec<f64> = series.bins.iter().map(|bin| bin.per_s).collect();
+        assert_eq!(rates, [100.0, 100.0, 100.0, 0.0, 0.0]);
     }
 }

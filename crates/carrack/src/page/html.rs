@@ -171,10 +171,12 @@ impl Page<'_> {
         page.paragraph(&format!("found at the source: {}", count(found, "file", "files")));
         if found > 0 {
             page.raw(&plots::sizes(&source.size_counts));
+            page.raw("<details><summary>as a table</summary>\n");
             page.table(&["size", "files"], |page| {
                 let used = source.size_counts.iter().enumerate().filter(|(_, count)| **count > 0);
                 used.for_each(|(class, count)| page.row(&[&plots::class_name(class), &grouped(*count)]));
             });
+            page.raw("</details>\n");
         }
         page.heading("Files that took longest");
         page.paragraph("Large ones only: small files travel many at a time, and nobody takes their time.");

@@ -42,17 +42,18 @@ pub fn colour_of(limiter: Limiter) -> &'static str {
 
 /// Rates of reading, sending and writing over so many seconds, and beneath them what limited.
 pub fn rates(record: &Record, end_s: f64) -> String {
+    // The later over the earlier: where they are the same, all are seen.
     let curves = [
-        ("read", "var(--read)", &record.read.bins),
-        ("sent", "var(--sent)", &record.sent.bins),
-        ("written", "var(--written)", &record.written.bins),
+        ("read", "var(--read)", 4.5, &record.read.bins),
+        ("sent", "var(--sent)", 3.0, &record.sent.bins),
+        ("written", "var(--written)", 1.5, &record.written.bins),
     ];
     let curves: Vec<_> = curves.into_iter().filter(|(.., bins)| bins.total() > 0.0).collect();
     let highest = curves.iter().flat_map(|(.., bins)| bins.iter()).map(|bin| bin.per_s).fold(0.0, f64::max);
     let mut plot = Plot { canvas: Canvas::default(), end_s, top: round_up(highest) };
     plot.grid();
-    for (nth, (name, colour, bins)) in curves.iter().enumerate() {
-        plot.curve(bins, colour);
+    for (nth, (name, colour, width, bins)) in curves.iter().enumerate() {
+        plot.curve(bins, colour, *width);
         plot.legend(nth, name, colour);
     }
     plot.limits(record);
@@ -87,7 +88,7 @@ impl Plot {
     }
 
     /// A point in the middle of each bin; a level line if there is one only.
-    fn curve(&mut self, bins: &Bins, colour: &str) {
+    fn curve(&mut self, bins: &Bins, colour: &str, width: f64) {
         let point = |at_s, bin: &Bin| Point { x: self.x(at_s), y: self.y(bin.per_s) };
         let all: Vec<Bin> = bins.iter().collect();
         let (Some(first), Some(last)) = (all.first(), all.last()) else { return };
@@ -97,7 +98,7 @@ impl Plot {
             .chain(middles)
             .chain([point(last.end_s, last)])
             .collect();
-        self.canvas.line(&places, colour, 1.8);
+        self.canvas.line(&places, colour, width);
     }
 
     fn legend(&mut self, nth: usize, name: &str, colour: &str) {

@@ -27,6 +27,10 @@ pub use progress::{Bar, clock};
 pub use talk::{TalkView, Volume};
 use tally::Tally;
 
+/// Counters of the other end come by a clock of its own, so that between two looks there may be none, and then two of them. What stands
+/// still for no more seconds than these counts as not told.
+pub const STILL_S: f64 = 0.8;
+
 /// Somewhere that events are shown.
 pub trait View: Send {
     /// Something happened, `elapsed` after the start.
