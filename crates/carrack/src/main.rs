@@ -18,6 +18,7 @@ mod keys_report;
 mod layout_report;
 mod lifetime;
 mod listed;
+mod live;
 mod location;
 mod manifest;
 mod page;

@@ -8,10 +8,11 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read, Write};
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 
@@ -153,6 +154,52 @@ fn a_failed_copy_has_a_report_and_one_that_cannot_be_written_is_refused_before()
     assert_exit(&refused, 3);
     assert!(talk(&refused).contains("--report .: it exists and is not a regular file"), "{}", talk(&refused));
     assert!(!world.near("b").exists());
+}
+
+#[test]
+fn the_live_view_needs_a_terminal_and_the_copy_does_not() {
+    let world = World::new();
+    fs::write(world.near("a"), "a").unwrap();
+    let output = world.run(&["cp", "--tui", "a", "b"]);
+    assert_exit(&output, 0);
+    let said = talk(&output);
+    assert!(said.starts_with("carrack: warning: --tui needs a terminal at stderr"), "{said}");
+    assert!(said.contains("carrack: copied 1 file") && !said.contains('\x1b'), "{said}");
+}
+
+/// On a terminal that script(1) makes: q ends as Ctrl-C does, and the terminal is as before.
+#[test]
+fn q_ends_the_live_view_and_the_copy() {
+    const ENTERED: &str = "\x1b[?1049h";
+    const LEFT: &str = "\x1b[?1049l";
+    let world = World::new();
+    fs::write(world.near("big"), vec![7; 60 << 20]).unwrap();
+    let words = format!("stty rows 24 cols 80; exec '{CARRACK}' cp --tui --bwlimit 2MB big copy");
+    let mut terminal = Command::new("script")
+        .args(["-qec", &words, "/dev/null"])
+        .current_dir(world.near(""))
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = terminal.stdin.take().unwrap();
+    let mut screen = terminal.stdout.take().unwrap();
+    let (mut shown, mut some) = (Vec::new(), [0; 4_096]);
+    let mut is_asked = false;
+    while let Ok(len @ 1..) = screen.read(&mut some) {
+        shown.extend_from_slice(&some[..len]);
+        if !is_asked && String::from_utf8_lossy(&shown).contains("q ends") {
+            keys.write_all(b"q").unwrap();
+            is_asked = true;
+        }
+    }
+    let shown = String::from_utf8_lossy(&shown);
+    assert_eq!(terminal.wait().unwrap().code(), Some(130), "{shown}");
+    let (before, after) = shown.split_once(LEFT).expect("the terminal is given back");
+    assert!(before.contains(ENTERED) && before.contains("big → copy"), "{shown}");
+    assert!(after.contains("carrack: interrupted") && !after.contains(ENTERED), "{shown}");
+    assert!(!world.near("copy").exists());
 }
 
 /// A thread that has read some of a file lets others go on with it: also when as many files are open as may be (128), and more wait.

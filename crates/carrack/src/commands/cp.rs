@@ -16,6 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
+use crate::live::LiveView;
 use crate::location::FarEnd;
 use crate::manifest::Manifest;
 use crate::page::{Headline, PageView};
@@ -25,7 +26,7 @@ use crate::route::{Far, Route};
 use crate::sites::Sites;
 use crate::transfer_id::transfer_id;
 use crate::transfers::{Noted, Transfers};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, warn};
 use crate::tuner_store::TunerStore;
 
 /// Copies.
@@ -248,13 +249,15 @@ fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
     })
 }
 
+/// The command's.
+fn name(args: &CpArgs) -> &'static str {
+    if args.sync.is_some() { "sync" } else { "cp" }
+}
+
 fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
     let (sources, destination) = args.paths().map_err(|trouble| (trouble, Exit::Usage))?;
-    let headline = Headline {
-        command: if args.sync.is_some() { "sync" } else { "cp" },
-        sources: sources.to_vec(),
-        destination: destination.to_owned(),
-    };
+    let headline =
+        Headline { command: name(args), sources: sources.to_vec(), destination: destination.to_owned() };
     PageView::new(path, headline).map_err(|error| {
         let path = carrack_model::escape(path.as_os_str().as_bytes());
         (Trouble::new(format!("--report {path}: {error}")), Exit::Nothing)
@@ -271,6 +274,14 @@ fn views(args: &CpArgs, page: Option<PageView>) -> Vec<Box<dyn View>> {
     }
     views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
     let volume = volume(args);
+    match args.paths() {
+        Ok((sources, destination)) if args.tui && is_live_terminal() => {
+            views.push(Box::new(LiveView::new(name(args), sources, destination, volume)));
+            return views;
+        }
+        _ if args.tui => warn("--tui needs a terminal at stderr: going on without"),
+        _ => {}
+    }
     let bar = (volume >= Volume::Normal && !args.dry_run && is_live_terminal()).then(report::Bar::on_stderr);
     views.push(Box::new(TalkView::new(io::stderr(), volume, bar)));
     views

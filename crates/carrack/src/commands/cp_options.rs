@@ -97,6 +97,10 @@ pub struct CpArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = TALK)]
     pub report: Option<PathBuf>,
 
+    /// Show the stages, storage targets, lanes and slow files while they work, on the whole terminal; q ends the copy as Ctrl-C does
+    #[arg(long, conflicts_with_all = ["json", "quiet", "dry_run"], help_heading = TALK)]
+    pub tui: bool,
+
     #[command(flatten)]
     pub far: FarArgs,
 

@@ -23,7 +23,7 @@ use crate::manifest::{Manifest, ManifestReport};
 use crate::trouble::Trouble;
 pub use json::{JsonView, Path as JsonPath};
 pub use list::ListView;
-pub use progress::{Bar, clock};
+pub use progress::{Bar, Pace, clock, text as progress_text};
 pub use talk::{TalkView, Volume};
 use tally::Tally;
 

@@ -41,6 +41,11 @@ impl<W: Write + Send> TalkView<W> {
         TalkView { out, volume, bar, failures_listed: 0 }
     }
 
+    /// Where it writes.
+    pub fn out(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Nobody can be told of an error on stderr, so it is no error.
     fn say(&mut self, line: &str) {
         let out = &mut self.out;
