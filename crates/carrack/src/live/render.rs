@@ -88,11 +88,7 @@ impl Watch {
         let targets = self.ends.iter().map(|end| target_rows(end, width));
         let files = self.files.iter().map(|file| file_row(file, width));
         let lanes = self.lanes.iter().enumerate().map(|(number, lane)| lane_row(number, lane));
-        let said = self
-            .messages
-            .iter()
-            .rev()
-            .map(|text| Line::from(format!("  {}", cut(text, width.saturating_sub(2)))));
+        let said = self.messages.iter().rev().map(|text| Line::from(format!("  {text}")));
         let titled = |title: &str, rows: Vec<Line<'static>>| match rows.is_empty() {
             true => rows,
             false => [heading(title)].into_iter().chain(rows).collect(),

@@ -74,9 +74,10 @@ impl Bins {
         let step_s = end_s / count as f64;
         let mut columns: Vec<f64> = vec![0.0; count];
         for Bin { start_s, end_s, per_s } in self.iter() {
-            for column in (start_s / step_s) as usize..((end_s / step_s).ceil() as usize).min(count) {
+            let (first, last) = ((start_s / step_s) as usize, (end_s / step_s).ceil() as usize);
+            for (column, amount) in columns.iter_mut().enumerate().take(last).skip(first) {
                 let (left_s, right_s) = (column as f64 * step_s, (column + 1) as f64 * step_s);
-                columns[column] += per_s * (end_s.min(right_s) - start_s.max(left_s)).max(0.0);
+                *amount += per_s * (end_s.min(right_s) - start_s.max(left_s)).max(0.0);
             }
         }
         let bin = |(column, amount): (usize, f64)| Bin {
