@@ -179,8 +179,8 @@ impl BothEnds {
         }
     }
 
-    /// The stage at which the source's threads spent most of their time; if that is the sending, the sink's threads
-    /// tell whether they waited for the network or were busy writing.
+    /// The stage at which the source's threads spent most of their time; if that is the sending, the sink tells whether its threads
+    /// waited for the network or were busy writing, or writing is what its full slots wait for.
     fn limiter(&self, before: &BothEnds) -> Limiter {
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let (now, then) = (&self.source, &before.source);
@@ -194,9 +194,16 @@ impl BothEnds {
             0 => Limiter::Unknown,
             most if most == idle && !now.scan_done => Limiter::Scan,
             most if most == reading => Limiter::SourceStorage,
-            _ if writing > receiving => Limiter::SinkStorage,
+            _ if writing > receiving || self.has_full_slots() => Limiter::SinkStorage,
             _ => Limiter::Network,
         }
+    }
+
+    /// Whether nearly all of the sink's slots hold what arrived and is not written. Its threads may be idle all the same, as a limit holds
+    /// them back.
+    fn has_full_slots(&self) -> bool {
+        let (waiting, slots) = (u64::from(self.sink.write_waiting), u64::from(self.sink.write_slots));
+        slots > 0 && 4 * waiting >= 3 * slots
     }
 }
 
@@ -224,5 +231,8 @@ mod tests {
         assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);
         assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), Limiter::Network);
         assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), Limiter::SinkStorage);
+        let slots = |write_waiting| message::Counters { write_waiting, write_slots: 256, ..source(0, 1, 9) };
+        assert_eq!(judge(source(1, 2, 9), slots(250)), Limiter::SinkStorage);
+        assert_eq!(judge(source(1, 2, 9), slots(20)), Limiter::Network);
     }
 }
