@@ -1,15 +1,15 @@
-//! The page as text. Everything that somebody else chose (paths, details, labels) goes through [`escaped`]: control characters and
+//! The page as text. Everything that somebody else chose (paths, details, labels) goes through [`words`], [`path`] or [`escaped`]: control characters and
 //! bytes that are no UTF-8 are shown as escapes, and nothing of it is markup.
 
-use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_model::{FileReport, Side, escape};
+use carrack_model::{FileReport, Side};
 
 use super::Headline;
+use super::markup::{Html, path, words};
 use super::plots;
 use super::record::{First, Record, Targets};
-use crate::canvas::{escaped, escaped_markup};
+use crate::canvas::escaped;
 use crate::exit::Exit;
 use crate::lifetime::show_moment;
 use crate::report::summary::{self, bytes_per_s, count, grouped};
@@ -232,16 +232,6 @@ fn said(page: &mut Html, heading: &str, texts: &First<String>) {
     page.rest(texts.rest(), "lines");
 }
 
-/// Words that are told as they are: what another machine sent in them was escaped when it came.
-fn words(text: &str) -> String {
-    escaped_markup(&crate::trouble::tame(text))
-}
-
-/// A path's bytes as markup.
-fn path(bytes: &[u8]) -> String {
-    escaped_markup(&escape(bytes))
-}
-
 fn moment(at_s: f64) -> String {
     format!("{at_s:.1} s")
 }
@@ -265,51 +255,6 @@ fn outcome(exit: Exit) -> &'static str {
 
 fn class_of(exit: Exit) -> &'static str {
     if exit == Exit::Complete { "good" } else { "bad" }
-}
-
-/// Text that grows.
-#[derive(Default)]
-struct Html(String);
-
-impl Html {
-    /// Markup as it is.
-    fn raw(&mut self, markup: &str) {
-        self.0.push_str(markup);
-    }
-
-    fn heading(&mut self, words: &str) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.0, "<h2>{}</h2>", escaped(words));
-    }
-
-    fn paragraph(&mut self, words: &str) {
-        let _ = writeln!(self.0, "<p>{}</p>", escaped(words));
-    }
-
-    fn item(&mut self, text: &str) {
-        let _ = writeln!(self.0, "<li>{}</li>", words(text));
-    }
-
-    fn table(&mut self, columns: &[&str], rows: impl FnOnce(&mut Html)) {
-        self.raw("<table>\n<tr>");
-        columns.iter().for_each(|column| self.raw(&format!("<th>{column}</th>")));
-        self.raw("</tr>\n");
-        rows(self);
-        self.raw("</table>\n");
-    }
-
-    /// Cells are markup.
-    fn row(&mut self, cells: &[&str]) {
-        self.raw("<tr>");
-        cells.iter().for_each(|cell| self.raw(&format!("<td>{cell}</td>")));
-        self.raw("</tr>\n");
-    }
-
-    fn rest(&mut self, count: u64, what: &str) {
-        if count > 0 {
-            self.paragraph(&format!("… and {} more {what}.", grouped(count)));
-        }
-    }
 }
 
 #[cfg(test)]

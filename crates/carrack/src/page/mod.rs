@@ -3,6 +3,7 @@
 
 mod bins;
 mod html;
+mod markup;
 mod plots;
 mod record;
 
