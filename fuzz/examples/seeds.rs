@@ -464,6 +464,15 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("stands", Control::Stands(Stands { id: 1, kinds: vec![0, 1, 2, 3] })),
         ("pruned", Control::Pruned(Pruned {})),
         ("knobs", Control::Knobs(Knobs { streams: 8, writers: 16 })),
+        (
+            "source_detail",
+            Control::SourceDetail(SourceDetail {
+                lanes: vec![LaneDetail { bytes_sent: 1 << 30, objects_sent: 1_024, ..LaneDetail::default() }],
+                size_counts: vec![1, 0, 2],
+                open: vec![FileDetail { path: b"a".to_vec(), bytes: 9, bytes_done: 5, open_ms: 1 }],
+                slowest: Vec::new(),
+            }),
+        ),
         ("abandon_file", Control::AbandonFile(file)),
         (
             "objects_done",

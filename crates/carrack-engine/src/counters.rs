@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use carrack_model::{Limiter, Progress, Summary};
+use carrack_model::{Fill, Limiter, Progress, Summary};
 use carrack_wire::message;
 
 /// Where an I/O thread's time goes.
@@ -37,6 +37,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_kept: AtomicU64,
     pub(crate) symlinks_kept: AtomicU64,
     pub(crate) entries_deleted: AtomicU64,
+    /// Bytes of objects that were read.
+    pub(crate) bytes_read: AtomicU64,
     /// What the data connections add to as bytes arrive.
     pub(crate) bytes_arrived: Arc<AtomicU64>,
     /// Threads for whose work nobody shall blame the network.
@@ -83,6 +85,7 @@ impl Counters {
             blocked_ns: self.stage_ns[Stage::Blocked as usize].load(Relaxed),
             storage_busy: self.storage_busy.load(Relaxed),
             bytes_arrived: self.bytes_arrived.load(Relaxed),
+            bytes_read: self.bytes_read.load(Relaxed),
             ..message::Counters::default()
         }
     }
@@ -115,6 +118,7 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
         blocked_ns: one.blocked_ns + other.blocked_ns,
         storage_busy: one.storage_busy + other.storage_busy,
         bytes_arrived: one.bytes_arrived + other.bytes_arrived,
+        bytes_read: one.bytes_read + other.bytes_read,
         // Told of all lanes together.
         ..one
     }
@@ -166,12 +170,17 @@ impl BothEnds {
             bytes_done: self.sink.bytes_done.saturating_add(self.sink.bytes_kept),
             bytes_moved: self.sink.bytes_done,
             entries_failed: self.entries_failed(),
+            bytes_read: self.source.bytes_read,
+            bytes_sent: self.source.bytes_sent,
+            to_read: Fill { waiting: self.source.read_waiting, room: self.source.read_room },
+            to_send: Fill { waiting: self.source.send_waiting, room: self.source.send_room },
+            to_write: Fill { waiting: self.sink.write_waiting.into(), room: self.sink.write_slots.into() },
             limiter: self.limiter(before),
         }
     }
 
-    /// The stage at which the source's threads spent most of their time; if that is the sending, the sink's threads
-    /// tell whether they waited for the network or were busy writing.
+    /// The stage at which the source's threads spent most of their time; if that is the sending, the sink tells whether its threads
+    /// waited for the network or were busy writing, or writing is what its full slots wait for.
     fn limiter(&self, before: &BothEnds) -> Limiter {
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let (now, then) = (&self.source, &before.source);
@@ -185,9 +194,16 @@ impl BothEnds {
             0 => Limiter::Unknown,
             most if most == idle && !now.scan_done => Limiter::Scan,
             most if most == reading => Limiter::SourceStorage,
-            _ if writing > receiving => Limiter::SinkStorage,
+            _ if writing > receiving || self.has_full_slots() => Limiter::SinkStorage,
             _ => Limiter::Network,
         }
+    }
+
+    /// Whether nearly all of the sink's slots hold what arrived and is not written. Its threads may be idle all the same, as a limit holds
+    /// them back.
+    fn has_full_slots(&self) -> bool {
+        let (waiting, slots) = (u64::from(self.sink.write_waiting), u64::from(self.sink.write_slots));
+        slots > 0 && 4 * waiting >= 3 * slots
     }
 }
 
@@ -215,5 +231,8 @@ mod tests {
         assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);
         assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), Limiter::Network);
         assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), Limiter::SinkStorage);
+        let slots = |write_waiting| message::Counters { write_waiting, write_slots: 256, ..source(0, 1, 9) };
+        assert_eq!(judge(source(1, 2, 9), slots(250)), Limiter::SinkStorage);
+        assert_eq!(judge(source(1, 2, 9), slots(20)), Limiter::Network);
     }
 }

@@ -4,12 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::{EntryFailure, Event, FailureKind, Kept, Notice, Side, TargetId, TargetReport, escape};
+use carrack_model::limits::LANES_MAX;
+use carrack_model::{
+    EntryFailure, Event, FailureKind, FileReport, Fill, Kept, LaneReport, Notice, SIZE_CLASSES, Side,
+    SourceReport, TargetId, TargetReport, escape,
+};
 use carrack_plan::{TargetQueues, TargetState, Verdict};
 use carrack_wire::message::{self, Control};
 
 /// Targets that one report tells: a message of them stays far below the largest control message.
 const TARGETS_TOLD_MAX: usize = 1_000;
+
+/// Large files of a kind that one report tells: enough to see who keeps a transfer, and short beside an object.
+pub(crate) const FILES_TOLD_MAX: usize = 10;
 
 /// Whoever watches a transfer. Called from several threads; what it takes long is taken from the transfer.
 pub trait Observer: Send + Sync {
@@ -50,6 +57,7 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
         Event::Targets { targets, .. } => Control::Targets(message::Targets {
             targets: targets.into_iter().map(target_to_message).collect(),
         }),
+        Event::Source(report) => Control::SourceDetail(source_to_message(report)),
         Event::Connected { .. } | Event::Progress(_) => return None,
     })
 }
@@ -65,6 +73,7 @@ fn notice_to_message(notice: Notice) -> message::Notice {
     match notice {
         Notice::Text(text) | Notice::Detail(text) => message::Notice { kind: 0, text, path: Vec::new() },
         Notice::Warning(text) => message::Notice { kind: 1, text, path: Vec::new() },
+        Notice::Decision(text) => message::Notice { kind: 3, text, path: Vec::new() },
         Notice::Skipped { path, reason } => message::Notice { kind: 2, text: reason, path: path.into() },
     }
 }
@@ -105,6 +114,50 @@ fn target_to_report(target: &message::Target) -> TargetReport {
         recent_us: target.recent_us,
         is_avoided: target.is_avoided,
         avoided_count: target.avoided_count,
+    }
+}
+
+fn source_to_message(report: SourceReport) -> message::SourceDetail {
+    let lane = |lane: LaneReport| message::LaneDetail {
+        bytes_sent: lane.bytes_sent,
+        objects_sent: lane.objects_sent,
+        send_waiting: lane.to_send.waiting,
+        send_room: lane.to_send.room,
+        readers: lane.readers,
+    };
+    let file = |file: FileReport| message::FileDetail {
+        path: file.path.into(),
+        bytes: file.bytes,
+        bytes_done: file.bytes_done,
+        open_ms: file.open_ms,
+    };
+    message::SourceDetail {
+        lanes: report.lanes.into_iter().map(lane).collect(),
+        size_counts: report.size_counts,
+        open: report.open.into_iter().map(file).collect(),
+        slowest: report.slowest.into_iter().map(file).collect(),
+    }
+}
+
+/// No more of anything than an honest source tells.
+fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
+    let lane = |lane: &message::LaneDetail| LaneReport {
+        bytes_sent: lane.bytes_sent,
+        objects_sent: lane.objects_sent,
+        to_send: Fill { waiting: lane.send_waiting, room: lane.send_room },
+        readers: lane.readers,
+    };
+    let file = |file: &message::FileDetail| FileReport {
+        path: file.path.as_slice().into(),
+        bytes: file.bytes,
+        bytes_done: file.bytes_done,
+        open_ms: file.open_ms,
+    };
+    SourceReport {
+        lanes: detail.lanes.iter().take(LANES_MAX).map(lane).collect(),
+        size_counts: detail.size_counts.iter().take(SIZE_CLASSES).copied().collect(),
+        open: detail.open.iter().take(FILES_TOLD_MAX).map(file).collect(),
+        slowest: detail.slowest.iter().take(FILES_TOLD_MAX).map(file).collect(),
     }
 }
 
@@ -171,6 +224,7 @@ pub(crate) fn to_event(message: &Control, side: Side) -> Option<Event> {
         Control::Targets(message) => {
             Event::Targets { side, targets: message.targets.iter().map(target_to_report).collect() }
         }
+        Control::SourceDetail(detail) => Event::Source(source_to_report(detail)),
         Control::WouldCopy(line) if line.goes => Event::WouldDelete { path: line.path.clone().into() },
         Control::WouldCopy(line) => Event::WouldCopy { path: line.path.clone().into(), size: line.size },
         _ => return None,
@@ -182,6 +236,7 @@ fn notice_to_event(notice: &message::Notice) -> Notice {
     match notice.kind {
         2 => Notice::Skipped { path: notice.path.clone().into(), reason: text },
         1 => Notice::Warning(text),
+        3 => Notice::Decision(text),
         _ => Notice::Text(text),
     }
 }
@@ -213,10 +268,36 @@ mod tests {
                 side: Side::Sink,
                 targets: vec![TargetReport { label: "OST0007".into(), bytes: 9, ..TargetReport::default() }],
             },
+            Event::Notice(Notice::Decision("readers 2 → 4".into())),
+            Event::Source(source()),
         ] {
             let message = to_message(event.clone()).unwrap();
             assert_eq!(to_event(&message, Side::Sink), Some(event));
         }
+    }
+
+    fn source() -> SourceReport {
+        let lane =
+            LaneReport { bytes_sent: 7, objects_sent: 1, to_send: Fill { waiting: 1, room: 9 }, readers: 4 };
+        let file = FileReport { path: b"a/\xff"[..].into(), bytes: 9, bytes_done: 5, open_ms: 11 };
+        SourceReport {
+            lanes: vec![lane],
+            size_counts: vec![1, 0, 2],
+            open: vec![file.clone()],
+            slowest: vec![file],
+        }
+    }
+
+    #[test]
+    fn a_peer_cannot_tell_more_than_is_kept() {
+        let mut flood = source_to_message(source());
+        flood.lanes = vec![flood.lanes[0]; LANES_MAX + 1];
+        flood.size_counts = vec![1; SIZE_CLASSES + 1];
+        flood.open = vec![flood.open[0].clone(); FILES_TOLD_MAX + 1];
+        flood.slowest = flood.open.clone();
+        let kept = source_to_report(&flood);
+        assert_eq!((kept.lanes.len(), kept.size_counts.len()), (LANES_MAX, SIZE_CLASSES));
+        assert_eq!((kept.open.len(), kept.slowest.len()), (FILES_TOLD_MAX, FILES_TOLD_MAX));
     }
 
     #[test]

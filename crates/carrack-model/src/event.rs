@@ -31,6 +31,15 @@ impl Limiter {
     }
 }
 
+/// How full a queue between two stages is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// What waits in it.
+    pub waiting: u64,
+    /// What can; 0 while that is not known.
+    pub room: u64,
+}
+
 /// A snapshot of the counters, both ends together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -48,6 +57,17 @@ pub struct Progress {
     pub bytes_moved: u64,
     /// Entries that failed.
     pub entries_failed: u64,
+    /// Bytes of objects that were read in this session, and of those that have left the source, the entry tables of small files
+    /// included; 0 from a source that does not tell.
+    pub bytes_read: u64,
+    /// The same, on their way or there.
+    pub bytes_sent: u64,
+    /// Entries between the scan and the reading.
+    pub to_read: Fill,
+    /// Objects between the reading and the network.
+    pub to_send: Fill,
+    /// Objects between the network and the writing.
+    pub to_write: Fill,
     /// What limits now.
     pub limiter: Limiter,
 }
@@ -68,6 +88,55 @@ pub enum Notice {
     Detail(String),
     /// Something that costs speed or safety, in words.
     Warning(String),
+    /// What the tuner has decided, in words.
+    Decision(String),
+}
+
+/// Classes of file sizes: 0 bytes, then one for each number of bits that a size has, 1, 2 to 3, 4 to 7 bytes and so on.
+pub const SIZE_CLASSES: usize = 65;
+
+/// The class of a size.
+pub fn size_class(bytes: u64) -> usize {
+    (u64::BITS - bytes.leading_zeros()) as usize
+}
+
+/// One lane of the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneReport {
+    /// Bytes of objects that have left on it.
+    pub bytes_sent: u64,
+    /// Objects that have left on it.
+    pub objects_sent: u64,
+    /// Objects that were read and are not with the kernel.
+    pub to_send: Fill,
+    /// I/O threads that read.
+    pub readers: u32,
+}
+
+/// A large file: one that travels as objects of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileReport {
+    /// The path at the source.
+    pub path: Box<[u8]>,
+    /// Bytes of it that are sent in this session.
+    pub bytes: u64,
+    /// Those of them that are written.
+    pub bytes_done: u64,
+    /// How long it has been open, in milliseconds.
+    pub open_ms: u64,
+}
+
+/// What the source knows beyond the counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceReport {
+    /// Its lanes.
+    pub lanes: Vec<LaneReport>,
+    /// Regular files found so far, by [`size_class`]; the classes behind the last one that has any are left out.
+    pub size_counts: Vec<u64>,
+    /// Large files on their way, those first that have been for longest.
+    pub open: Vec<FileReport>,
+    /// Large files that are complete, those first that took longest.
+    pub slowest: Vec<FileReport>,
 }
 
 /// One storage target as its end sees it.
@@ -140,6 +209,8 @@ pub enum Event {
         /// Those that were used, in the order in which they were met.
         targets: Vec<TargetReport>,
     },
+    /// The source in detail, about twice a second and at the end.
+    Source(SourceReport),
     /// An entry failed.
     Failed(EntryFailure),
     /// Something worth knowing.
@@ -177,5 +248,19 @@ impl Summary {
     /// Entries complete at the destination.
     pub fn entries_done(&self) -> u64 {
         self.files_done.saturating_add(self.directories_done).saturating_add(self.symlinks_done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_size_has_its_class() {
+        for (bytes, class) in
+            [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1 << 20, 21), (u64::MAX, SIZE_CLASSES - 1)]
+        {
+            assert_eq!(size_class(bytes), class, "{bytes}");
+        }
     }
 }

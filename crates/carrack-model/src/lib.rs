@@ -22,7 +22,10 @@ pub use checksum::Checksum;
 pub use durability::{Durability, Verify};
 pub use entry::{Directory, Entry, EntryKind, Metadata, Section, Timestamp};
 pub use error::{EntryFailure, FailureKind, Retry, Scope, Side};
-pub use event::{Event, Limiter, Notice, Progress, Summary, TargetReport};
+pub use event::{
+    Event, FileReport, Fill, LaneReport, Limiter, Notice, Progress, SIZE_CLASSES, SourceReport, Summary,
+    TargetReport, size_class,
+};
 pub use extras::{Account, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
 pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
 pub use path::{PathProblem, RelPath, check_name, escape};

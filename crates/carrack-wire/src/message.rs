@@ -25,7 +25,7 @@ pub enum MessageError {
 struct Envelope {
     #[prost(
         oneof = "Control",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48"
     )]
     body: Option<Control>,
 }
@@ -176,6 +176,9 @@ pub enum Control {
     /// Caller → called end: that was all; the session is over.
     #[prost(message, tag = "47")]
     VerifyEnd(VerifyEnd),
+    /// Source → sink that has said that its user watches: the source in detail.
+    #[prost(message, tag = "48")]
+    SourceDetail(SourceDetail),
 }
 
 impl Control {
@@ -815,7 +818,7 @@ pub struct Failure {
 /// Something worth knowing.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Notice {
-    /// 0 text, 1 warning, 2 an entry was skipped.
+    /// 0 text, 1 warning, 2 an entry was skipped, 3 what the tuner decided.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// In words.
@@ -899,6 +902,81 @@ pub struct Counters {
     /// Sink: entries that were removed.
     #[prost(uint64, tag = "23")]
     pub entries_deleted: u64,
+    /// Sink: its user would see the source in detail. One that does not say so knows nothing of `SourceDetail`.
+    #[prost(bool, tag = "24")]
+    pub watches: bool,
+    /// Source: bytes of objects that were read.
+    #[prost(uint64, tag = "25")]
+    pub bytes_read: u64,
+    /// Source: bytes of objects that have left.
+    #[prost(uint64, tag = "26")]
+    pub bytes_sent: u64,
+    /// Source: entries that wait for an I/O thread.
+    #[prost(uint64, tag = "27")]
+    pub read_waiting: u64,
+    /// Source: entries that can wait; 0 from one that does not tell.
+    #[prost(uint64, tag = "28")]
+    pub read_room: u64,
+    /// Source: objects that were read and are not with the kernel.
+    #[prost(uint64, tag = "29")]
+    pub send_waiting: u64,
+    /// Source: objects that can be so; 0 from one that does not tell.
+    #[prost(uint64, tag = "30")]
+    pub send_room: u64,
+}
+
+/// The source beyond its counters; see `carrack_model::SourceReport`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SourceDetail {
+    /// Its lanes.
+    #[prost(message, repeated, tag = "1")]
+    pub lanes: Vec<LaneDetail>,
+    /// Regular files found so far by the number of bits that their sizes have, from 0; 65 at most.
+    #[prost(uint64, repeated, tag = "2")]
+    pub size_counts: Vec<u64>,
+    /// Large files on their way, those first that have been for longest.
+    #[prost(message, repeated, tag = "3")]
+    pub open: Vec<FileDetail>,
+    /// Large files that are complete, those first that took longest.
+    #[prost(message, repeated, tag = "4")]
+    pub slowest: Vec<FileDetail>,
+}
+
+/// One lane of the source.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct LaneDetail {
+    /// Bytes of objects that have left on it.
+    #[prost(uint64, tag = "1")]
+    pub bytes_sent: u64,
+    /// Objects that have left on it.
+    #[prost(uint64, tag = "2")]
+    pub objects_sent: u64,
+    /// Objects that were read and are not with the kernel.
+    #[prost(uint64, tag = "3")]
+    pub send_waiting: u64,
+    /// Objects that can be so.
+    #[prost(uint64, tag = "4")]
+    pub send_room: u64,
+    /// I/O threads that read.
+    #[prost(uint32, tag = "5")]
+    pub readers: u32,
+}
+
+/// A large file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FileDetail {
+    /// Its path at the source.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// Bytes of it that are sent in this session.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Those of them that are written.
+    #[prost(uint64, tag = "3")]
+    pub bytes_done: u64,
+    /// How long it has been open, in milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub open_ms: u64,
 }
 
 /// What a source's tuner wants of the sink (Y5), over all lanes.

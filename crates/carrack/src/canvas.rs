@@ -132,6 +132,17 @@ impl Canvas {
         )
     }
 
+    /// The picture as a part of a page: as wide as there is room, without a background, its colours the page's if they are
+    /// variables. `label` is read out in its place.
+    pub fn inline(self, margin: f64, label: &str) -> String {
+        let (width, height) = ((self.width + margin).ceil(), (self.height + margin).ceil());
+        format!(
+            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+            escaped(label),
+            self.body
+        )
+    }
+
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a string does not fail.
         let _ = self.body.write_fmt(text);
@@ -149,9 +160,14 @@ pub fn width_of(text: &str, size: f64) -> f64 {
 }
 
 /// Control characters, which XML does not allow, as the terminal gets them; then XML's own.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
+    escaped_markup(&escape(text.as_bytes()))
+}
+
+/// XML's own characters only.
+pub fn escaped_markup(text: &str) -> String {
     let mut safe = String::new();
-    for character in escape(text.as_bytes()).chars() {
+    for character in text.chars() {
         match character {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),

@@ -1,21 +1,18 @@
 //! The file that `--manifest` writes: one line for each complete file, as `b3sum` prints it, in order of completion.
 //!
-//! It grows under a temporary name in its own directory and gets its name when the transfer has ended, so that under
-//! its name there is never half a manifest. Dropped before that, it leaves nothing.
+//! It gets its name when the transfer has ended ([`PendingFile`]), so that under its name there is never half a manifest.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use carrack_journal::manifest_line;
+
+use crate::pending_file::PendingFile;
 
 /// A manifest that grows.
 #[derive(Debug)]
 pub struct Manifest {
-    file: BufWriter<File>,
-    path: PathBuf,
-    temporary: Temporary,
+    file: BufWriter<PendingFile>,
     report: ManifestReport,
 }
 
@@ -28,30 +25,11 @@ pub struct ManifestReport {
     pub uncheckable: u64,
 }
 
-/// A name that is removed when nobody needs it any more.
-#[derive(Debug)]
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // After the rename there is nothing of that name; nothing can be done about another error.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 impl Manifest {
     /// Begins the manifest that will be at `path`, replacing a regular file (the one that a link leads to).
     pub fn create(path: &Path) -> io::Result<Manifest> {
-        let path = match fs::canonicalize(path) {
-            Ok(found) if found.is_file() => found,
-            Ok(_) => return Err(io::Error::other("it exists and is not a regular file")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-            Err(error) => return Err(error),
-        };
-        let temporary = temporary_beside(&path)?;
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        let temporary = Temporary(temporary);
-        Ok(Manifest { file: BufWriter::new(file), path, temporary, report: ManifestReport::default() })
+        let file = BufWriter::new(PendingFile::create(path)?);
+        Ok(Manifest { file, report: ManifestReport::default() })
     }
 
     /// Adds a file that is complete at the destination.
@@ -64,11 +42,8 @@ impl Manifest {
     }
 
     /// Gives it its name, durably.
-    pub fn finish(mut self) -> io::Result<ManifestReport> {
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        fs::rename(&self.temporary.0, &self.path)?;
-        File::open(directory_of(&self.path))?.sync_all()?;
+    pub fn finish(self) -> io::Result<ManifestReport> {
+        self.file.into_inner()?.finish()?;
         Ok(self.report)
     }
 
@@ -78,21 +53,10 @@ impl Manifest {
     }
 }
 
-/// `.NAME.PID.carrack-tmp`; the name is cut where it would get too long.
-fn temporary_beside(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
-    let mut hidden = OsString::from(".");
-    hidden.push(if name.len() <= 200 { name } else { "manifest".as_ref() });
-    hidden.push(format!(".{}.carrack-tmp", std::process::id()));
-    Ok(directory_of(path).join(hidden))
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn names(directory: &Path) -> Vec<String> {
@@ -126,20 +90,6 @@ mod tests {
         drop(manifest);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(directory.path()), ["sums"]);
-    }
-
-    #[test]
-    fn follows_a_link_and_refuses_what_is_no_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
-        fs::write(&real, "old").unwrap();
-        std::os::unix::fs::symlink("real", &link).unwrap();
-        Manifest::create(&link).unwrap().finish().unwrap();
-        assert_eq!(fs::read_to_string(&real).unwrap(), "");
-        assert!(link.is_symlink());
-        for path in [directory.path(), Path::new("/dev/null"), Path::new("/nonexistent/x"), Path::new("..")] {
-            assert!(Manifest::create(path).is_err(), "{path:?}");
-        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
+use crate::live;
 
 /// Whether a signal came; known before the thread that acts on it had its turn. Ctrl-C reaches ssh too, and on a busy
 /// machine the connection's end is noticed before the reason for it.
@@ -40,6 +41,7 @@ pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signal
         for _ in signals.forever() {
             if abort.is_set() {
                 cut();
+                live::restore();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
             abort.interrupt();

@@ -44,6 +44,13 @@ pub fn show(bytes: u64) -> String {
     ByteSize(bytes).display().iec().to_string()
 }
 
+/// A power of two without a fraction: `4 KiB`.
+pub fn show_short(bytes: u128) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32 - 1);
+    format!("{} {}", bytes >> (10 * unit), UNITS[unit as usize])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

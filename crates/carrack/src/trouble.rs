@@ -34,6 +34,11 @@ impl Trouble {
     }
 }
 
+/// Warns on stderr; nobody can be told if that fails.
+pub fn warn(text: &str) {
+    let _ = writeln!(io::stderr(), "carrack: warning: {text}");
+}
+
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "carrack: error: {}", self.message)?;

@@ -6,10 +6,13 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read, Write};
 use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 
@@ -98,6 +101,105 @@ fn a_tree_within_this_host() {
     assert!(output.stdout.is_empty());
     assert!(talk(&output).starts_with("carrack: copied 4 files"), "{}", talk(&output));
     assert_same(&world.near("tree"), &world.near("copy"));
+}
+
+/// What `--report` writes, of a copy in which something fails.
+#[test]
+fn a_report_is_one_page_whatever_the_names_are() {
+    let world = World::new();
+    let tree = world.near("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in [&b"<b>whole"[..], b"<i>in the way\xff"] {
+        fs::write(tree.join(OsStr::from_bytes(name)), vec![7; 3 << 20]).unwrap();
+    }
+    fs::create_dir_all(world.near("to").join(OsStr::from_bytes(b"<i>in the way\xff"))).unwrap();
+    let output = world.run(&["cp", "-r", "--report", "page.html", "tree/", "to"]);
+    assert_exit(&output, 1);
+    let page = fs::read_to_string(world.near("page.html")).unwrap();
+    for words in
+        ["<h1 class=\"bad\">carrack cp: partial", "&lt;i&gt;in the way\\xff", "in-the-way", "&lt;b&gt;whole"]
+    {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    // The source's own numbers: 2 files of one size, and what was read and sent.
+    for words in ["2 files</p>", "2 MiB to 4 MiB", "lane 0", "read</text>", "written</text>"] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    assert!(!page.contains("<i>") && !page.contains("<b>") && !page.contains("<script"));
+
+    assert_exit(&world.run(&["sync", "--report", "page.html", "tree", "from-sync"]), 0);
+    assert!(fs::read_to_string(world.near("page.html")).unwrap().contains("carrack sync: complete"));
+}
+
+/// A sink that the user started hears of the source, though that is far.
+#[test]
+fn a_report_of_a_copy_from_the_far_host_knows_the_source() {
+    let world = World::new();
+    fs::create_dir(world.far("tree")).unwrap();
+    fs::write(world.far("tree/big"), vec![7; 9 << 20]).unwrap();
+    assert_exit(&world.copy(&["-r", "--report", "page.html", "host:tree", "copy"]), 0);
+    let page = fs::read_to_string(world.near("page.html")).unwrap();
+    for words in ["1 file</p>", "8 MiB to 16 MiB", "tree/big", "lane 0", "sent</text>"] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+}
+
+#[test]
+fn a_failed_copy_has_a_report_and_one_that_cannot_be_written_is_refused_before() {
+    let world = World::new();
+    fs::write(world.near("a"), "a").unwrap();
+    assert_exit(&world.run(&["cp", "--report", "page.html", "missing", "b"]), 3);
+    assert!(fs::read_to_string(world.near("page.html")).unwrap().contains("nothing was copied"));
+    let refused = world.run(&["cp", "--report", ".", "a", "b"]);
+    assert_exit(&refused, 3);
+    assert!(talk(&refused).contains("--report .: it exists and is not a regular file"), "{}", talk(&refused));
+    assert!(!world.near("b").exists());
+}
+
+#[test]
+fn the_live_view_needs_a_terminal_and_the_copy_does_not() {
+    let world = World::new();
+    fs::write(world.near("a"), "a").unwrap();
+    let output = world.run(&["cp", "--tui", "a", "b"]);
+    assert_exit(&output, 0);
+    let said = talk(&output);
+    assert!(said.starts_with("carrack: warning: --tui needs a terminal at stderr"), "{said}");
+    assert!(said.contains("carrack: copied 1 file") && !said.contains('\x1b'), "{said}");
+}
+
+/// On a terminal that script(1) makes: q ends as Ctrl-C does, and the terminal is as before.
+#[test]
+fn q_ends_the_live_view_and_the_copy() {
+    const ENTERED: &str = "\x1b[?1049h";
+    const LEFT: &str = "\x1b[?1049l";
+    let world = World::new();
+    fs::write(world.near("big"), vec![7; 60 << 20]).unwrap();
+    let words = format!("stty rows 24 cols 80; exec '{CARRACK}' cp --tui --bwlimit 2MB big copy");
+    let mut terminal = Command::new("script")
+        .args(["-qec", &words, "/dev/null"])
+        .current_dir(world.near(""))
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = terminal.stdin.take().unwrap();
+    let mut screen = terminal.stdout.take().unwrap();
+    let (mut shown, mut some) = (Vec::new(), [0; 4_096]);
+    let mut is_asked = false;
+    while let Ok(len @ 1..) = screen.read(&mut some) {
+        shown.extend_from_slice(&some[..len]);
+        if !is_asked && String::from_utf8_lossy(&shown).contains("q ends") {
+            keys.write_all(b"q").unwrap();
+            is_asked = true;
+        }
+    }
+    let shown = String::from_utf8_lossy(&shown);
+    assert_eq!(terminal.wait().unwrap().code(), Some(130), "{shown}");
+    let (before, after) = shown.split_once(LEFT).expect("the terminal is given back");
+    assert!(before.contains(ENTERED) && before.contains("big → copy"), "{shown}");
+    assert!(after.contains("carrack: interrupted") && !after.contains(ENTERED), "{shown}");
+    assert!(!world.near("copy").exists());
 }
 
 /// A thread that has read some of a file lets others go on with it: also when as many files are open as may be (128), and more wait.

@@ -74,6 +74,9 @@ impl<'a> SinkComm<'a> {
     ) -> SinkComm<'a> {
         let arrived = &lanes[index].counters.bytes_arrived;
         endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(Arc::clone(arrived)));
+        // Who watches says so at once: a short session is over before counters are due.
+        let watches = lanes[index].sink.observer.is_some();
+        let first_due = if watches { Duration::ZERO } else { COUNTERS_EVERY };
         SinkComm {
             lane: &lanes[index],
             lanes,
@@ -81,7 +84,7 @@ impl<'a> SinkComm<'a> {
             presence: Presence::new(Instant::now()),
             both: BothEnds::default(),
             before: BothEnds::default(),
-            counters_due: Instant::now() + COUNTERS_EVERY,
+            counters_due: Instant::now() + first_due,
             idle: IdleWatch::new(lanes[index].sink.idle),
             answers_due: None,
             stream_closed: None,
@@ -105,6 +108,7 @@ impl<'a> SinkComm<'a> {
         sink.write_waiting = waiting as u32;
         sink.write_slots = self.lanes.iter().map(|lane| lane.pool.slot_count() as u32).sum();
         sink.write_threads = if self.lane.sink.is_sorting { self.lane.sink.io_threads as u32 } else { 0 };
+        sink.watches = self.lane.sink.observer.is_some();
         BothEnds { sink, ..self.both }
     }
 
@@ -173,6 +177,13 @@ impl<'a> SinkComm<'a> {
         }
     }
 
+    /// The counters at the end, which are complete.
+    fn tell_all_done(&self) {
+        if let Some(observer) = self.lane.sink.observer {
+            observer.event(&Event::Progress(self.both().progress(&self.before)));
+        }
+    }
+
     fn tell_targets(&self, link: &mut Link) {
         let sink = self.lane.sink;
         if !self.lane.leads || !sink.is_sorting {
@@ -220,6 +231,7 @@ impl<'a> SinkComm<'a> {
                     summaries.for_each(|summary| self.lane.sink.camp.tell(summary));
                     if self.lane.leads {
                         self.tell_news(link);
+                        self.tell_all_done();
                     }
                     link.queue_control(Control::Finished(self.both().sink).to_body());
                     self.finished = Some(Instant::now());
@@ -358,7 +370,7 @@ impl CommSide for SinkComm<'_> {
             Control::Counters(counters) => self.hear_counters(counters),
             Control::Abort(message) => return Err(SessionError::from_abort(message)),
             Control::Failure(_) | Control::Notice(_) | Control::WouldCopy(_) | Control::Heartbeat(_) => {}
-            Control::Targets(_) => {}
+            Control::Targets(_) | Control::SourceDetail(_) => {}
             _ => return Err(SessionError::Protocol("a message that a source does not send".into())),
         }
         Ok(())

@@ -12,6 +12,7 @@ use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
 use super::chunks::Chunks;
+use super::detail;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::outbox::Numbered;
@@ -94,7 +95,7 @@ impl<'a> SourceComm<'a> {
 
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
-        let source = sum_of(self.lanes.iter().map(|lane| &lane.counters));
+        let source = detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
         let answered = self.lanes.iter().map(|lane| lane.objects_answered.load(Relaxed)).sum();
         BothEnds { source, answered, ..self.both }
     }
@@ -144,6 +145,7 @@ impl<'a> SourceComm<'a> {
             observer.event(&Event::Progress(progress));
         }
         self.before = self.both;
+        self.tell_detail(link);
         self.tell_targets(link);
         self.tell_news(link);
         Ok(())
@@ -215,6 +217,22 @@ impl<'a> SourceComm<'a> {
         for notice in source.camp.news().into_iter().map(Notice::Text).chain(shared) {
             let event = Event::Notice(notice);
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
+        }
+    }
+
+    /// The counters at the end, which are complete.
+    fn tell_all_done(&self) {
+        if let Some(observer) = self.lane.source.observer.filter(|_| self.leads) {
+            observer.event(&Event::Progress(self.both().progress(&self.before)));
+        }
+    }
+
+    /// Only to who wants to hear it.
+    fn tell_detail(&self, link: &mut Link) {
+        let source = self.lane.source;
+        if source.observer.is_some() || self.both.sink.watches {
+            let event = Event::Source(detail::report(source, self.lanes));
+            deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }
     }
 
@@ -312,7 +330,8 @@ impl<'a> SourceComm<'a> {
         if !self.lane.files().get(&id).is_some_and(committed) {
             return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
         }
-        self.lane.files().remove(&id);
+        let ended = self.lane.files().remove(&id);
+        ended.iter().for_each(|file| self.lane.slowest().note(self.lane.source, file));
         self.lane.large_file_ended();
         Ok(())
     }
@@ -376,6 +395,7 @@ impl CommSide for SourceComm<'_> {
             // What the threads reported before their last item ended is in the mailbox already.
             self.read_mail(link);
             if self.leads {
+                self.tell_detail(link);
                 self.tell_targets(link);
                 self.tell_division();
                 self.tell_spills();
@@ -397,6 +417,10 @@ impl CommSide for SourceComm<'_> {
         };
         if let Some(knobs) = tuning.look(&self.both.sink, now) {
             link.queue_control(Control::Knobs(knobs).to_body());
+        }
+        if let Some(text) = tuning.take_decision() {
+            let event = Event::Notice(Notice::Decision(text));
+            deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
         Ok(self.counters_due.min(tuning.due()))
     }
@@ -435,6 +459,7 @@ impl CommSide for SourceComm<'_> {
             Control::Finished(counters) if self.finish_sent => {
                 self.both.sink = counters;
                 self.says_farewell = self.leads;
+                self.tell_all_done();
                 if let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) {
                     chunks.all_settled();
                 }

@@ -315,6 +315,7 @@ impl<'a> Feeder<'a> {
         let entries = section.entries.len() as u64 + u64::from(section.metadata.is_some());
         counters.entries_found.fetch_add(entries, Relaxed);
         counters.bytes_found.fetch_add(section.entries.iter().map(|entry| entry.size()).sum(), Relaxed);
+        self.source.sizes.add(section);
     }
 
     fn would_copy(&self, section: &Section) {

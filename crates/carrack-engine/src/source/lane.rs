@@ -13,6 +13,7 @@ use carrack_transport::{Gauge, PathState, SendEndpoint};
 use carrack_wire::message::Control;
 
 use super::Source;
+use super::detail::Slowest;
 use super::flow::{Flow, Place};
 use super::large_file::LargeFile;
 use super::outbox::Outbox;
@@ -49,8 +50,6 @@ pub(super) struct Lane<'a> {
     pub(super) outbox: Outbox,
     /// Where objects go that can't leave.
     pub(super) spills: Vec<Spill<Option<Place>>>,
-    /// Bytes that were read into slots.
-    read_bytes: AtomicU64,
     /// What the kernel knows of the connections.
     gauges: Vec<Gauge>,
     /// Control messages for the comm thread to queue.
@@ -61,6 +60,8 @@ pub(super) struct Lane<'a> {
     pub(super) set_aside: AtomicUsize,
     /// Large files between their announcement and their end.
     files: Mutex<HashMap<FileId, Arc<LargeFile>>>,
+    /// Those that are complete and took longest.
+    slowest: Mutex<Slowest>,
     /// Bundles and large files that were found and are not at their end.
     pub(super) pending: AtomicUsize,
     /// Bytes of work that the lane was given, that have left, and that the sink has answered.
@@ -119,12 +120,12 @@ impl<'a> Lane<'a> {
             room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / source.lane_count)),
             outbox: Outbox::new(endpoints, streams, source.credits, ready_max),
             spills,
-            read_bytes: AtomicU64::new(0),
             gauges,
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
             sent: Mutex::default(),
             set_aside: AtomicUsize::new(0),
             files: Mutex::default(),
+            slowest: Mutex::default(),
             pending: AtomicUsize::new(0),
             given: AtomicU64::new(0),
             departed: AtomicU64::new(0),
@@ -193,16 +194,9 @@ impl<'a> Lane<'a> {
         self.reread(object);
     }
 
-    /// Bytes that were read into slots so far.
-    pub(super) fn read_bytes(&self) -> u64 {
-        self.read_bytes.load(Ordering::Relaxed)
-    }
-
-    /// So many were.
-    pub(super) fn has_read(&self, bytes: u64) {
-        if !self.spills.is_empty() {
-            self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
+    /// The slowest of its large files.
+    pub(super) fn slowest(&self) -> MutexGuard<'_, Slowest> {
+        self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session is over: whoever waits for the peer need not any more.

@@ -6,6 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use carrack_model::limits::OBJECT_ATTEMPTS_MAX;
 use carrack_model::{Directory, Entry, FileId, TargetId};
@@ -54,6 +55,9 @@ pub(super) struct LargeFile {
     /// Where it lies at the sink, once that has said so.
     place: OnceLock<Box<dyn Layout>>,
     progress: Mutex<Progress>,
+    opened: Instant,
+    /// Bytes of it that are this session's to send.
+    pub(super) wanted_bytes: u64,
 }
 
 struct Progress {
@@ -97,11 +101,23 @@ impl LargeFile {
             chunk,
             place: OnceLock::new(),
             progress,
+            opened: Instant::now(),
+            wanted_bytes,
         }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when it has been open.
+    pub(super) fn age(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// Bytes that the sink has confirmed.
+    pub(super) fn confirmed_bytes(&self) -> u64 {
+        self.wanted_bytes.saturating_sub(self.progress().unconfirmed_bytes)
     }
 
     /// Cuts the next object; nothing if there is none, or none is wanted any more.

@@ -17,11 +17,13 @@
 //! | [`spill`] | what may go to flash when it can't leave, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
+//! | [`detail`] | what who watches is told beyond the counters | comm |
 //! | [`tuning`] | how many threads and connections are used (Y4, Y5) | comm |
 
 mod bundle_filling;
 mod chunks;
 mod comm;
+mod detail;
 mod endings;
 mod feeder;
 mod flow;
@@ -57,6 +59,7 @@ use crate::sharing::Share;
 use crate::spill::{Spill, spills};
 use chunks::Chunks;
 use comm::SourceComm;
+use detail::Sizes;
 use flow::Place;
 use lane::Lane;
 use offers::Offers;
@@ -120,6 +123,7 @@ struct Source<'a> {
     chunks: Option<Chunks>,
     /// Lanes that have come to their end.
     lanes_over: AtomicUsize,
+    sizes: Sizes,
     kept: Kept,
     /// Whether holes of files need not be read and sent.
     leaves_holes: bool,
@@ -143,6 +147,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         stands_answered: AtomicU64::new(0),
         chunks: start.feed.map(Chunks::new),
         lanes_over: AtomicUsize::new(0),
+        sizes: Sizes::default(),
         kept: start.kept,
         // The digest of a file is made of what comes of it.
         leaves_holes: start.takes_holes && !start.spec.report_digests,

@@ -148,6 +148,7 @@ pub(super) struct Queue {
 
 /// Places in the queues for the entries that the scan finds.
 pub(super) struct Room {
+    places: usize,
     free: usize,
     /// Places that were left and are not free again yet.
     left: usize,
@@ -158,7 +159,12 @@ pub(super) struct Room {
 impl Room {
     /// With so many places.
     pub(super) fn new(places: usize) -> Room {
-        Room { free: places, left: 0, step: places / 4 }
+        Room { places, free: places, left: 0, step: places / 4 }
+    }
+
+    /// Places that are taken, and all.
+    pub(super) fn fill(&self) -> (usize, usize) {
+        (self.places.saturating_sub(self.free + self.left), self.places)
     }
 
     /// Takes places, if so many are free.

@@ -3,6 +3,7 @@
 //! When nobody is ahead the same thread sends it too (see [`super::outbox`]), while its cache still holds the bytes.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -164,7 +165,7 @@ impl Reader<'_> {
     fn post(&mut self, outgoing: Outgoing, sent: Sent) -> Result<(), SessionError> {
         self.lane.sent().insert(outgoing.header.object, Posted::new(sent));
         let lane = self.lane;
-        lane.has_read(outgoing.header.body_len.into());
+        lane.counters.bytes_read.fetch_add(outgoing.header.body_len.into(), Relaxed);
         let bring = || lane.outbox.bring(outgoing, &mut self.home, || lane.mail.wake());
         let brought = lane.counters.time(Stage::Blocked, bring);
         let departure = brought.map_err(|_| SessionError::PeerGone)?;

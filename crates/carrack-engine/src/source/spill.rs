@@ -1,5 +1,7 @@
 //! What waits at the source for the sink to take it, and may lie on flash meanwhile (L9).
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use carrack_machine::Slot;
 use carrack_model::ObjectId;
 use carrack_plan::SpillVerdict;
@@ -19,7 +21,7 @@ impl SpillSide for Lane<'_> {
     type Place = Option<Place>;
 
     fn moved(&self) -> Moved {
-        Moved { came: self.read_bytes(), went: self.outbox.left_bytes() }
+        Moved { came: self.counters.bytes_read.load(Relaxed), went: self.outbox.left_bytes() }
     }
 
     /// Who finds nothing to do because the sink has no room for it is held back, too.

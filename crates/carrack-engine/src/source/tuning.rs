@@ -33,6 +33,8 @@ pub(super) struct Tuning<'a> {
     size: SizeClass,
     /// The sink's knobs as it was told.
     told: Option<Knobs>,
+    /// What was decided and not told yet.
+    decision: Option<String>,
     /// The shortest that the path had.
     round_trip: Option<Duration>,
 }
@@ -56,6 +58,7 @@ impl<'a> Tuning<'a> {
             cpu_part: 0.0,
             size: SizeClass::Mixed,
             told: None,
+            decision: None,
             round_trip: None,
         })
     }
@@ -63,6 +66,11 @@ impl<'a> Tuning<'a> {
     /// When the next sample is due.
     pub(super) fn due(&self) -> Instant {
         self.due
+    }
+
+    /// What was decided since the last time, in words.
+    pub(super) fn take_decision(&mut self) -> Option<String> {
+        self.decision.take()
     }
 
     /// Looks, if it is time, at a session whose sink has said this of itself last; what the sink is to be told. An older one, which says
@@ -84,7 +92,7 @@ impl<'a> Tuning<'a> {
         let values = PerKnob::from_fn(|knob| tuner.value(knob));
         self.tuner = Some(tuner);
         if let Some(decision) = decision {
-            self.lanes[0].source.camp.tell(format!("tuner: {decision}"));
+            self.decision = Some(format!("source: tuner: {decision}"));
         }
         self.turn(values)
     }

@@ -17,15 +17,17 @@ pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
 use crate::lifetime::{now_s, show_moment};
+use crate::live::LiveView;
 use crate::location::FarEnd;
 use crate::manifest::Manifest;
+use crate::page::{Headline, PageView};
 use crate::reins::Reins;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
 use crate::sites::Sites;
 use crate::transfer_id::transfer_id;
 use crate::transfers::{Noted, Transfers};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, warn};
 use crate::tuner_store::TunerStore;
 
 /// Copies.
@@ -129,7 +131,14 @@ impl<'a> Job<'a> {
     fn reporter(&self) -> Result<Reporter, (Trouble, Exit)> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
-        Ok(Reporter::new(views(self.args), manifest, spec.dry_run, spec.checksum, self.reins.abort.clone()))
+        let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
+        Ok(Reporter::new(
+            views(self.args, page),
+            manifest,
+            spec.dry_run,
+            spec.checksum,
+            self.reins.abort.clone(),
+        ))
     }
 
     fn copy(&self, observer: &dyn Observer) -> report::Conclusion {
@@ -274,15 +283,39 @@ fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
     })
 }
 
+/// The command's.
+fn name(args: &CpArgs) -> &'static str {
+    if args.sync.is_some() { "sync" } else { "cp" }
+}
+
+fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
+    let (sources, destination) = args.paths().map_err(|trouble| (trouble, Exit::Usage))?;
+    let headline =
+        Headline { command: name(args), sources: sources.to_vec(), destination: destination.to_owned() };
+    PageView::new(path, headline).map_err(|error| {
+        let path = carrack_model::escape(path.as_os_str().as_bytes());
+        (Trouble::new(format!("--report {path}: {error}")), Exit::Nothing)
+    })
+}
+
 /// stdout is data, stderr is talk.
-fn views(args: &CpArgs) -> Vec<Box<dyn View>> {
+fn views(args: &CpArgs, page: Option<PageView>) -> Vec<Box<dyn View>> {
     let mut views: Vec<Box<dyn View>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
     } else if args.dry_run {
         views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
     }
+    views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
     let volume = volume(args);
+    match args.paths() {
+        Ok((sources, destination)) if args.tui && is_live_terminal() => {
+            views.push(Box::new(LiveView::new(name(args), sources, destination, volume)));
+            return views;
+        }
+        _ if args.tui => warn("--tui needs a terminal at stderr: going on without"),
+        _ => {}
+    }
     let bar = (volume >= Volume::Normal && !args.dry_run && is_live_terminal()).then(report::Bar::on_stderr);
     views.push(Box::new(TalkView::new(io::stderr(), volume, bar)));
     views

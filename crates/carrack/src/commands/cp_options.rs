@@ -92,6 +92,16 @@ pub struct CpArgs {
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
+    /// Write a page about the transfer to FILE (HTML): what was copied, rates over time, per target and lane, sizes, failures
+    ///
+    /// FILE appears when the transfer has ended, however it ended. It is whole by itself, and loads nothing from anywhere.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = TALK)]
+    pub report: Option<PathBuf>,
+
+    /// Show the stages, storage targets, lanes and slow files while they work, on the whole terminal; q ends the copy as Ctrl-C does
+    #[arg(long, conflicts_with_all = ["json", "quiet", "dry_run"], help_heading = TALK)]
+    pub tui: bool,
+
     #[command(flatten)]
     pub far: FarArgs,
 

@@ -13,7 +13,7 @@ const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard 
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 57] = [
+const OPTIONS: [(&str, bool, &str); 59] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("archive", false, FIDELITY),
@@ -73,6 +73,8 @@ const OPTIONS: [(&str, bool, &str); 57] = [
     ("group-size", true, JOURNAL),
     ("group-time", true, JOURNAL),
     ("json", false, "stdout has the ID only; `carrack status --json` has the rest"),
+    ("report", true, "`carrack cp --report` writes one; `carrack status` tells of submitted transfers"),
+    ("tui", false, "`carrack status --watch` shows how it does"),
     ("quiet", false, "redirect stderr; stdout has the ID only"),
     ("verbose", false, "`carrack status --watch` tells more"),
 ];

@@ -7,13 +7,15 @@
 //! | event | fields |
 //! | --- | --- |
 //! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`) |
-//! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `limiter` |
+//! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `bytes_read`, `bytes_sent`, `to_read`, `to_send`, `to_write` (each `waiting`, `room`), `limiter` |
+//! | `source` | `lanes`, `size_counts`, `open`, `slowest`: see `SourceLine` |
+//! | `targets` | `side`, `targets`: see `TargetLine` |
 //! | `would_copy` | `path`, `size_bytes` |
 //! | `would_delete` | `path` |
 //! | `file_digest` | `path`, `size_bytes`, `blake3` |
 //! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
 //! | `skipped` | `path`, `reason` |
-//! | `notice`, `warning` | `text` |
+//! | `notice`, `warning`, `decision` | `text` |
 //! | `summary` | see `SummaryLine` below: counts, rate, protection, errors, `exit_code` |
 
 use std::io::{self, Write};
@@ -22,6 +24,7 @@ use std::time::Duration;
 use carrack_model::{Cipher, EntryFailure, Event, Notice, Progress, Protection, Side, TargetReport};
 use serde::Serialize;
 
+use super::source_line::{FillLine, SourceLine};
 use super::summary::bytes_per_s;
 use super::{Ending, View};
 use crate::exit::{End, Exit};
@@ -106,6 +109,10 @@ enum Body<'a> {
     Warning {
         text: &'a str,
     },
+    Decision {
+        text: &'a str,
+    },
+    Source(SourceLine<'a>),
     Targets {
         side: &'static str,
         targets: Vec<TargetLine<'a>>,
@@ -137,6 +144,8 @@ impl<'a> Body<'a> {
             Event::Notice(Notice::Skipped { path, reason }) => Body::Skipped { path: Path::of(path), reason },
             Event::Notice(Notice::Text(text) | Notice::Detail(text)) => Body::Notice { text },
             Event::Notice(Notice::Warning(text)) => Body::Warning { text },
+            Event::Notice(Notice::Decision(text)) => Body::Decision { text },
+            Event::Source(report) => Body::Source(SourceLine::of(report)),
         }
     }
 }
@@ -169,6 +178,11 @@ struct ProgressLine {
     entries_done: u64,
     bytes_done: u64,
     entries_failed: u64,
+    bytes_read: u64,
+    bytes_sent: u64,
+    to_read: FillLine,
+    to_send: FillLine,
+    to_write: FillLine,
     limiter: &'static str,
 }
 
@@ -181,6 +195,11 @@ impl ProgressLine {
             entries_done: progress.entries_done,
             bytes_done: progress.bytes_done,
             entries_failed: progress.entries_failed,
+            bytes_read: progress.bytes_read,
+            bytes_sent: progress.bytes_sent,
+            to_read: FillLine::of(progress.to_read),
+            to_send: FillLine::of(progress.to_send),
+            to_write: FillLine::of(progress.to_write),
             limiter: progress.limiter.name(),
         }
     }
@@ -378,7 +397,9 @@ mod tests {
                 Event::Progress(progress),
                 concat!(
                     r#"{"event":"progress","entries_found":0,"bytes_found":7,"scan_done":false,"#,
-                    r#""entries_done":0,"bytes_done":0,"entries_failed":0,"limiter":"sink storage","seconds":1.5}"#
+                    r#""entries_done":0,"bytes_done":0,"entries_failed":0,"bytes_read":0,"bytes_sent":0,"#,
+                    r#""to_read":{"waiting":0,"room":0},"to_send":{"waiting":0,"room":0},"#,
+                    r#""to_write":{"waiting":0,"room":0},"limiter":"sink storage","seconds":1.5}"#
                 ),
             ),
             (

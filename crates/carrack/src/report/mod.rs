@@ -5,9 +5,10 @@
 mod json;
 mod list;
 mod progress;
-mod summary;
+mod source_line;
+pub mod summary;
 mod talk;
-mod tally;
+pub mod tally;
 mod targets;
 
 use std::io;
@@ -22,9 +23,13 @@ use crate::manifest::{Manifest, ManifestReport};
 use crate::trouble::Trouble;
 pub use json::{JsonView, Path as JsonPath};
 pub use list::ListView;
-pub use progress::Bar;
+pub use progress::{Bar, Pace, clock, text as progress_text};
 pub use talk::{TalkView, Volume};
 use tally::Tally;
+
+/// Counters of the other end come by a clock of its own, so that between two looks there may be none, and then two of them. What stands
+/// still for no more seconds than these counts as not told.
+pub const STILL_S: f64 = 0.8;
 
 /// Somewhere that events are shown.
 pub trait View: Send {
@@ -32,6 +37,10 @@ pub trait View: Send {
     fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()>;
     /// It is over.
     fn end(&mut self, ending: &Ending) -> io::Result<()>;
+    /// What it means that it could not be written.
+    fn lost(&self, error: &io::Error) -> Trouble {
+        Trouble::new(format!("can't write to stdout: {error}"))
+    }
 }
 
 /// How a transfer ended, with everything that a report of it needs.
@@ -140,14 +149,10 @@ impl Reporter {
 fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
     for view in views {
         if let Err(error) = view.end(ending) {
-            ending.troubles.push(lost_view(&error));
+            ending.troubles.push(view.lost(&error));
             ending.exit = ending.exit.with_loss();
         }
     }
-}
-
-fn lost_view(error: &io::Error) -> Trouble {
-    Trouble::new(format!("can't write to stdout: {error}"))
 }
 
 impl Observer for Reporter {
@@ -170,7 +175,7 @@ impl State {
         self.views.retain_mut(|view| match view.event(event, elapsed) {
             Ok(()) => true,
             Err(error) => {
-                troubles.push(lost_view(&error));
+                troubles.push(view.lost(&error));
                 false
             }
         });

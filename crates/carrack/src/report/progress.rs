@@ -87,7 +87,7 @@ fn left(progress: &Progress, pace: &Pace) -> String {
 }
 
 /// `0:07`, `12:34`, `1:02:03`.
-fn clock(seconds: u64) -> String {
+pub fn clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     match hours {
         0 => format!("{minutes}:{seconds:02}"),

@@ -34,7 +34,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// `1 file`, `2 files`.
-fn count(number: u64, one: &str, many: &str) -> String {
+pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
@@ -182,7 +182,7 @@ fn manifest_line(ending: &Ending) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub mod tests {
     use carrack_model::{EntryFailure, Event, FailureKind};
 
     use carrack_model::Cipher;

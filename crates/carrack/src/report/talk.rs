@@ -41,6 +41,11 @@ impl<W: Write + Send> TalkView<W> {
         TalkView { out, volume, bar, failures_listed: 0 }
     }
 
+    /// Where it writes.
+    pub fn out(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Nobody can be told of an error on stderr, so it is no error.
     fn say(&mut self, line: &str) {
         let out = &mut self.out;
@@ -61,7 +66,9 @@ impl<W: Write + Send> TalkView<W> {
             Event::Notice(Notice::Skipped { path, reason }) if is_watched => {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
             }
-            Event::Notice(Notice::Text(text)) if is_watched => Some(format!("carrack: {}", tame(text))),
+            Event::Notice(Notice::Text(text) | Notice::Decision(text)) if is_watched => {
+                Some(format!("carrack: {}", tame(text)))
+            }
             Event::Notice(Notice::Detail(text)) if self.volume >= Volume::Verbose => {
                 Some(format!("carrack: {}", tame(text)))
             }

@@ -52,7 +52,7 @@ impl Tally {
                 self.targets.retain(|(known, _)| known != side);
                 self.targets.push((*side, targets.clone()));
             }
-            Event::Progress(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
+            Event::Progress(_) | Event::Source(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
         }
     }
 

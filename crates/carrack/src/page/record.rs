@@ -1,0 +1,200 @@
+//! What the page needs of a transfer's events, in bounded memory.
+
+use carrack_model::{
+    EntryFailure, Event, LaneReport, Limiter, Notice, Progress, Side, SourceReport, TargetReport,
+};
+
+use super::bins::{Bins, Series};
+
+/// Lines of a list; the rest is counted.
+pub const LISTED_MAX: usize = 1_000;
+
+/// Targets of one end that are followed; the rest is counted.
+pub const TARGETS_MAX: usize = 64;
+
+/// The first of many.
+#[derive(Debug)]
+pub struct First<T> {
+    /// With when, in seconds after the start.
+    pub listed: Vec<(f64, T)>,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl<T> Default for First<T> {
+    fn default() -> First<T> {
+        First { listed: Vec::new(), count: 0 }
+    }
+}
+
+impl<T> First<T> {
+    fn add(&mut self, at_s: f64, it: impl FnOnce() -> T) {
+        self.count += 1;
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push((at_s, it()));
+        }
+    }
+
+    /// Those that are not listed.
+    pub fn rest(&self) -> u64 {
+        self.count - self.listed.len() as u64
+    }
+}
+
+/// A target over time, and as it was told last.
+#[derive(Debug, Default)]
+pub struct Target {
+    pub series: Series,
+    pub report: TargetReport,
+}
+
+/// The targets of one end.
+#[derive(Debug)]
+pub struct Targets {
+    pub side: Side,
+    pub listed: Vec<Target>,
+    /// Further ones.
+    pub rest: usize,
+}
+
+/// A lane of the source over time, and as it was told last.
+#[derive(Debug, Default)]
+pub struct Lane {
+    pub series: Series,
+    pub report: LaneReport,
+}
+
+/// A transfer so far.
+#[derive(Debug, Default)]
+pub struct Record {
+    pub read: Series,
+    pub sent: Series,
+    pub written: Series,
+    /// Seconds that each stage limited, of those that ever did.
+    pub limited: Vec<(Limiter, Bins)>,
+    pub targets: Vec<Targets>,
+    pub lanes: Vec<Lane>,
+    /// As told last; nothing from a source that is too old, or where both ends are far.
+    pub source: Option<SourceReport>,
+    pub progress: Progress,
+    pub failures: First<EntryFailure>,
+    pub warnings: First<String>,
+    pub decisions: First<String>,
+    /// When the last session began.
+    began_s: f64,
+    /// When the counters were told last.
+    last_s: f64,
+}
+
+impl Record {
+    /// Takes in an event.
+    pub fn add(&mut self, event: &Event, at_s: f64) {
+        match event {
+            Event::Connected { .. } => self.restart(at_s),
+            Event::Progress(progress) => self.progress(progress, at_s),
+            Event::Targets { side, targets } => self.targets(*side, targets, at_s),
+            Event::Source(report) => self.source(report, at_s),
+            Event::Failed(failure) => self.failures.add(at_s, || failure.clone()),
+            Event::Notice(Notice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
+            Event::Notice(Notice::Decision(text)) => self.decisions.add(at_s, || text.clone()),
+            Event::Notice(_)
+            | Event::WouldCopy { .. }
+            | Event::WouldDelete { .. }
+            | Event::FileDigest { .. } => {}
+        }
+    }
+
+    fn restart(&mut self, at_s: f64) {
+        let stages = [&mut self.read, &mut self.sent, &mut self.written].into_iter();
+        let targets = self.targets.iter_mut().flat_map(|end| &mut end.listed);
+        let lanes = self.lanes.iter_mut().map(|lane| &mut lane.series);
+        let all = stages.chain(targets.map(|target| &mut target.series)).chain(lanes);
+        all.for_each(|series| series.restart(at_s));
+        (self.began_s, self.last_s) = (at_s, at_s);
+    }
+
+    fn progress(&mut self, progress: &Progress, at_s: f64) {
+        self.read.stands(progress.bytes_read, at_s);
+        self.sent.stands(progress.bytes_sent, at_s);
+        self.written.stands(progress.bytes_moved, at_s);
+        let place = self.limited.iter().position(|(limiter, _)| *limiter == progress.limiter);
+        let place = place.unwrap_or_else(|| {
+            self.limited.push((progress.limiter, Bins::default()));
+            self.limited.len() - 1
+        });
+        self.limited[place].1.add(self.last_s, at_s, at_s - self.last_s);
+        (self.progress, self.last_s) = (*progress, at_s);
+    }
+
+    fn targets(&mut self, side: Side, reports: &[TargetReport], at_s: f64) {
+        let place = self.targets.iter().position(|end| end.side == side).unwrap_or_else(|| {
+            self.targets.push(Targets { side, listed: Vec::new(), rest: 0 });
+            self.targets.len() - 1
+        });
+        let Targets { listed, rest, .. } = &mut self.targets[place];
+        *rest = 0;
+        for report in reports {
+            let known = listed.iter().position(|target| target.report.label == report.label);
+            if known.is_none() && listed.len() == TARGETS_MAX {
+                *rest += 1;
+                continue;
+            }
+            let known = known.unwrap_or_else(|| {
+                listed.push(Target { series: Series::since(self.began_s), ..Target::default() });
+                listed.len() - 1
+            });
+            listed[known].series.stands(report.bytes, at_s);
+            listed[known].report = report.clone();
+        }
+    }
+
+    fn source(&mut self, report: &SourceReport, at_s: f64) {
+        let lane = || Lane { series: Series::since(self.began_s), ..Lane::default() };
+        self.lanes.resize_with(self.lanes.len().max(report.lanes.len()), lane);
+        for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
+            lane.series.stands(told.bytes_sent, at_s);
+            lane.report = *told;
+        }
+        self.source = Some(report.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::FailureKind;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_cut_and_counted() {
+        let mut record = Record::default();
+        let failure = EntryFailure { path: b"a"[..].into(), kind: FailureKind::Missing, detail: "x".into() };
+        let event = Event::Failed(failure);
+        (0..LISTED_MAX + 7).for_each(|_| record.add(&event, 1.0));
+        assert_eq!((record.failures.listed.len(), record.failures.rest()), (LISTED_MAX, 7));
+        let targets = (0..TARGETS_MAX + 3).map(|n| TargetReport {
+            label: n.to_string(),
+            bytes: 9,
+            ..TargetReport::default()
+        });
+        let event = Event::Targets { side: Side::Sink, targets: targets.collect() };
+        (0..2).for_each(|_| record.add(&event, 1.0));
+        assert_eq!((record.targets[0].listed.len(), record.targets[0].rest), (TARGETS_MAX, 3));
+    }
+
+    #[test]
+    fn sessions_add_up() {
+        let mut record = Record::default();
+        let at =
+            |bytes_moved, limiter| Event::Progress(Progress { bytes_moved, limiter, ..Progress::default() });
+        let connected =
+            Event::Connected { streams: 1, lanes: 1, transport: "tcp", protection: None, cipher: None };
+        record.add(&connected, 1.0);
+        record.add(&at(100, Limiter::Network), 2.0);
+        record.add(&connected, 8.0);
+        record.add(&at(300, Limiter::Network), 9.0);
+        assert_eq!(record.written.bins.total(), 400.0);
+        let limited: Vec<_> = record.limited.iter().map(|(limiter, bins)| (*limiter, bins.total())).collect();
+        assert_eq!(limited, [(Limiter::Network, 2.0)]);
+    }
+}

@@ -1,0 +1,92 @@
+//! A file that appears when it is complete: a manifest, a report.
+//!
+//! It grows under a temporary name in its own directory and gets its name at the end, so that under its name there is never half of
+//! it. Dropped before that, it leaves nothing.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file under a temporary name.
+#[derive(Debug)]
+pub struct PendingFile {
+    file: File,
+    path: PathBuf,
+    temporary: Temporary,
+}
+
+/// A name that is removed when nobody needs it any more.
+#[derive(Debug)]
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After the rename there is nothing of that name; nothing can be done about another error.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl PendingFile {
+    /// Begins the file that will be at `path`, replacing a regular file (the one that a link leads to).
+    pub fn create(path: &Path) -> io::Result<PendingFile> {
+        let path = match fs::canonicalize(path) {
+            Ok(found) if found.is_file() => found,
+            Ok(_) => return Err(io::Error::other("it exists and is not a regular file")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) => return Err(error),
+        };
+        let temporary = temporary_beside(&path)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        Ok(PendingFile { file, path, temporary: Temporary(temporary) })
+    }
+
+    /// Gives it its name, durably.
+    pub fn finish(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(&self.temporary.0, &self.path)?;
+        File::open(directory_of(&self.path))?.sync_all()
+    }
+}
+
+impl Write for PendingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// `.NAME.PID.carrack-tmp`; the name is cut where it would get too long.
+fn temporary_beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(if name.len() <= 200 { name } else { "pending".as_ref() });
+    hidden.push(format!(".{}.carrack-tmp", std::process::id()));
+    Ok(directory_of(path).join(hidden))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_a_link_and_refuses_what_is_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+        fs::write(&real, "old").unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        PendingFile::create(&link).unwrap().finish().unwrap();
+        assert_eq!(fs::read_to_string(&real).unwrap(), "");
+        assert!(link.is_symlink());
+        for path in [directory.path(), Path::new("/dev/null"), Path::new("/nonexistent/x"), Path::new("..")] {
+            assert!(PendingFile::create(path).is_err(), "{path:?}");
+        }
+    }
+}
