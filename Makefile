@@ -32,7 +32,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
 
 .DEFAULT_GOAL := build
 .PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
-    deb deb-test
+    deb deb-test book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -102,6 +102,10 @@ deb: build ## Make the Debian package, target/debian/carrack_*.deb
 deb-test: deb ## Install the package on a bare Debian 12, start its daemon, purge it
 	@scripts/setup deb-test
 	scripts/deb-test --root $(TARGET_DIR)/debian-12.tar $(TARGET_DIR)/debian/carrack_*.deb
+
+book: ## Make the book of docs/, target/book/index.html
+	@scripts/setup book
+	mdbook build docs --dest-dir $(abspath $(TARGET_DIR))/book
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
 	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
