@@ -552,7 +552,7 @@ pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
 /// flooded: there the number of threads is the only bound.
 pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 {
     let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
-    if in_flight_max == 0 { own } else { own.min(in_flight_max) }
+    if in_flight_max == 0 { own } else { in_flight_max }
 }
 
 #[cfg(test)]
@@ -587,6 +587,7 @@ mod tests {
             spill: SpillSettings {
                 source: vec![crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 << 40 }],
                 sink: vec![crate::SpillDirectory { directory: "/ssd".into(), bytes: 1 << 30 }],
+                may_lack: false,
                 budget: Some(1 << 50),
             },
             class: "night".into(),

@@ -52,6 +52,42 @@ pub struct Bundle {
     pub entry_count: usize,
 }
 
+impl Bundle {
+    /// Takes off the entries from this one on, counted over all sections, with the sections behind it: another bundle.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn split_off(&mut self, at: usize) -> Bundle {
+        let (mut index, mut left) = (0, at);
+        while left > self.sections[index].entries.len() {
+            left -= self.sections[index].entries.len();
+            index += 1;
+        }
+        let behind = self.sections.split_off(index + 1);
+        let cut = &mut self.sections[index];
+        let entries = cut.entries.split_off(left);
+        let directory = Arc::clone(&cut.directory);
+        let first = Section { directory, metadata: None, extras: None, entries };
+        let has_first = !first.entries.is_empty();
+        let rest = Bundle::of(has_first.then_some(first).into_iter().chain(behind).collect());
+        *self = Bundle::of(mem::take(&mut self.sections));
+        rest
+    }
+
+    fn of(sections: Vec<Section>) -> Bundle {
+        let of_section = |section: &Section| {
+            let entries = section.entries.iter().map(entry_table_bytes).sum::<usize>();
+            section_table_bytes(&section.directory) + extras_table_bytes(section.extras.as_deref()) + entries
+        };
+        Bundle {
+            content_bytes: sections.iter().flat_map(|section| &section.entries).map(Entry::size).sum(),
+            table_bytes: sections.iter().map(of_section).sum(),
+            entry_count: sections.iter().map(|section| section.entries.len()).sum(),
+            sections,
+        }
+    }
+}
+
 /// Something to read, as it comes out of a [`Bundler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -460,6 +496,32 @@ mod tests {
                 entries_of(&given).into_iter().partition(|placed| large.contains(placed));
             prop_assert_eq!(large, large_given);
             prop_assert_eq!(entries_of(sections()), small_given);
+        }
+
+        #[test]
+        fn a_cut_bundle_is_two(given in sections(), at in 0usize..usize::MAX) {
+            let limits = BundleLimits { object_bytes: u64::MAX, entries_max: 60, ..LIMITS };
+            for whole in bundles(&bundle_all(limits, given)) {
+                if whole.entry_count == 0 {
+                    continue;
+                }
+                let mut first = whole.clone();
+                let rest = first.split_off(at % whole.entry_count);
+                prop_assert_eq!(first.entry_count, at % whole.entry_count);
+                let sections = || first.sections.iter().chain(&rest.sections);
+                prop_assert_eq!(entries_of(sections()), entries_of(&whole.sections));
+                prop_assert_eq!(metadata_of(sections()), metadata_of(&whole.sections));
+                prop_assert_eq!(first.content_bytes + rest.content_bytes, whole.content_bytes);
+                prop_assert_eq!(first.entry_count + rest.entry_count, whole.entry_count);
+                check_bounds(&first, limits);
+                check_bounds(&rest, limits);
+                // The section that is cut is named twice.
+                let header_bytes = |bundle: &Bundle| {
+                    bundle.sections.first().map_or(0, |section| section_table_bytes(&section.directory))
+                };
+                let table_bytes = first.table_bytes + rest.table_bytes;
+                prop_assert!((whole.table_bytes..=whole.table_bytes + header_bytes(&rest)).contains(&table_bytes));
+            }
         }
     }
 }

@@ -68,6 +68,30 @@ fn data_goes_both_ways_and_the_log_says_so() {
     wait_until("no processes are left", || daemon.children().is_empty());
 }
 
+/// Within its walls a session makes its log on the daemon's flash, and goes without a directory that can't be used.
+#[test]
+fn sessions_have_the_daemons_flash() {
+    let site = Site::new();
+    let flash = path(&site, "flash");
+    fs::create_dir(&flash).unwrap();
+    if carrack_machine::SpillLog::create(flash.as_ref(), 1 << 20, 1 << 20).is_err() {
+        return eprintln!("skipped: {flash} is on a file system that can't hold a log");
+    }
+    let spill = format!("[spill]\ndirectories = [\"/nowhere:64MiB\", \"{flash}:64MiB\"]");
+    let daemon = Daemon::start(&site.write_config(&spill, &site.usual_exports()));
+    let source = file(&site, "file", 6_000_000);
+    let has_log = |(process, _): (i32, bool)| {
+        let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        open.flat_map(|fd| fs::read_link(fd.path())).any(|file| file.starts_with(&flash))
+    };
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, slow_push(&source))));
+        wait_until("a log on flash", || daemon.children().into_iter().any(has_log));
+        assert_eq!(slow.join().unwrap(), "");
+    });
+    assert_eq!(fs::read(site.path().join("data/slow")).unwrap(), noise(6_000_000));
+}
+
 #[test]
 fn what_is_not_open_is_not_there() {
     let site = Site::new();

@@ -7,6 +7,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use common::CARRACK;
@@ -48,6 +49,30 @@ fn readers_are_added_while_they_bring_something() {
     let output = copy(&double, &[]);
     assert_exit(&output, 0);
     assert_says(&output, &["tuner: ", "reading is the bottleneck", "readers brought", ": kept"]);
+    double.ask("clear");
+    assert_same(&double.path("from"), &double.local("to"));
+}
+
+/// A bundle's files are opened one after the other: where that takes long a bundle ends before it is full, so that what is copied
+/// arrives on the way, and several threads share in it.
+#[test]
+fn a_bundle_that_takes_long_is_cut() {
+    let options = ["--threads", SERVED_AT_ONCE, "--rule", "delay=20:open:count=all"];
+    let few = |root: &Path| {
+        fs::create_dir(root.join("from")).unwrap();
+        (0..100).for_each(|number| {
+            fs::write(root.join(format!("from/{number}")), noise(4_000 + number)).unwrap()
+        });
+    };
+    let Some(double) = StorageDouble::start(&options, few) else { return };
+    let output = copy(&double, &["--json"]);
+    assert_exit(&output, 0);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let done = text.lines().filter_map(|line| {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        (event["event"] == "progress").then(|| event["entries_done"].as_u64().unwrap())
+    });
+    assert!(done.clone().any(|done| (1..100).contains(&done)), "{:?}", done.collect::<Vec<_>>());
     double.ask("clear");
     assert_same(&double.path("from"), &double.local("to"));
 }

@@ -88,6 +88,7 @@ fn served(mover: &Mover, runtime: &Handle, connection: TcpStream, peer: SocketAd
         here,
         caller: peer.ip(),
         sharing: runtime.block_on(mover.sharing()),
+        spill: mover.options.spill.clone(),
         name: OnceLock::new(),
     };
     let serving = mover.serving();

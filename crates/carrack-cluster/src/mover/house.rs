@@ -28,6 +28,8 @@ pub(super) struct MoverHouse<'a> {
     pub caller: IpAddr,
     /// Where it asks for targets that others use too.
     pub sharing: Option<Sharing>,
+    /// Its own flash: none that the caller names.
+    pub spill: SpillSettings,
     /// Which session it is, once the caller has said so.
     pub name: OnceLock<SessionName>,
 }
@@ -54,7 +56,7 @@ impl House for MoverHouse<'_> {
             door: Door::Ports(self.ports.clone()),
             settings: Settings {
                 sharing: self.sharing.clone(),
-                spill: SpillSettings::default(),
+                spill: self.spill.clone(),
                 ..request.settings
             },
             addresses: vec![self.here],

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use carrack_engine::Sharing;
+use carrack_engine::{Sharing, SpillSettings};
 use carrack_model::Protection;
 use carrack_trust::PassingAuthority;
 use carrack_wire::PROTOCOL_VERSION;
@@ -70,6 +70,8 @@ pub struct MoverOptions {
     pub pairs_max: u32,
     /// Threads of a scan.
     pub scan_threads: usize,
+    /// Flash that each of its sessions may use, whichever end it is.
+    pub spill: SpillSettings,
     /// Lanes, for others to know.
     pub lanes: u32,
     /// What travels to it is protected so, or better.

@@ -17,6 +17,7 @@ use carrack_cluster::control::{Control, Order};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverOptions, Say};
 use carrack_cluster::records::{Options, Submission, TransferRecord, TransferState};
+use carrack_engine::SpillSettings;
 use carrack_model::Protection;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
@@ -116,6 +117,7 @@ impl Fleet {
             ports: None,
             pairs_max,
             scan_threads: 2,
+            spill: SpillSettings::default(),
             lanes: 1,
             protection_min: Protection::Private,
             say: say(site),

@@ -293,7 +293,7 @@ impl Sink<'_> {
             self.camp
                 .tell("spill: the destination is in memory, and takes more than flash: not used".to_owned());
         }
-        spills(directories, settings, self.spec.slot_bytes as usize, lanes)
+        spills(directories, settings, self.spec.slot_bytes as usize, lanes, |text| self.camp.tell(text))
     }
 
     /// Threads of a lane for so many streams and writers. One thread more than streams: whoever drives a stream may be waiting for it

@@ -2,11 +2,12 @@
 //!
 //! Runs on the I/O thread that leased the slot. What can't be read is reported and left out of the table.
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
@@ -17,27 +18,48 @@ use super::chunks::InChunk;
 use super::lane::Lane;
 use super::queue::{Job, Opening, Parcel};
 
+/// So long a bundle is read at most, but for its first file. On storage that takes milliseconds to open one the hundreds of files of a bundle take
+/// seconds, for which nothing would arrive, and after which one thread would end long after the others.
+const FILL_MAX: Duration = Duration::from_millis(250);
+
 /// Who cuts a file has set its time after so long, or never will.
 const CHANGE_MAX: Duration = Duration::from_millis(200);
 const CHANGE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Reads the bundle's files into `slot`, their table behind them; `table` is scratch. Returns the bytes of both.
+/// What a slot was filled with.
+pub(super) struct Filled {
+    /// Bytes of content.
+    pub(super) content_len: usize,
+    /// Bytes of the table behind it.
+    pub(super) table_len: usize,
+    /// Entries that this is, if time was up before it was all of them.
+    pub(super) cut_at: Option<usize>,
+}
+
+/// Reads the bundle's files into `slot`, their table behind them; `table` is scratch.
 pub(super) fn fill(
     lane: &Lane<'_>,
     target: TargetId,
     parcel: &Parcel,
     slot: &mut [u8],
     table: &mut Vec<u8>,
-) -> (usize, usize) {
+) -> Filled {
     table.clear();
     let (bundle, chunk) = (&parcel.bundle, parcel.chunk.as_ref());
-    let mut filling = BundleFilling { lane, target, chunk, slot, used: 0, table_room: bundle.table_bytes };
-    for section in &bundle.sections {
-        filling.section(section, table);
-    }
-    let used = filling.used;
+    let mut filling = BundleFilling {
+        lane,
+        target,
+        chunk,
+        slot,
+        used: 0,
+        table_room: bundle.table_bytes,
+        taken: 0,
+        until: Instant::now() + FILL_MAX,
+    };
+    let is_whole = bundle.sections.iter().all(|section| filling.section(section, table).is_continue());
+    let (used, taken) = (filling.used, filling.taken);
     slot[used..used + table.len()].copy_from_slice(table);
-    (used, table.len())
+    Filled { content_len: used, table_len: table.len(), cut_at: (!is_whole).then_some(taken) }
 }
 
 struct BundleFilling<'a> {
@@ -49,10 +71,17 @@ struct BundleFilling<'a> {
     used: usize,
     /// Bytes at the slot's end that the table may need.
     table_room: usize,
+    /// Entries that are done with.
+    taken: usize,
+    until: Instant,
 }
 
 impl BundleFilling<'_> {
-    fn section(&mut self, section: &Section, table: &mut Vec<u8>) {
+    /// Stops before an entry when time is up.
+    fn section(&mut self, section: &Section, table: &mut Vec<u8>) -> ControlFlow<()> {
+        if !section.entries.is_empty() {
+            self.goes_on()?;
+        }
         let directory = &section.directory;
         TableWriter::new(table)
             .with(section.extras.as_deref())
@@ -60,7 +89,11 @@ impl BundleFilling<'_> {
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         let held = if has_files { Some(self.lane.source.open_directory(directory)) } else { None };
         let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
-        for entry in &section.entries {
+        for (index, entry) in section.entries.iter().enumerate() {
+            if index > 0 {
+                self.goes_on()?;
+            }
+            self.taken += 1;
             match (&entry.kind, &held) {
                 (EntryKind::Regular { .. }, _)
                     if entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some()) =>
@@ -87,6 +120,14 @@ impl BundleFilling<'_> {
                 (EntryKind::Regular { .. }, None) => {}
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    fn goes_on(&self) -> ControlFlow<()> {
+        if self.taken > 0 && Instant::now() >= self.until {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 
     /// The file system of a directory if its files may be in an archive only, and are to stay there.

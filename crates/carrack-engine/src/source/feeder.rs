@@ -333,9 +333,10 @@ impl<'a> Feeder<'a> {
     fn queue(&self, file_system: &FileSystem, work: Work, origin: &Origin) -> ControlFlow<()> {
         let own = file_system.own_target().id;
         match work {
-            Work::Bundle(bundle) => {
-                self.push(own, Job::Bundle(Parcel { bundle, attempts: 0, chunk: origin.chunk.clone() }))
-            }
+            Work::Bundle(bundle) => self.push(
+                own,
+                Job::Bundle(Parcel { bundle, attempts: 0, is_rest: false, chunk: origin.chunk.clone() }),
+            ),
             Work::Large { directory, entry } => self.queue_large(file_system, directory, entry, None, origin),
         }
     }
@@ -401,7 +402,10 @@ impl<'a> Feeder<'a> {
             .filter_map(|(target, bundler)| Some((*target, bundler.finish()?)))
             .collect();
         for (target, bundle) in rests {
-            if self.push(target, Job::Bundle(Parcel { bundle, attempts: 0, chunk: None })).is_break() {
+            if self
+                .push(target, Job::Bundle(Parcel { bundle, attempts: 0, is_rest: false, chunk: None }))
+                .is_break()
+            {
                 return;
             }
         }

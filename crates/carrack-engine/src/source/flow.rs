@@ -129,7 +129,7 @@ mod tests {
     fn job() -> Job {
         let bundle =
             carrack_plan::Bundle { sections: Vec::new(), content_bytes: 0, table_bytes: 0, entry_count: 0 };
-        Job::Bundle(Parcel { bundle, attempts: 0, chunk: None })
+        Job::Bundle(Parcel { bundle, attempts: 0, is_rest: false, chunk: None })
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Source<'_> {
                 "spill: the sources are in memory, and read faster than it writes: not used".to_owned(),
             );
         }
-        spills(directories, settings, self.spec.slot_bytes as usize, lanes)
+        spills(directories, settings, self.spec.slot_bytes as usize, lanes, |text| self.camp.tell(text))
     }
 
     fn run(

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::AcqRel;
 use std::time::{Duration, Instant};
 
 use carrack_machine::{Attempt, Monitor};
@@ -47,6 +48,8 @@ pub(super) struct Parcel {
     pub(super) bundle: Bundle,
     /// How often it was read before.
     pub(super) attempts: u32,
+    /// Whether it is what was left of another one, which has had its room and was charged for it.
+    pub(super) is_rest: bool,
     /// The chunk that it is of, if work comes so.
     pub(super) chunk: Option<InChunk>,
 }
@@ -177,10 +180,28 @@ impl Room {
 }
 
 impl Lane<'_> {
+    /// What is left of a bundle waits before the others: whoever is free goes on with it.
+    pub(super) fn put_back(&self, target: TargetId, rest: Parcel) {
+        self.pending.fetch_add(1, AcqRel);
+        self.queue.release(|queue| queue.push_begun(target, Job::Bundle(rest)));
+    }
+
     /// A job that came from the scan was taken out of the queues.
     pub(super) fn make_room(&self, entries: usize) {
         if self.room.with(|room| room.leave(entries)) {
             self.room.release_many(self.source.settings.scan_thread_count(), Room::free);
+        }
+    }
+}
+
+impl Parcel {
+    /// What is behind so many entries, as a parcel of its own.
+    pub(super) fn split_off(&mut self, at: usize) -> Parcel {
+        Parcel {
+            bundle: self.bundle.split_off(at),
+            attempts: self.attempts,
+            is_rest: true,
+            chunk: self.chunk.clone(),
         }
     }
 }
@@ -206,7 +227,7 @@ impl Job {
     /// The entries for which it takes room, if it came from the scan and has not been touched yet.
     pub(super) fn fresh_entries(&self) -> usize {
         match self {
-            Job::Bundle(Parcel { bundle, attempts: 0, .. }) => bundle.entry_count,
+            Job::Bundle(Parcel { bundle, attempts: 0, is_rest: false, .. }) => bundle.entry_count,
             Job::Open(Opening { attempts: 0, .. }) => 1,
             _ => 0,
         }
@@ -386,7 +407,8 @@ impl Queue {
             }
             self.flow.depart(place);
         }
-        self.items.charge(target, job.bytes(), now);
+        let is_charged = matches!(job, Job::Bundle(Parcel { is_rest: true, .. }));
+        self.items.charge(target, if is_charged { 0 } else { job.bytes() }, now);
         Some(job)
     }
 

@@ -17,7 +17,7 @@ use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
 use carrack_wire::message::{Coming, Control, FileRef, OpenFile};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter, ranges_to_message};
 
-use super::bundle_filling;
+use super::bundle_filling::{self, Filled};
 use super::chunks::FilePart;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile};
@@ -174,13 +174,16 @@ impl Reader<'_> {
 
     // Bundles: many small files in one object (M7).
 
-    fn bundle(&mut self, target: TargetId, parcel: Parcel) -> Result<(), SessionError> {
+    fn bundle(&mut self, target: TargetId, mut parcel: Parcel) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
         let lane = self.lane;
         let began = Instant::now();
-        let (content_len, table_len) = lane.counters.time(Stage::Storage, || {
+        let Filled { content_len, table_len, cut_at } = lane.counters.time(Stage::Storage, || {
             bundle_filling::fill(lane, target, &parcel, slot.bytes_mut(), &mut self.table)
         });
+        if let Some(cut_at) = cut_at {
+            lane.put_back(target, parcel.split_off(cut_at));
+        }
         let bytes = content_len as u64 + FILE_COSTS_BYTES * parcel.bundle.entry_count as u64;
         self.storage_is_done(Some(Service { time: began.elapsed(), bytes }));
         let body_len = content_len + table_len;
@@ -259,7 +262,7 @@ impl Reader<'_> {
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
         self.lane.return_permit();
-        let parcel = Parcel { bundle, attempts: 1, chunk };
+        let parcel = Parcel { bundle, attempts: 1, is_rest: false, chunk };
         self.lane.queue.release(|queue| queue.push(target, Job::Bundle(parcel)));
     }
 

@@ -104,12 +104,14 @@ pub(crate) struct Spill<P> {
     held_max: AtomicU64,
 }
 
-/// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such.
+/// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such. `tell` hears what a
+/// session goes without.
 pub(crate) fn spills<P: Copy + Eq + Hash>(
     directories: &[SpillDirectory],
     settings: &SpillSettings,
     slot_bytes: usize,
     lanes: &[NodeSet],
+    tell: impl Fn(String),
 ) -> Result<Vec<Vec<Spill<P>>>, SessionError> {
     let mut dealt: Vec<Vec<Spill<P>>> = lanes.iter().map(|_| Vec::new()).collect();
     let budget = settings.budget.map_or(u64::MAX, |budget| budget / directories.len().max(1) as u64);
@@ -119,7 +121,11 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     let most = (SPILLED_OBJECTS_MAX / directories.len().max(1) * slot_bytes) as u64;
     for (at, lane) in directories.iter().zip(deal(&nodes, lanes)) {
         let at = SpillDirectory { bytes: at.bytes.min(most), ..at.clone() };
-        dealt[lane].push(Spill::new(&at, budget, slot_bytes)?);
+        match Spill::new(&at, budget, slot_bytes) {
+            Ok(spill) => dealt[lane].push(spill),
+            Err(error) if settings.may_lack => tell(format!("spill: {error}: not used")),
+            Err(error) => return Err(error),
+        }
     }
     Ok(dealt)
 }

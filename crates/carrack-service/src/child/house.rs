@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_engine::{
-    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, SpillSettings,
-    check_protection,
+    Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, check_protection,
 };
 use carrack_machine::ZoneKind;
 use carrack_model::escape;
@@ -22,7 +21,7 @@ use carrack_wire::auth::ListenerNonce;
 
 use super::account::Account;
 use super::{guard, walls};
-use crate::config::{Config, Export, Limits, Rule};
+use crate::config::{Config, Export, Rule};
 use crate::errand::{
     Answer, Errand, PATHS_SHOWN_MAX, ToParent, Work, receive, receive_descriptor, send, shortened,
 };
@@ -202,10 +201,11 @@ impl ExportHouse {
                 "tell the daemon's administrator",
             )
         })?;
-        let wall = walls::around(&root).unwrap_or_else(|error| {
-            self.log.warn(format!("session {}: Landlock: {error}", self.errand.session));
-            "no wall beside openat2"
-        });
+        let wall = walls::around(&root, self.config.spill.directories.iter().map(|at| &at.directory))
+            .unwrap_or_else(|error| {
+                self.log.warn(format!("session {}: Landlock: {error}", self.errand.session));
+                "no wall beside openat2"
+            });
         let user = account.as_ref().map_or("the daemon's own user", Account::name);
         self.log.detail(|| format!("session {}: as {user}; {wall}", self.errand.session));
         let parent = self.parent.borrow().try_clone().map_err(local("watching the daemon"))?;
@@ -225,7 +225,7 @@ impl House for ExportHouse {
         let (door, rate) = self.ask(&claim, work)?;
         let base = self.enter(export, rule)?;
         let slot_bytes = request.spec.map_or(SLOT_BYTES_DEFAULT as u32, |spec| spec.slot_bytes);
-        let mut settings = tempered(request.settings, &self.config.limits, slot_bytes);
+        let mut settings = tempered(request.settings, &self.config, slot_bytes);
         settings.recall &= export.recall;
         settings.sharing = self.sharing();
         settings.scheduling.rate = least_rate(settings.scheduling.rate, rate);
@@ -303,7 +303,8 @@ fn work_of(request: &Request<'_>) -> Work {
 
 /// The caller's wishes, as far as the daemon lets itself be asked. Each lane takes the smallest number of slots at least,
 /// so that large slots mean few lanes.
-fn tempered(wished: Settings, limits: &Limits, slot_bytes: u32) -> Settings {
+fn tempered(wished: Settings, config: &Config, slot_bytes: u32) -> Settings {
+    let limits = &config.limits;
     let io_threads_max = limits.io_threads as usize;
     let lane_bytes = u64::from(slot_bytes) * SLOT_COUNT_MIN as u64;
     let lanes_max = (limits.buffer / lane_bytes).clamp(1, LANES_MAX as u64) as usize;
@@ -317,7 +318,7 @@ fn tempered(wished: Settings, limits: &Limits, slot_bytes: u32) -> Settings {
         },
         ports: None,
         target_sets: Vec::new(),
-        spill: SpillSettings::default(),
+        spill: config.spill.settings(),
         lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
         zone: ZoneKind::Off,
         special_modes: false,
@@ -336,15 +337,20 @@ fn least_rate(one: u64, other: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use carrack_engine::{SpillDirectory, SpillSettings};
+
     use super::*;
 
     #[test]
     fn wishes_are_tempered() {
-        let limits = Config::parse(
-            "[tls]\ncertificate='/c'\nkey='/k'\n[limits]\nbuffer='64MiB'\nio_threads=4\n[[export]]\nname='d'\npath='/d'\nallow=[{identity='*',read=true}]\n",
-        )
-        .unwrap()
-        .limits;
+        let config = |more: &str| {
+            let text = "[tls]\ncertificate='/c'\nkey='/k'\n[[export]]\nname='d'\npath='/d'\nallow=[{identity='*',read=true}]\n";
+            Config::parse(&format!("{text}{more}")).unwrap()
+        };
+        let small = config(
+            "[limits]\nbuffer='64MiB'\nio_threads=4\n[spill]\ndirectories=['/nvme:1GiB']\nbudget='1TiB'\n",
+        );
+        let chosen = SpillDirectory { directory: "/tmp".into(), bytes: 1 };
         let greedy = Settings {
             pool_bytes: u64::MAX,
             io_threads: 9,
@@ -352,23 +358,36 @@ mod tests {
             target_sets: vec!["/".into()],
             lanes: 8,
             zone: ZoneKind::Hard,
+            spill: SpillSettings {
+                sink: vec![chosen.clone()],
+                source: vec![chosen],
+                ..SpillSettings::default()
+            },
             ..Settings::default()
         };
-        let tempered_for = |slot_bytes| tempered(greedy.clone(), &limits, slot_bytes);
+        let tempered_for = |slot_bytes| tempered(greedy.clone(), &small, slot_bytes);
         let settings = tempered_for(1 << 20);
         assert_eq!((settings.pool_bytes, settings.io_threads, settings.lanes), (64 << 20, 4, 8));
         assert_eq!(
             (settings.ports.clone(), settings.target_sets.len(), settings.zone),
             (None, 0, ZoneKind::Off)
         );
+        assert_eq!(settings.spill, small.spill.settings());
+        assert!(settings.spill.may_lack && settings.spill.budget == Some(1 << 40));
         assert_eq!(tempered_for(8 << 20).lanes, 2);
         assert_eq!(tempered_for(64 << 20).lanes, 1);
-        let modest = tempered(Settings { io_threads: 2, lanes: 0, ..Settings::default() }, &limits, 1 << 20);
+        let modest = tempered(Settings { io_threads: 2, lanes: 0, ..Settings::default() }, &small, 1 << 20);
         assert_eq!((modest.io_threads, modest.lanes), (2, 0));
-        let free = tempered(Settings::default(), &Limits::default(), 1 << 20);
-        let own =
-            Settings { special_modes: false, idle: Some(Limits::default().idle()), ..Settings::default() };
+        let roomy = config("");
+        let free = tempered(Settings::default(), &roomy, 1 << 20);
+        let own = Settings {
+            special_modes: false,
+            idle: Some(roomy.limits.idle()),
+            spill: roomy.spill.settings(),
+            ..Settings::default()
+        };
         assert_eq!(free, own, "nobody wishes for these");
+        assert_eq!(tempered(greedy.clone(), &roomy, 1 << 20).spill.sink, [], "no client chooses a directory");
         assert_eq!(
             [(0, 0), (0, 3), (3, 0), (2, 3), (3, 2)].map(|(one, other)| least_rate(one, other)),
             [0, 3, 3, 2, 2]

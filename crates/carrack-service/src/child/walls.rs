@@ -39,15 +39,23 @@ pub fn as_another_user() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
-/// Lets the process reach no other files than those beneath an export, whatever the rest of the program does: a second
-/// wall behind `openat2`. Kernels without Landlock have none. What stands is said in words.
-pub fn around(export: impl AsFd) -> Result<&'static str, RulesetError> {
+/// Lets the process reach no other files than those beneath an export, and the flash it may use, whatever the rest of the program does: a
+/// second wall behind `openat2`. Kernels without Landlock have none. What stands is said in words.
+pub fn around(
+    export: impl AsFd,
+    flash: impl Iterator<Item = impl AsRef<Path>>,
+) -> Result<&'static str, RulesetError> {
+    // A log has no name: it is made there, written and read.
+    let of_log = AccessFs::MakeReg | AccessFs::WriteFile | AccessFs::ReadFile;
     let reading = AccessFs::from_read(LANDLOCK);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(LANDLOCK))?
         .create()?
         .add_rule(PathBeneath::new(export, AccessFs::from_all(LANDLOCK)))?;
+    for place in flash.filter_map(|directory| PathFd::new(directory).ok()) {
+        ruleset = ruleset.add_rule(PathBeneath::new(place, of_log))?;
+    }
     for path in READ_ONLY {
         // What isn't there needs no rule.
         let Ok(place) = PathFd::new(path) else { continue };
@@ -65,18 +73,23 @@ pub fn around(export: impl AsFd) -> Result<&'static str, RulesetError> {
 mod tests {
     use std::fs::{self, File};
 
+    use carrack_machine::SpillLog;
+
     use super::*;
 
     #[test]
     fn what_is_outside_is_out_of_reach() {
         let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let flash = tempfile::tempdir_in("/var/tmp").unwrap();
         let secret = outside.path().join("secret");
         fs::write(&secret, "secret").unwrap();
         // A thread's walls are its own.
         let walled = std::thread::spawn({
             let (inside, secret) = (inside.path().to_path_buf(), secret.clone());
+            let flash = flash.path().to_path_buf();
             move || {
-                let said = around(File::open(&inside).unwrap()).unwrap();
+                let said = around(File::open(&inside).unwrap(), [&flash].into_iter()).unwrap();
+                SpillLog::create(&flash, 1 << 20, 1 << 16).unwrap();
                 fs::write(inside.join("a"), "a").unwrap();
                 fs::create_dir(inside.join("d")).unwrap();
                 fs::rename(inside.join("a"), inside.join("d/a")).unwrap();

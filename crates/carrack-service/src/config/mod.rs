@@ -9,6 +9,7 @@ mod limits;
 mod queue;
 mod sharing;
 mod site;
+mod spill;
 mod value;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use export::{Export, Rule};
 pub use limits::Limits;
 pub use queue::{DEFAULT_SOCKET, LocalConfig, QueueConfig};
 pub use sharing::{DEFAULT_SHARING_SOCKET, SharingConfig};
+pub use spill::SpillConfig;
 use value::absolute;
 
 /// The port that carrack's daemons listen on unless told otherwise.
@@ -58,6 +60,9 @@ pub struct Config {
     /// What it lets itself be asked for.
     #[serde(default)]
     pub limits: Limits,
+    /// Where sessions may put objects aside.
+    #[serde(default)]
+    pub spill: SpillConfig,
     /// The queue that it keeps beside.
     #[serde(default)]
     pub queue: Option<QueueConfig>,

@@ -90,6 +90,11 @@ pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     parsed_bytes(&String::deserialize(deserializer)?, "write a number and a unit, such as \"256MiB\"")
 }
 
+/// The same, for a key that may be left out.
+pub(super) fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size(deserializer).map(Some)
+}
+
 /// A rate such as `1 GB/s`.
 pub(super) fn optional_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(deserializer)?;

@@ -13,6 +13,7 @@ use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
 use carrack_cluster::records::is_name;
 use carrack_cluster::sharing::SiteSharing;
+use carrack_engine::{SpillDirectory, SpillSettings};
 use carrack_model::Protection;
 use carrack_plan::fleet::PairLimits;
 use carrack_service::ServeError;
@@ -27,6 +28,7 @@ use super::nats_options::NatsArgs;
 use crate::exit::Exit;
 use crate::lifetime;
 use crate::ports::PortRange;
+use crate::size;
 use crate::trouble::Trouble;
 
 /// Be a mover of a fleet: read and write for the transfers of others
@@ -60,6 +62,15 @@ pub struct MoverArgs {
     /// Pairs that it takes part in at the same time, at most
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pairs: u32,
+
+    /// Flash on which each of its pairs may put objects aside while the other mover, or its own storage, does not take them: a directory
+    /// and how much of it; several may be named
+    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath)]
+    spill: Vec<SpillDirectory>,
+
+    /// Most bytes that each of its pairs writes to flash in all: it wears out
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "spill")]
+    spill_budget: Option<u64>,
 
     /// Threads of a scan
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -246,6 +257,7 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
             ports: args.ports.clone().map(|ports| ports.0),
             pairs_max: args.pairs,
             scan_threads: args.scan_threads.into(),
+            spill: SpillSettings::of_either_end(&args.spill, args.spill_budget),
             lanes: 1,
             protection_min: args.protection,
             say: say(),

@@ -1,8 +1,5 @@
 //! The options about flash that holds objects while the sink, or its storage, does not take them.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
 use carrack_engine::{SpillDirectory, SpillSettings};
 use clap::{ArgGroup, Args, ValueHint};
 
@@ -17,41 +14,26 @@ pub struct SpillArgs {
     /// Where the source goes on reading to while the other end takes less than usual: a directory on flash, and how much of it
     /// may be used; several are dealt out to the lanes
     #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
-    spill: Vec<Directory>,
+    spill: Vec<SpillDirectory>,
 
     /// Where the destination's end goes on receiving to while its storage takes less than usual: as --spill
     #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
-    sink_spill: Vec<Directory>,
+    sink_spill: Vec<SpillDirectory>,
 
     /// Most bytes that are written to flash in all, at each end: it wears out
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "flash", help_heading = STORAGE)]
     spill_budget: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Directory(SpillDirectory);
-
-impl FromStr for Directory {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Directory, String> {
-        let wrong = || "a directory and a size are needed, such as /nvme/spill:64GiB".to_owned();
-        let (directory, bytes) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let bytes = size::parse(bytes).map_err(|_| wrong())?;
-        let directory = PathBuf::from(directory);
-        if directory.is_absolute() {
-            Ok(Directory(SpillDirectory { directory, bytes }))
-        } else {
-            Err(format!("{} is not absolute, and that end may be another host", directory.display()))
-        }
-    }
-}
-
 impl SpillArgs {
     /// What both ends are told.
     pub fn settings(&self) -> SpillSettings {
-        let plain = |directories: &[Directory]| directories.iter().map(|at| at.0.clone()).collect();
-        SpillSettings { source: plain(&self.spill), sink: plain(&self.sink_spill), budget: self.spill_budget }
+        SpillSettings {
+            source: self.spill.clone(),
+            sink: self.sink_spill.clone(),
+            budget: self.spill_budget,
+            may_lack: false,
+        }
     }
 }
 

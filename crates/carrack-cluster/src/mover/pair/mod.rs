@@ -146,6 +146,7 @@ async fn begin(
     }
     let (spec, mut settings) = terms(&record.submission.options).map_err(PairEnd::Broken)?;
     settings.sharing = mover.sharing().await;
+    settings.spill = mover.options.spill.clone();
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
