@@ -32,7 +32,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
 
 .DEFAULT_GOAL := build
 .PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
-    deb deb-test book
+    deb deb-test tarball tarball-test book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -102,6 +102,13 @@ deb: build ## Make the Debian package, target/debian/carrack_*.deb
 deb-test: deb ## Install the package on a bare Debian 12, start its daemon, purge it
 	@scripts/setup deb-test
 	scripts/deb-test --root $(TARGET_DIR)/debian-12.tar $(TARGET_DIR)/debian/carrack_*.deb
+
+tarball: ## Make an archive for older Linuxes, target/tarball/carrack-*.tar.xz: a whole build
+	@scripts/tarball
+
+tarball-test: ## Run what `make tarball` made beside nothing but an old C library
+	@scripts/setup tarball
+	scripts/tarball-test $(TARGET_DIR)/tarball/carrack-*.tar.xz
 
 book: ## Make the book of docs/, target/book/index.html
 	@scripts/setup book
