@@ -23,6 +23,7 @@ RELEASE := --workspace --release --features carrack-transport/fabric $(CARGO_FLA
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
+COMPLETIONS := $(TARGET_DIR)/release/completions
 GUEST_LOG ?= bench/numa/guest-test.log
 
 # Prints the path of carrack-machine's test program.
@@ -30,7 +31,8 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 
 .DEFAULT_GOAL := build
-.PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean
+.PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
+    deb deb-test tarball tarball-test book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -86,6 +88,31 @@ limits: ## Measure what this machine can do at most, to compare with
 numa-count: build ## Count the bytes each way of placing moves between NUMA nodes; rewrites bench/numa/NUMA.md
 	@scripts/setup guest
 	bench/numa/count --carrack $(TARGET_DIR)/release/carrack $(BENCH)
+
+# Completions lie where cargo-deb looks for what was built.
+deb: build ## Make the Debian package, target/debian/carrack_*.deb
+	@scripts/setup deb
+	mkdir -p $(COMPLETIONS)
+	$(TARGET_DIR)/release/carrack completions bash >$(COMPLETIONS)/carrack
+	$(TARGET_DIR)/release/carrack completions zsh >$(COMPLETIONS)/_carrack
+	$(TARGET_DIR)/release/carrack completions fish >$(COMPLETIONS)/carrack.fish
+	rm -f $(TARGET_DIR)/debian/carrack_*.deb
+	$(CARGO) deb --package carrack --no-build --strip $(if $(CI),--fast) $(CARGO_FLAGS)
+
+deb-test: deb ## Install the package on a bare Debian 12, start its daemon, purge it
+	@scripts/setup deb-test
+	scripts/deb-test --root $(TARGET_DIR)/debian-12.tar $(TARGET_DIR)/debian/carrack_*.deb
+
+tarball: ## Make an archive for older Linuxes, target/tarball/carrack-*.tar.xz: a whole build
+	@scripts/tarball
+
+tarball-test: ## Run what `make tarball` made beside nothing but an old C library
+	@scripts/setup tarball
+	scripts/tarball-test $(TARGET_DIR)/tarball/carrack-*.tar.xz
+
+book: ## Make the book of docs/, target/book/index.html
+	@scripts/setup book
+	mdbook build docs --dest-dir $(abspath $(TARGET_DIR))/book
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
 	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
+mod book;
 mod common;
 
 use std::ffi::OsStr;

@@ -73,8 +73,13 @@ impl Running {
     }
 
     #[track_caller]
-    pub fn end(mut self) -> Output {
-        let status = wait_for("its end", || self.child.try_wait().unwrap());
+    pub fn end(self) -> Output {
+        self.end_within(PATIENCE)
+    }
+
+    #[track_caller]
+    pub fn end_within(mut self, patience: Duration) -> Output {
+        let status = wait_at_most(patience, "its end", || self.child.try_wait().unwrap());
         self.output(status)
     }
 

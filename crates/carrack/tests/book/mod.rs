@@ -1,0 +1,118 @@
+//! The pages of docs/: the commands of their runnable blocks (`console run`), and that the book has them all.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::common::CARRACK;
+use crate::common::process::{Running, talk};
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+
+/// The port that pages have daemons listen on.
+const PORT: &str = "7512";
+
+/// Many times what a page takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A page's runnable commands as a script: what follows `$ `, and `> ` where a command goes on.
+fn script(page: &str) -> String {
+    let mut script = String::new();
+    let mut inside = false;
+    for line in page.lines() {
+        match line {
+            "```console run" => inside = true,
+            "```" => inside = false,
+            _ if inside => {
+                if let Some(command) = line.strip_prefix("$ ").or_else(|| line.strip_prefix("> ")) {
+                    script += &format!("{command}\n");
+                }
+            }
+            _ => {}
+        }
+    }
+    script
+}
+
+/// What a page started; dropped, it is killed.
+struct Group(Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It can only fail where nobody is left.
+        let _ = kill_process_group(self.0, Signal::KILL);
+    }
+}
+
+/// In an empty directory that is the home, too; it ends at the first command that fails, and what it started ends with it.
+fn run(script: &str) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let program = Path::new(CARRACK).parent().unwrap().display();
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    let script = format!("set -eu -o pipefail\n{}", script.replace(PORT, &port));
+    let mut bash = Command::new("bash");
+    bash.args(["-xc", &script]).current_dir(home.path()).process_group(0);
+    bash.env("HOME", home.path()).env("PATH", path);
+    for variable in ["CARRACK_CA", "CARRACK_TOKEN", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] {
+        bash.env_remove(variable);
+    }
+    let running = Running::start(&mut bash);
+    let _group = Group(Pid::from_raw(running.id().cast_signed()).unwrap());
+    running.end_within(PATIENCE)
+}
+
+fn pages(directory: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.insert(path);
+        }
+    }
+}
+
+#[test]
+fn the_commands_of_the_pages_run() {
+    let mut found = BTreeSet::new();
+    pages(Path::new(DOCS), &mut found);
+    let mut ran = BTreeSet::new();
+    for page in found {
+        let script = script(&fs::read_to_string(&page).unwrap());
+        if !script.is_empty() {
+            let output = run(&script);
+            assert!(output.status.success(), "{}: {}\n{}", page.display(), output.status, talk(&output));
+            ran.insert(page.file_name().unwrap().to_owned());
+        }
+    }
+    for page in ["first-transfer.md", "dtn.md", "exit-codes.md"] {
+        assert!(ran.contains(Path::new(page).as_os_str()), "{page} has nothing to run");
+    }
+}
+
+#[test]
+fn a_command_of_a_page_that_fails_is_noticed() {
+    let page = |command: &str| format!("```console run\n$ true\nfalse\n$ {command}\n$ true\n```\n$ false\n");
+    assert!(run(&script(&page("cat <<END\n> false\n> END"))).status.success());
+    for command in ["false", "false | cat", "carrack cp nothing to"] {
+        assert!(!run(&script(&page(command))).status.success(), "{command}");
+    }
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let summary = fs::read_to_string(Path::new(DOCS).join("SUMMARY.md")).unwrap();
+    let linked = summary.lines().filter_map(|line| line.rsplit_once("](")?.1.strip_suffix(')'));
+    let linked: BTreeSet<_> = linked.map(|page| Path::new(DOCS).join(page)).collect();
+    let mut there = BTreeSet::new();
+    pages(Path::new(DOCS), &mut there);
+    there.remove(&Path::new(DOCS).join("SUMMARY.md"));
+    assert_eq!(linked, there);
+}
