@@ -46,8 +46,9 @@ test: ## Run all tests
 	@scripts/setup build test
 	$(CARGO) test $(RELEASE) $(TESTS)
 
-guest-test: build ## Test NUMA placement in an emulated machine; its log: GUEST_LOG (bench/numa/guest-test.log)
+guest-test: build ## Test NUMA placement and RMA over software RoCE in an emulated machine; placement's log: GUEST_LOG (bench/numa/guest-test.log)
 	@scripts/setup guest
+	testbed/roce-test --carrack $(TARGET_DIR)/release/carrack
 	set -o pipefail; bench/numa/guest-test --carrack $(TARGET_DIR)/release/carrack --tests "$$($(MACHINE_TESTS))" --details \
 	    2>&1 | tee $(GUEST_LOG)
 

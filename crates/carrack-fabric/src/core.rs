@@ -86,8 +86,10 @@ impl Core {
         // SAFETY: the memory is kept by the region's owner, and then by `kept`, until all is closed; local operations
         // on it have the slot, and peers may write only to a window's, to which no reference is ever made.
         let rc = unsafe { ffi::cf_register(self.raw(), base, len, purpose, wish, &mut region, &mut key) };
-        let failed = |rc| FabricError::of_call(format!("registering {} KiB", len >> 10), rc, Scope::Endpoint);
-        Ok((NonNull::new(region).filter(|_| rc == 0).ok_or_else(|| failed(rc))?, key))
+        Ok((
+            NonNull::new(region).filter(|_| rc == 0).ok_or_else(|| FabricError::of_registering(len, rc))?,
+            key,
+        ))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::ffi;
 
 /// What a failure spoils.
@@ -32,11 +34,25 @@ pub struct FabricError {
 /// `FI_EAGAIN`: a queue is full at present.
 pub(crate) const EAGAIN: i32 = 11;
 
+/// `FI_ENOMEM`.
+const ENOMEM: i32 = 12;
+
 impl FabricError {
     /// The answer of a call.
     pub(crate) fn of_call(what: impl Into<String>, code: c_int, scope: Scope) -> FabricError {
         let code = code.saturating_abs();
         FabricError { what: what.into(), code, words: words_of(code), scope }
+    }
+
+    /// So many bytes could not be registered. Hardware has them locked, which few users may do with much (RLIMIT_MEMLOCK, getrlimit(2)).
+    pub(crate) fn of_registering(bytes: usize, code: c_int) -> FabricError {
+        let mut error =
+            FabricError::of_call(format!("registering {} KiB", bytes >> 10), code, Scope::Endpoint);
+        let limit = getrlimit(Resource::Memlock).current.filter(|_| error.code == ENOMEM);
+        if let Some(limit) = limit {
+            error.words += &format!("; this process may lock {} KiB of memory (ulimit -l)", limit >> 10);
+        }
+        error
     }
 
     /// An operation that was posted and failed.
