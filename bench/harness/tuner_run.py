@@ -60,8 +60,8 @@ class Transfer:
             event = json.loads(line)
             if event["event"] == "progress":
                 self.watched.progress.append((event["seconds"], event[self._counted]))
-            elif event["event"] == "notice" and "tuner: " in event["text"]:
-                self.watched.decisions.append((event["seconds"], event["text"].partition("tuner: ")[2]))
+            elif event["event"] == "decision":
+                self.watched.decisions.append((event["seconds"], event["text"].removeprefix("tuner: ")))
             elif event["event"] == "summary":
                 self.watched.ended_s = event.get("seconds")
 
