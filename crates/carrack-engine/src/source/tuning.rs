@@ -197,7 +197,8 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
             _ => KnobRange::fixed(readers_at_start),
         },
         streams: match source.spec.streams {
-            0 => KnobRange::new(least, opened, streams_at_start),
+            // Fewer would hardly bring more, and where others share the path each look would give some of its share away.
+            0 => KnobRange::new(streams_at_start, opened, streams_at_start),
             _ => KnobRange::fixed(opened),
         },
         writers: match (source.settings.io_threads, sink.write_threads) {
