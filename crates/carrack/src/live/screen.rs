@@ -48,8 +48,9 @@ fn turn(shared: &Mutex<Shared>, terminal: &mut Terminal<CrosstermBackend<Stderr>
             && ends(key)
         {
             lock(shared).watch.is_ending = true;
-            // As Ctrl-C does where the terminal makes a signal of it; a second one ends the process.
-            let _ = kill_process(getpid(), Signal::INT);
+            // As Ctrl-C does where the terminal makes a signal of it; a second one ends the process. Not SIGINT: what a script runs in the
+            // background ignores it.
+            let _ = kill_process(getpid(), Signal::TERM);
         }
     }
 }
