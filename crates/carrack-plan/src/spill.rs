@@ -62,16 +62,19 @@ pub struct SpillGate {
     verdict: SpillVerdict,
 }
 
-/// A mean that forgets, of values that each hold for a while.
+/// A mean that forgets, of values that each hold for a while. What came first weighs no more than its time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Average(Option<f64>);
+struct Average {
+    mean: Option<f64>,
+    learnt_for: Duration,
+}
 
 impl Average {
     fn learn(&mut self, value: f64, span: Duration, over: Duration) {
-        self.0 = Some(match self.0 {
-            None => value,
-            Some(mean) => mean + (value - mean) * weight(span, over),
-        });
+        self.learnt_for += span;
+        let share = span.as_secs_f64() / self.learnt_for.as_secs_f64().max(1e-6);
+        let mean = self.mean.unwrap_or(value);
+        self.mean = Some(mean + (value - mean) * share.min(1.0).max(weight(span, over)));
     }
 }
 
@@ -119,7 +122,7 @@ impl SpillGate {
             last @ (SpillVerdict::TooSlow | SpillVerdict::WornOut) => last,
             _ if self.is_slow() => SpillVerdict::TooSlow,
             _ if !is_stalled => SpillVerdict::Unneeded,
-            _ if self.held_back.0.is_some_and(|share| share >= HELD_BACK) => SpillVerdict::Pointless,
+            _ if self.held_back.mean.is_some_and(|share| share >= HELD_BACK) => SpillVerdict::Pointless,
             _ => SpillVerdict::Spill,
         };
         self.verdict
@@ -147,7 +150,7 @@ impl SpillGate {
 
     fn is_slow(&self) -> bool {
         let is_known = self.records >= RECORDS_KNOWN;
-        is_known && self.flash.0.zip(self.source.0).is_some_and(|(flash, source)| flash < source)
+        is_known && self.flash.mean.zip(self.source.mean).is_some_and(|(flash, source)| flash < source)
     }
 }
 
@@ -233,6 +236,20 @@ mod tests {
         flow.run(1_000.0, 100);
         flow.run(310.0, 100);
         assert_eq!((flow.written, flow.gate.verdict()), (0.0, SpillVerdict::Unneeded));
+    }
+
+    #[test]
+    fn how_it_began_is_soon_forgotten() {
+        // Everybody waits in the first window: for streams to open.
+        let first =
+            SpillWindow { span: WINDOW, read_bytes: 8 << 20, held_back: 1.0, ..SpillWindow::default() };
+        let free =
+            SpillWindow { span: WINDOW, read_bytes: 8 << 20, left_bytes: 8 << 20, ..SpillWindow::default() };
+        let mut gate = SpillGate::new(u64::MAX);
+        for window in [SpillWindow { left_bytes: 1 << 20, ..first }, free, free, free] {
+            gate.look(window);
+        }
+        assert_eq!(gate.look(SpillWindow { left_bytes: 0, ..first }), SpillVerdict::Spill);
     }
 
     #[test]

@@ -23,8 +23,8 @@ use common::sshd::Sshd;
 use common::storage_double::StorageDouble;
 use common::tree::{assert_same, noise};
 
-/// Slower than the sink, so that what waits can be made up for; slots for a quarter of a second of it.
-const SLOW: [&str; 6] = ["--bwlimit", "64MiB", "--buffer", "16MiB", "--retry", "0"];
+/// Slower than the sink and than flash, so that what waits can be made up for, also where tests run beside each other.
+const SLOW: [&str; 6] = ["--bwlimit", "24MiB", "--buffer", "16MiB", "--retry", "0"];
 
 /// A source on a disk (memory has no use for flash) and a destination behind an sshd.
 struct Site {
@@ -57,7 +57,7 @@ impl Site {
     fn copy_with_a_pause(&self, more: &[&str], meanwhile: impl FnOnce(&Running)) -> Output {
         let running = Running::start(&mut self.copy(more));
         let session = self.sshd.wait_for_session();
-        wait_for("data at the sink", || (bytes_in(&self.path("copy")) > 60_000_000).then_some(()));
+        wait_for("data at the sink", || (bytes_in(&self.path("copy")) > 40_000_000).then_some(()));
         kill_process(session, Signal::STOP).unwrap();
         meanwhile(&running);
         kill_process(session, Signal::CONT).unwrap();
@@ -81,9 +81,6 @@ fn plant(source: &Path) {
     }
 }
 
-/// The same where both ends' data is on one machine's disks and tests run beside each other: flash has to be faster.
-const SLOWER: [&str; 6] = ["--bwlimit", "24MiB", "--buffer", "16MiB", "--retry", "0"];
-
 /// A source on a disk, and a destination whose writes can be made slow; both ends are one process.
 struct SlowSink {
     double: StorageDouble,
@@ -104,7 +101,7 @@ impl SlowSink {
     fn copy_with_pauses(&self, meanwhile: impl Fn(&Running)) -> Output {
         let to = self.double.path("copy");
         let mut command = Command::new(CARRACK);
-        command.args(["cp", "-r", "-v", "--no-journal"]).args(SLOWER);
+        command.args(["cp", "-r", "-v", "--no-journal"]).args(SLOW);
         command.args(["--sink-spill", &format!("{}:1GiB", self.root.path().display())]);
         let running = Running::start(command.arg(self.root.path().join("source")).arg(&to));
         wait_for("data at the sink", || (bytes_in(&to) > 40_000_000).then_some(()));
@@ -134,6 +131,17 @@ fn pause() {
     thread::sleep(Duration::from_millis(1_500));
 }
 
+/// Until a source, which writes nothing else, has written so much to flash.
+#[track_caller]
+fn wait_for_spilt(running: &Running, bytes: u64) {
+    let path = format!("/proc/{}/io", running.id());
+    wait_for("objects on flash", || {
+        let counters = fs::read_to_string(&path).unwrap();
+        let written = counters.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap();
+        (written.parse::<u64>().unwrap() >= bytes).then_some(())
+    });
+}
+
 /// The log of a process in a directory, which has no name.
 fn log_of(running: &Running, directory: &Path) -> File {
     let own = |link: &PathBuf| {
@@ -149,7 +157,7 @@ fn log_of(running: &Running, directory: &Path) -> File {
 fn what_cannot_leave_goes_there_and_comes_back() {
     let Some(site) = Site::new() else { return };
     let spill = format!("{}:1GiB", site.root.path().display());
-    let output = site.copy_with_a_pause(&["--spill", &spill], |_| pause());
+    let output = site.copy_with_a_pause(&["--spill", &spill], |running| wait_for_spilt(running, 20_000_000));
     site.assert_copied(&output);
     assert_says(&output, &["reading on into it", "objects leave again as usual", "at most at a time"]);
     // Nothing has a name there, and nothing is left.
@@ -161,7 +169,7 @@ fn what_flash_forgets_is_read_again() {
     let Some(site) = Site::new() else { return };
     let spill = format!("{}:64MiB", site.root.path().display());
     let output = site.copy_with_a_pause(&["--spill", &spill], |running| {
-        pause();
+        wait_for_spilt(running, 20_000_000);
         let log = log_of(running, site.root.path());
         log.write_all_at(&vec![0xee; 64 << 20], 0).unwrap();
     });
@@ -195,7 +203,8 @@ fn no_more_is_written_than_may_be() {
     let Some(site) = Site::new() else { return };
     let spill = format!("{}:1GiB", site.root.path().display());
     let more = ["--spill", &spill, "--spill-budget", "10MiB"];
-    let output = site.copy_with_a_pause(&more, |_| pause());
+    let output =
+        site.copy_with_a_pause(&more, |running| running.wait_for_words("as much was written as may be"));
     site.assert_copied(&output);
     assert_says(&output, &["as much was written as may be"]);
     let said = talk(&output);

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -70,6 +71,17 @@ impl Running {
     /// To it and what it started, as a terminal does; it has to lead its group.
     pub fn signal_group(&self, signal: Signal) {
         kill_process_group(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Until it has said so on stderr.
+    #[track_caller]
+    pub fn wait_for_words(&self, words: &str) {
+        wait_for(words, || {
+            // Where it writes next is the same description's offset: left alone.
+            let mut said = vec![0; self.stderr.metadata().unwrap().len() as usize];
+            self.stderr.read_exact_at(&mut said, 0).unwrap();
+            String::from_utf8_lossy(&said).contains(words).then_some(())
+        });
     }
 
     #[track_caller]
