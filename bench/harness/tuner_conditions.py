@@ -47,6 +47,8 @@ class Condition:
     is_one_target: bool = False
     # Takes a factor: what the condition has becomes so many times the first; None where nothing can change it.
     set_rate: object = None
+    # Takes the name of a congestion control, which new connections have; None where there is no network.
+    set_congestion_control: object = None
     # Before a run: caches are cold.
     forget: object = None
     _number: int = 0
@@ -107,6 +109,9 @@ def pipe(work, files, round_trip_ms, loss_percent, name):
         def set_rate(factor):
             subprocess.run([WAN, "rate", work / "wan", f"{link.rate_mbit * factor:g}"], check=True)
 
+        def set_congestion_control(name):
+            subprocess.run([WAN, "tcp", work / "wan", name], check=True)
+
         yield Condition(
             name,
             f"{link.words}, from memory to memory",
@@ -117,6 +122,7 @@ def pipe(work, files, round_trip_ms, loss_percent, name):
             shell=wan.shell,
             host=wan.host,
             set_rate=set_rate,
+            set_congestion_control=set_congestion_control,
             forget=wan.refresh,
         )
 

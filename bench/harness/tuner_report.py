@@ -24,6 +24,15 @@ and runs for 60 s; the parts are those of the best fixed rate. Goal: 95 % from 2
 
 """
 
+RIVALS = """\
+## Beside simpler rules
+
+One after another, the same program; to 20 s and from there to 60 s, as parts of the best fixed rate above. The rules turn one number, to which readers, streams and writers are set within the
+tuner's ranges. *One more* each two seconds while that does not take anything; *rise and level*: the paper's rule (Y4), one more where the slope between the last two values is above a tenth of the
+average, otherwise one less, each second.
+
+"""
+
 STEPS = """\
 ## A step
 
@@ -35,7 +44,8 @@ parts of what the best fixed setting has there.
 SHARES = """\
 ## Several on one path
 
-Begun 10 s apart; rates from 60 s to 120 s. Goal: within 10 % of equal. Where all have the same number of streams and nothing is turned, what is not equal is TCP's doing.
+Begun 10 s apart; rates from 60 s to 120 s. Goal: within 10 % of equal. Where all have the same number of streams and nothing is turned, what is not equal is the congestion control's
+doing.
 
 """
 
@@ -85,7 +95,7 @@ def document(everything):
     """All of TUNER.md."""
     found = [everything[name] for name in tuner_conditions.NAMES if name in everything]
     text = INTRODUCTION
-    text += "".join(f"\n{words}" for words in (grids(found), steps(found), shares(found)) if words)
+    text += "".join(f"\n{words}" for words in (grids(found), rivals(found), steps(found), shares(found)) if words)
     return text + "\n" + context(found)
 
 
@@ -114,6 +124,16 @@ def grids(found):
     return GRID + table(header, rows) + "\nThreads × streams: MB/s of all that was fixed:\n\n" + "".join(lines) if rows else ""
 
 
+def rivals(found):
+    """Of each condition what the tuner and each rule bring."""
+    rows = []
+    for one in found:
+        if "rivals" in one and "grid" in one:
+            whole = median(best(one["grid"]))
+            rows.append([one["name"], *(f"{part(run['first'], whole)}, {part(run['rest'], whole)}" for run in one["rivals"])])
+    return RIVALS + table(["condition", "tuner", "one more", "rise and level"], rows) if rows else ""
+
+
 def steps(found):
     """Before, after the halving, after the doubling."""
     rows = []
@@ -135,8 +155,8 @@ def shares(found):
             worst = max(abs(each - equal) / equal for each in rates)
             fixed = crowd.get("fixed")
             how = f"{fixed[1]} streams each, fixed" if fixed else "tuned"
-            rows.append([one["name"], crowd["transfers"], how, ", ".join(f"{each / 1e6:.1f}" for each in rates), f"{100 * worst:.0f} %"])
-    return SHARES + table(["condition", "transfers", "", "MB/s", "worst from equal"], rows) if rows else ""
+            rows.append([one["name"], crowd["over"], crowd["transfers"], how, ", ".join(f"{each / 1e6:.1f}" for each in rates), f"{100 * worst:.0f} %"])
+    return SHARES + table(["condition", "TCP", "transfers", "", "MB/s", "worst from equal"], rows) if rows else ""
 
 
 def context(found):

@@ -44,10 +44,13 @@ class Watched:
 class Transfer:
     """A transfer, while it runs."""
 
-    def __init__(self, command, counted, state_dir):
+    def __init__(self, command, counted, state_dir, rival=None):
         self.watched = Watched()
         self._counted = counted
         environment = {**os.environ, "XDG_STATE_HOME": str(state_dir)}
+        environment.pop("CARRACK_RIVAL", None)
+        if rival:
+            environment["CARRACK_RIVAL"] = rival
         self._process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
@@ -99,21 +102,22 @@ def command(carrack, condition, target, fixed=None):
 
 
 @contextmanager
-def running(carrack, condition, target, fixed=None):
-    """A transfer for the time of a `with`; yields the `Transfer`. Its history is its own: it begins from the default."""
+def running(carrack, condition, target, fixed=None, rival=None):
+    """A transfer for the time of a `with`; yields the `Transfer`. Its history is its own: it begins from the default. `rival` names the
+    rule that turns its knobs instead of the tuner, in a `carrack` that has it."""
     target.mkdir()
     state_dir = target.with_name(f"{target.name}-state")
     state_dir.mkdir()
-    transfer = Transfer(command(carrack, condition, target, fixed), condition.counted, state_dir)
+    transfer = Transfer(command(carrack, condition, target, fixed), condition.counted, state_dir, rival)
     try:
         yield transfer
     finally:
         transfer.end()
 
 
-def watch(carrack, condition, target, span_s, fixed=None, events=()):
+def watch(carrack, condition, target, span_s, fixed=None, events=(), rival=None):
     """Runs one for `span_s` seconds after its first progress; `events` are (second, what is done then)."""
-    with condition.fresh(target) as place, running(carrack, condition, place, fixed) as transfer:
+    with condition.fresh(target) as place, running(carrack, condition, place, fixed, rival) as transfer:
         begun_s = time.monotonic()
         todo = list(events)
         while transfer.runs() and time.monotonic() - begun_s < span_s:

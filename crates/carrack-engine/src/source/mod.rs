@@ -33,6 +33,8 @@ mod offers;
 mod outbox;
 mod queue;
 mod reader;
+#[cfg(feature = "rivals")]
+mod rivals;
 mod spill;
 mod stands;
 mod targets;

@@ -13,6 +13,8 @@ use carrack_transport::PathState;
 use carrack_wire::message::{Counters, Knobs};
 
 use super::lane::Lane;
+#[cfg(feature = "rivals")]
+use super::rivals::Rivals;
 use crate::counters::sum_of;
 
 /// How often the tuner is told how the session does.
@@ -37,6 +39,8 @@ pub(super) struct Tuning<'a> {
     decision: Option<String>,
     /// The shortest that the path had.
     round_trip: Option<Duration>,
+    #[cfg(feature = "rivals")]
+    rivals: Option<Rivals>,
 }
 
 impl<'a> Tuning<'a> {
@@ -60,6 +64,8 @@ impl<'a> Tuning<'a> {
             told: None,
             decision: None,
             round_trip: None,
+            #[cfg(feature = "rivals")]
+            rivals: None,
         })
     }
 
@@ -84,6 +90,10 @@ impl<'a> Tuning<'a> {
             return None;
         }
         let sample = self.sample(sink, now);
+        #[cfg(feature = "rivals")]
+        if let Some(values) = Rivals::turn(&mut self.rivals, &sample, || ranges(self.lanes, sink)) {
+            return self.turn(values);
+        }
         let mut tuner = self.tuner.take().unwrap_or_else(|| self.new_tuner(sink));
         if let Some(round_trip) = self.round_trip {
             tuner.set_round_trip(round_trip);
@@ -197,8 +207,8 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
             _ => KnobRange::fixed(readers_at_start),
         },
         streams: match source.spec.streams {
-            // Fewer would hardly bring more, and where others share the path each look would give some of its share away.
-            0 => KnobRange::new(streams_at_start, opened, streams_at_start),
+            // Fewer would hardly bring more; between two that share a path and have nearly as many nobody could tell what is better.
+            0 => KnobRange::doubling(streams_at_start, opened, streams_at_start),
             _ => KnobRange::fixed(opened),
         },
         writers: match (source.settings.io_threads, sink.write_threads) {

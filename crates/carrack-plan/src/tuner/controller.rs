@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::curve::{Curve, CurvePoint, Noise, Price};
+use super::curve::{Curve, CurvePoint, Noise};
 use super::decision::{Cause, Decision, Move, Outcome, Trial};
 use super::episode::{Aim, Attempt, Episode};
 use super::knob::{Knob, PerKnob, TunerSetup};
@@ -32,8 +32,7 @@ const STEP_MAX: f64 = 0.25;
 /// A move that has changed the throughput by this part has changed the other knobs' curves.
 const OTHER_CURVES: f64 = 0.03;
 
-/// A look that finds this elasticity (a value doubled brings 74 %) has found another curve. Of two equal transfers that share a path each
-/// finds 0.5.
+/// A look that finds this elasticity (a value doubled brings 74 %) has found another curve.
 const ELASTICITY_OTHER: f64 = 0.8;
 
 /// Trials until it settles, whatever they show: a full climb of one knob from 1 to 256 takes 8, closing in on a value 5 more.
@@ -252,7 +251,14 @@ impl Tuner {
         if at < look_at && !self.level.has_drifted(&self.noise) {
             return None;
         }
-        Knob::ALL.into_iter().for_each(|knob| self.forget_others(knob));
+        for knob in Knob::ALL {
+            if self.setup.ranges[knob].doubles {
+                // To look at half of it costs up to half of the throughput each time: what was seen there has to do.
+                self.curves[knob].forget_above(self.kept[knob]);
+            } else {
+                self.forget_others(knob);
+            }
+        }
         // A step as large as it takes to see a difference in this noise.
         let step = (STEP_NOISE * self.noise.deviation()).clamp(STEP_MIN, STEP_MAX);
         self.begin(Cause::Look, Reach::Near(step));
@@ -278,7 +284,6 @@ impl Tuner {
         let search = Search {
             curve: &self.curves[knob],
             range: self.setup.ranges[knob],
-            price: Price::of(knob),
             reach: self.episode.reach,
             fewer_first: self.stages.is_cpu_full(),
         };
@@ -298,7 +303,8 @@ impl Tuner {
             .into_iter()
             .filter(|knob| !self.bottleneck.knobs().contains(knob) && excess(*knob) > 1.0)
             .max_by(|one, other| excess(*one).total_cmp(&excess(*other)))?;
-        let value = (self.kept[knob] - (self.kept[knob] / 4).max(1)).max(start(knob));
+        let less = self.kept[knob] - (self.kept[knob] / 4).max(1);
+        let value = self.setup.ranges[knob].clamp(less).max(start(knob));
         Some(Attempt { knob, value, is_release: true })
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::knob::Knob;
 use super::meter::{Reading, StageRates};
 
 /// Samples over which a mean is smoothed once there are so many; older ones fade. Eight seconds' worth.
@@ -69,6 +68,11 @@ impl CurvePoint {
         self.rates.lasting()
     }
 
+    /// What it is worth.
+    pub(super) fn utility(&self) -> f64 {
+        utility(self.value, self.bytes_per_s(), self.loss)
+    }
+
     /// A running mean and variance; exponentially smoothed once they have their full memory (Welford; Finch 2009).
     fn add(&mut self, at: Duration, reading: &Reading) {
         self.samples = self.samples.saturating_add(1);
@@ -126,36 +130,11 @@ impl Noise {
     }
 }
 
-/// What each stream costs beside that: `ln K` of Falcon's utility `T / K^n`. At `1 / 64` a path on which every stream brings its full share is
-/// still used with as many as there can be.
-const STREAM_PRICE: f64 = 1.0 / 64.0;
-
-/// What concurrency costs: the logarithm of throughput is weighed against it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Price {
-    /// For each unit of the knob's value: `ln K` of Falcon's utility `T / K^n`.
-    each: f64,
-}
-
-impl Price {
-    /// Streams compete with other transfers for the network, and have a price for each. Threads have none: what they share is for grants.
-    pub fn of(knob: Knob) -> Price {
-        Price { each: if knob == Knob::Streams { STREAM_PRICE } else { 0.0 } }
-    }
-
-    /// The utility of a point.
-    pub fn of_point(&self, point: &CurvePoint) -> f64 {
-        self.utility(point.value, point.bytes_per_s(), point.loss)
-    }
-
-    /// The utility of so much at this value.
-    pub fn utility(&self, value: u32, bytes_per_s: f64, loss: f64) -> f64 {
-        let value = f64::from(value);
-        bytes_per_s.max(1.0).ln()
-            - ELASTICITY_MIN * value.ln()
-            - self.each * value
-            - LOSS_PRICE * (loss - LOSS_FREE).max(0.0)
-    }
+/// What a value is worth: the logarithm of what it brings, weighed against concurrency and loss.
+pub(super) fn utility(value: u32, bytes_per_s: f64, loss: f64) -> f64 {
+    bytes_per_s.max(1.0).ln()
+        - ELASTICITY_MIN * f64::from(value).ln()
+        - LOSS_PRICE * (loss - LOSS_FREE).max(0.0)
 }
 
 /// One knob's curve.
@@ -186,6 +165,11 @@ impl Curve {
     /// All that was seen, by rising value.
     pub fn all(&self) -> impl Iterator<Item = &CurvePoint> {
         self.points.values()
+    }
+
+    /// What is known of larger values does not count any more.
+    pub fn forget_above(&mut self, value: u32) {
+        self.points.range_mut(value + 1..).for_each(|(_, point)| point.is_current = false);
     }
 
     /// From now on nothing else counts.

@@ -42,6 +42,8 @@ pub struct KnobRange {
     pub most: u32,
     /// The value at the session's start. What is not the bottleneck is not made less than this.
     pub start: u32,
+    /// Whether only `least`, twice as many, four times as many and so on are values.
+    pub doubles: bool,
 }
 
 impl KnobRange {
@@ -49,7 +51,13 @@ impl KnobRange {
     pub fn new(least: u32, most: u32, start: u32) -> KnobRange {
         let least = least.max(1);
         let most = most.max(least);
-        KnobRange { least, most, start: start.clamp(least, most) }
+        KnobRange { least, most, start: start.clamp(least, most), doubles: false }
+    }
+
+    /// The same with values that are each twice the one before.
+    pub fn doubling(least: u32, most: u32, start: u32) -> KnobRange {
+        let range = KnobRange { doubles: true, ..KnobRange::new(least, most, start) };
+        KnobRange { most: range.clamp(range.most), start: range.clamp(range.start), ..range }
     }
 
     /// A value that the user chose: it is never moved.
@@ -62,9 +70,10 @@ impl KnobRange {
         self.least == self.most
     }
 
-    /// The value nearest to this one.
+    /// The value nearest to this one; of those that double the next lower one.
     pub fn clamp(&self, value: u32) -> u32 {
-        value.clamp(self.least, self.most)
+        let value = value.clamp(self.least, self.most);
+        if self.doubles { self.least << (value / self.least).ilog2() } else { value }
     }
 }
 

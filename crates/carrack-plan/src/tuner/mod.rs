@@ -16,6 +16,8 @@ mod knob;
 mod level;
 mod meter;
 mod record;
+#[cfg(any(test, feature = "rivals"))]
+pub mod rivals;
 mod sample;
 mod search;
 mod verdict;

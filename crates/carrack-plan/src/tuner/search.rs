@@ -2,7 +2,7 @@
 //!
 //! Owns no state: the same points give the same answer, so that a search can be interrupted, and continued with other points.
 
-use super::curve::{Curve, CurvePoint, Price};
+use super::curve::{Curve, CurvePoint, utility};
 use super::knob::KnobRange;
 
 /// What a value must be able to gain to be tried, in utility: about 2 % of the throughput.
@@ -25,7 +25,6 @@ pub(super) enum Reach {
 pub(super) struct Search<'a> {
     pub curve: &'a Curve,
     pub range: KnobRange,
-    pub price: Price,
     pub reach: Reach,
     /// Whether less is tried before more: the CPU is full.
     pub fewer_first: bool,
@@ -35,8 +34,8 @@ impl Search<'_> {
     /// The value to try next for one that stands at `home`; none if nothing promises enough.
     pub fn next(&self, home: u32) -> Option<u32> {
         let here = self.curve.get(home)?;
-        let mark = self.price.of_point(here) + GAIN_MIN;
-        let promises = |value: &u32| self.price.utility(*value, self.bound(*value), here.loss) >= mark;
+        let mark = here.utility() + GAIN_MIN;
+        let promises = |value: &u32| utility(*value, self.bound(*value), here.loss) >= mark;
         let more = || self.more(home).filter(promises);
         let less = || self.less(home).filter(promises);
         let inside = |low, high| self.inside(low, high, promises);
@@ -55,8 +54,8 @@ impl Search<'_> {
     /// Beyond all that is known.
     fn more(&self, home: u32) -> Option<u32> {
         let value = match self.reach {
-            Reach::Wide => home.saturating_mul(2),
-            Reach::Near(step) => home.saturating_add(part(home, step)),
+            Reach::Near(step) if !self.range.doubles => home.saturating_add(part(home, step)),
+            _ => home.saturating_mul(2),
         };
         Some(self.range.clamp(value)).filter(|value| *value > home)
     }
@@ -64,15 +63,15 @@ impl Search<'_> {
     /// Below all that is known.
     fn less(&self, home: u32) -> Option<u32> {
         let value = match self.reach {
-            Reach::Wide => home / 2,
-            Reach::Near(step) => home.saturating_sub(part(home, step)),
+            Reach::Near(step) if !self.range.doubles => home.saturating_sub(part(home, step)),
+            _ => home / 2,
         };
         Some(self.range.clamp(value)).filter(|value| *value < home)
     }
 
     /// Between two that are known: the middle of where a concave curve could be high enough.
     fn inside(&self, low: u32, high: u32, promises: impl Fn(&u32) -> bool) -> Option<u32> {
-        if self.reach != Reach::Wide || high - low <= (low / GRAIN).max(1) {
+        if self.range.doubles || self.reach != Reach::Wide || high - low <= (low / GRAIN).max(1) {
             return None;
         }
         let mut open = (low + 1..high).filter(promises);

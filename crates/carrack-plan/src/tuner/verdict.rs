@@ -1,6 +1,6 @@
 //! Whether a value that is tried stays: pure comparisons of two points.
 
-use super::curve::{CurvePoint, Noise, Price};
+use super::curve::{CurvePoint, Noise};
 use super::decision::Outcome;
 use super::knob::Knob;
 use super::search::Reach;
@@ -68,8 +68,7 @@ impl Comparison<'_> {
 
     /// Whether there is more utility. A look needs to be sure, as what is kept was found to be good; a search takes what is likelier.
     fn is_better(&self) -> Option<bool> {
-        let price = Price::of(self.knob);
-        let difference = price.of_point(self.there) - price.of_point(self.home);
+        let difference = self.there.utility() - self.home.utility();
         let is_sure = difference.abs() >= SURE * self.error();
         match self.reach {
             _ if is_sure => Some(difference > 0.0),

@@ -3,7 +3,6 @@
 //! What is promised for every run (limits, one knob at a time) is tested with samples by chance. What is promised of rates is statistical, and tested over
 //! many seeds that are always the same; `docs/tuner.md` has the figures.
 
-mod baselines;
 mod models;
 mod parts;
 mod pipelines;
@@ -31,7 +30,9 @@ fn any_condition(seed: u64, knob: Knob) -> Condition {
     let mut chance = Chance(seed.wrapping_mul(77));
     chance.next();
     let most = if chance.next() < 0.5 { 16 } else { 64 };
-    let range = KnobRange::new(1, most, 1 + (chance.next() * f64::from(most.min(16))) as u32);
+    let start = 1 + (chance.next() * f64::from(most.min(16))) as u32;
+    let range = if knob == Knob::Streams { KnobRange::doubling } else { KnobRange::new };
+    let range = range(1, most, start);
     let (name, curve) = any_curve(&mut chance, most);
     let round_trip = [0.0, 0.0, 0.01, 0.05, 0.1][(chance.next() * 5.0) as usize];
     Condition { round_trip, ..Condition::new(name, knob, range, curve) }

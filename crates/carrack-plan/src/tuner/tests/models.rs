@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::super::rivals::Rival;
 use super::super::*;
 
 /// Samples are taken so often.
@@ -24,6 +25,20 @@ impl Controller for Tuner {
 
     fn observe(&mut self, sample: &Sample) -> Option<Decision> {
         Tuner::observe(self, sample)
+    }
+}
+
+/// Turns one knob by a simpler rule.
+pub struct RivalOf(pub Knob, pub Rival);
+
+impl Controller for RivalOf {
+    fn value(&self, knob: Knob) -> u32 {
+        if knob == self.0 { self.1.value() } else { 4 }
+    }
+
+    fn observe(&mut self, sample: &Sample) -> Option<Decision> {
+        self.1.observe(sample);
+        None
     }
 }
 
@@ -223,7 +238,8 @@ impl Condition {
 
     /// What the best fixed value brings.
     pub fn best(&self) -> f64 {
-        (self.range.least..=self.range.most).map(|value| (self.curve)(f64::from(value))).fold(0.0, f64::max)
+        let values = (self.range.least..=self.range.most).filter(|value| self.range.clamp(*value) == *value);
+        values.map(|value| (self.curve)(f64::from(value))).fold(0.0, f64::max)
     }
 
     /// Lets a session run until so many seconds.
@@ -270,7 +286,7 @@ fn target(requests: f64) -> f64 {
 /// The conditions of the issue, with the session's defaults.
 pub fn conditions() -> Vec<Condition> {
     let threads = KnobRange::new(1, 64, 4);
-    let (near, far) = (KnobRange::new(1, 64, 2), KnobRange::new(1, 64, 8));
+    let (near, far) = (KnobRange::doubling(2, 4, 2), KnobRange::doubling(8, 16, 8));
     let pipe = |name, round_trip, link: f64| {
         let each = window_per_round_trip(round_trip);
         Condition { round_trip, ..Condition::new(name, Knob::Streams, far, move |n| (n * each).min(link)) }

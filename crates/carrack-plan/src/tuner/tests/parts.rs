@@ -1,6 +1,6 @@
 //! The parts that the controller is made of.
 
-use super::super::curve::{Curve, Noise, Price};
+use super::super::curve::{Curve, Noise, utility};
 use super::super::meter::{Meter, Reading};
 use super::super::search::{Reach, Search};
 use super::*;
@@ -12,17 +12,16 @@ fn reading(rate: f64) -> Reading {
 
 /// Tries what a search says and stays where that is better, until it has nothing more; where it ends, and after how many trials.
 fn search(start: u32, range: KnobRange, curve: impl Fn(f64) -> f64) -> (u32, usize) {
-    let price = Price::of(Knob::Readers);
     let mut known = Curve::default();
     let mut home = range.clamp(start);
     known.add(home, Duration::ZERO, &reading(curve(f64::from(home))));
     for trials in 0.. {
-        let search = Search { curve: &known, range, price, reach: Reach::Wide, fewer_first: false };
+        let search = Search { curve: &known, range, reach: Reach::Wide, fewer_first: false };
         let Some(value) = search.next(home) else { return (home, trials) };
         assert!(value >= range.least && value <= range.most && known.get(value).is_none(), "{value}");
         known.add(value, Duration::ZERO, &reading(curve(f64::from(value))));
-        let utility = |value: u32| price.utility(value, curve(f64::from(value)), 0.0);
-        home = if utility(value) > utility(home) { value } else { home };
+        let worth = |value: u32| utility(value, curve(f64::from(value)), 0.0);
+        home = if worth(value) > worth(home) { value } else { home };
     }
     unreachable!("there are fewer values than that")
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// In the last five of ten minutes: the largest deviation from an equal share, as a part of it, and the streams that each has.
+/// In the last five of ten minutes: the largest deviation from an equal share, as a part of it, and the streams that each has, as a part of
+/// the most.
 fn unfairness(
     count: u32,
     gap: f64,
@@ -10,7 +11,8 @@ fn unfairness(
     seed: u64,
     (each, link, round_trip): (f64, f64, f64),
 ) -> (f64, f64) {
-    let range = KnobRange::new(1, 64, if round_trip > 0.0 { 8 } else { 2 });
+    let start = if round_trip > 0.0 { 8 } else { 2 };
+    let range = KnobRange::doubling(start, 2 * start, start);
     let ranges = PerKnob::from_fn(|knob| if knob == Knob::Streams { range } else { KnobRange::fixed(4) });
     let setup = TunerSetup { ranges, round_trip: Duration::from_secs_f64(round_trip) };
     let session = |index: u32| {
@@ -25,6 +27,7 @@ fn unfairness(
     let late =
         || sessions.iter().flat_map(|(_, session)| session.trace.iter()).filter(|(at, ..)| *at > 300.0);
     let streams = late().map(|(_, values, _)| f64::from(values[1])).sum::<f64>() / late().count() as f64;
+    let streams = streams / f64::from(2 * start);
     (rates.iter().map(|rate| (rate / equal - 1.0).abs()).fold(0.0, f64::max), streams)
 }
 
@@ -33,11 +36,11 @@ fn two_and_four_transfers_get_equal_shares() {
     // Streams of which one, five or ten fill the path.
     let paths = [(2.0, 10.0, 0.0), (1.0, 10.0, 0.05), (10.0, 10.0, 0.0)];
     for (count, noise, typical, rare) in [
-        (2, 0.0, 0.05, 0.1),
-        (2, 0.02, 0.05, 0.1),
-        (2, 0.05, 0.05, 0.1),
-        (4, 0.02, 0.1, 0.15),
-        (4, 0.05, 0.1, 0.15),
+        (2, 0.0, 0.01, 0.02),
+        (2, 0.02, 0.02, 0.05),
+        (2, 0.05, 0.02, 0.05),
+        (4, 0.02, 0.02, 0.05),
+        (4, 0.05, 0.02, 0.05),
     ] {
         let mut all = Vec::new();
         for path in paths {
@@ -49,11 +52,10 @@ fn two_and_four_transfers_get_equal_shares() {
         let all: Vec<f64> = all.into_iter().map(|(unfairness, _)| unfairness).collect();
         let (median, high) = (quantile(all.clone(), 0.5), quantile(all, 0.9));
         println!(
-            "{count} transfers, noise {noise}: median {median:.3}, 10 % above {high:.3}; {streams:.0} streams"
+            "{count} transfers, noise {noise}: median {median:.3}, 10 % above {high:.3}; {streams:.2} of all streams"
         );
         // The equilibrium of `docs/tuner.md`.
-        let expected = 64.0 * (0.97 - 1.0 / f64::from(count));
-        assert!((streams / expected - 1.0).abs() < 0.15, "{streams} streams, and {expected} foreseen");
+        assert!(streams > 0.95, "{streams} of all");
         assert!(median <= typical && high <= rare, "{count} transfers, noise {noise}: {median}, {high}");
     }
 }

@@ -1,6 +1,6 @@
 //! The tuner beside simpler controllers: the tables of `docs/tuner.md`. `cargo test -p carrack-plan table -- --nocapture` prints them.
 
-use super::baselines::{Additive, RiseLevel};
+use super::super::rivals::{Rival, Rule};
 use super::*;
 
 const RUNS: u64 = 20;
@@ -36,8 +36,8 @@ fn table() {
         let mut better = 0;
         for condition in conditions() {
             let ours = cell(&condition, noise, |it| Tuner::new(it.setup()));
-            let additive = cell(&condition, noise, |it| Additive::new(it.knob, it.range));
-            let paper = cell(&condition, noise, |it| RiseLevel::new(it.knob, it.range));
+            let rival = |rule| cell(&condition, noise, |it| RivalOf(it.knob, Rival::new(rule, it.range)));
+            let (additive, paper) = (rival(Rule::OneMore), rival(Rule::RiseAndLevel));
             print!("| {} ", condition.name);
             for Cell { first, later, changes } in [&ours, &additive, &paper] {
                 print!("| {:.0} % | {:.0} % | {changes:.0} ", 100.0 * first, 100.0 * later);
