@@ -55,7 +55,7 @@ guest-test: build ## Test NUMA placement and RMA over software RoCE in an emulat
 lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	@scripts/setup build lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(RELEASE) --all-targets -- -D warnings
+	$(CARGO) clippy $(RELEASE) --features carrack/rivals --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(RELEASE) --no-deps
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml --check
 	$(CARGO) clippy $(MICRO) --all-targets -- -D warnings
