@@ -68,6 +68,11 @@ impl Exit {
         self as u8
     }
 
+    /// What a number means, if it is one of them.
+    pub fn of_code(code: u8) -> Option<Exit> {
+        Exit::MEANINGS.into_iter().map(|(exit, _)| exit).find(|exit| exit.code() == code)
+    }
+
     /// The code of a transfer that ended so; `done` entries are complete (in a dry run: would be copied).
     pub fn of_transfer(end: End, summary: &Summary, done: u64) -> Exit {
         match end {

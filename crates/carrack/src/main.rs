@@ -3,6 +3,7 @@
 //! One file for each subcommand in `commands`; what decides, parses or renders lives in modules of its own that tests
 //! reach without a process. stdout is data, stderr is talk.
 
+mod background;
 mod browsing;
 mod canvas;
 mod cli;
@@ -27,6 +28,7 @@ mod manifest;
 mod page;
 mod pending_file;
 mod ports;
+mod process;
 mod reins;
 mod report;
 mod route;

@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use carrack_model::TransferId;
 use serde::{Deserialize, Serialize};
 
+use crate::process::{Life, Process};
 use crate::state;
 
 /// Larger files are not carrack's: a command line has 2 MiB at most (execve(2)), in hexadecimal twice as much.
@@ -69,52 +70,10 @@ impl Word {
     }
 }
 
-/// A process, told from every other one: numbers are used again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Process {
-    host: String,
-    /// The kernel's boot id (random(4)).
-    boot: String,
-    pid: u32,
-    /// When it started, in ticks since the boot (proc_pid_stat(5)).
-    ticks: u64,
-}
-
-impl Process {
-    fn own() -> Option<Process> {
-        Process::numbered(std::process::id())
-    }
-
-    /// The one that has this number now.
-    fn numbered(pid: u32) -> Option<Process> {
-        let host = rustix::system::uname().nodename().to_str().ok()?.to_owned();
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; behind it the third field comes first.
-        let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()?;
-        Some(Process { host, boot, pid, ticks })
-    }
-}
-
-/// Whether a command still runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It does.
-    Running,
-    /// It does not.
-    Ended,
-    /// It was begun on another host that has the same home directory.
-    Elsewhere,
-}
-
 impl Transfer {
     /// Whether it still runs.
     pub fn life(&self) -> Life {
-        match Process::numbered(self.process.pid) {
-            Some(now) if now == self.process => Life::Running,
-            _ if self.host() != rustix::system::uname().nodename().to_string_lossy() => Life::Elsewhere,
-            _ => Life::Ended,
-        }
+        self.process.life()
     }
 
     /// The host on which it was begun.
@@ -241,23 +200,6 @@ mod tests {
         assert_eq!((listed[0].life(), listed[0].pid()), (Life::Running, std::process::id()));
         noted.forget();
         assert_eq!(transfers.list().unwrap(), []);
-    }
-
-    #[test]
-    fn lives_are_told_apart() {
-        let own = Process::own().unwrap();
-        let of = |process| Transfer {
-            id: "0".repeat(32),
-            arguments: vec![],
-            directory: Word::Text("/".into()),
-            started: 0,
-            process,
-        };
-        assert_eq!(of(own.clone()).life(), Life::Running);
-        // The number is another process's by now.
-        assert_eq!(of(Process { ticks: own.ticks + 1, ..own.clone() }).life(), Life::Ended);
-        assert_eq!(of(Process { boot: "before".into(), ..own.clone() }).life(), Life::Ended);
-        assert_eq!(of(Process { host: "elsewhere".into(), ..own }).life(), Life::Elsewhere);
     }
 
     #[test]

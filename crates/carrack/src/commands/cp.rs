@@ -14,6 +14,7 @@ use carrack_model::RunToken;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use super::cp_options::CpArgs;
+use crate::background::{self, StandingView};
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
 use crate::lifetime::{now_s, show_moment};
@@ -32,6 +33,11 @@ use crate::tuner_store::TunerStore;
 
 /// Copies.
 pub fn run(args: &CpArgs) -> Exit {
+    if args.in_background {
+        background::leave_terminal();
+    } else if args.background {
+        return launch(args);
+    }
     match Job::new(args).and_then(|job| Ok((job.reporter()?, job))) {
         Ok((reporter, job)) => {
             let result = job.copy(&reporter);
@@ -46,6 +52,26 @@ pub fn run(args: &CpArgs) -> Exit {
             exit
         }
     }
+}
+
+/// Starts it in the background, if it makes sense.
+fn launch(args: &CpArgs) -> Exit {
+    let id = || {
+        let (sources, destination) = args.paths()?;
+        let route = Route::parse(sources, destination)?;
+        Ok((
+            identify(args, &route, sources, destination)?,
+            args.spec(route.far != Far::Neither)?,
+            args.settings()?,
+        ))
+    };
+    let launched = id().map_err(|trouble: Trouble| (trouble, Exit::Usage)).and_then(|(identity, ..)| {
+        background::launch(&identity.id.to_string()).map_err(|trouble| (trouble, Exit::Nothing))
+    });
+    launched.unwrap_or_else(|(trouble, exit)| {
+        trouble.tell();
+        exit
+    })
 }
 
 /// A command line that makes sense.
@@ -132,13 +158,21 @@ impl<'a> Job<'a> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
         let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
+        let standing = self.args.in_background.then(|| self.begin_standing()).transpose()?;
         Ok(Reporter::new(
-            views(self.args, page),
+            views(self.args, page, standing),
             manifest,
             spec.dry_run,
             spec.checksum,
             self.reins.abort.clone(),
         ))
+    }
+
+    fn begin_standing(&self) -> Result<StandingView, (Trouble, Exit)> {
+        let (sources, destination) = self.args.paths().map_err(|trouble| (trouble, Exit::Usage))?;
+        let id = self.transfer.identity.as_ref().map(|identity| identity.id.to_string()).unwrap_or_default();
+        StandingView::new(id, sources, destination)
+            .map_err(|error| (Trouble::new(format!("--background: {error}")), Exit::Nothing))
     }
 
     fn copy(&self, observer: &dyn Observer) -> report::Conclusion {
@@ -244,6 +278,8 @@ fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
                 kept.push(word);
                 kept.extend(words.by_ref());
             }
+            // It is run again in the foreground.
+            b"--background" | b"--in-background" => {}
             b"--stop-at" => drop(words.next()),
             long if long.starts_with(b"--stop-at=") => {}
             _ => kept.push(word),
@@ -299,7 +335,7 @@ fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
 }
 
 /// stdout is data, stderr is talk.
-fn views(args: &CpArgs, page: Option<PageView>) -> Vec<Box<dyn View>> {
+fn views(args: &CpArgs, page: Option<PageView>, standing: Option<StandingView>) -> Vec<Box<dyn View>> {
     let mut views: Vec<Box<dyn View>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
@@ -307,6 +343,7 @@ fn views(args: &CpArgs, page: Option<PageView>) -> Vec<Box<dyn View>> {
         views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
     }
     views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
+    views.extend(standing.map(|standing| Box::new(standing) as Box<dyn View>));
     let volume = volume(args);
     match args.paths() {
         Ok((sources, destination)) if args.tui && is_live_terminal() => {

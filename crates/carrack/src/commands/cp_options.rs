@@ -102,6 +102,17 @@ pub struct CpArgs {
     #[arg(long, conflicts_with_all = ["json", "quiet", "dry_run"], help_heading = TALK)]
     pub tui: bool,
 
+    /// Go on in the background: prints the copy's ID when both ends have met, for `carrack status`, `wait` and `cancel`
+    ///
+    /// It goes on when the terminal is closed. What it would have said is in a log, which `carrack status` names. Nobody can be asked for
+    /// a password then: ssh has to get along without.
+    #[arg(long, conflicts_with_all = ["json", "tui", "dry_run"], help_heading = TALK)]
+    pub background: bool,
+
+    /// This process is that one.
+    #[arg(long, hide = true)]
+    pub in_background: bool,
+
     #[command(flatten)]
     pub far: FarArgs,
 

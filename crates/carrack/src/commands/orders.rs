@@ -4,9 +4,11 @@ use carrack_cluster::control::Order;
 use clap::Args;
 
 use super::target_options::{TargetArgs, control};
+use crate::background::{self, Background};
 use crate::exit::{self, Exit};
+use crate::trouble::Trouble;
 
-/// End a submitted transfer
+/// End a submitted transfer or a copy in the background
 ///
 /// What is complete at the destination stays. Submitting it again moves what is missing.
 #[derive(Debug, Args)]
@@ -37,7 +39,10 @@ struct OrderArgs {
 
 /// Ends it.
 pub fn cancel(args: &CancelArgs) -> Exit {
-    give(&args.order.id, &args.order.target, Order::Cancel)
+    match Background::of_user().and_then(|background| background.find(&args.order.id)) {
+        Some(copy) => done(background::cancel(&copy)),
+        None => give(&args.order.id, &args.order.target, Order::Cancel),
+    }
 }
 
 /// Has it wait.
@@ -47,7 +52,10 @@ pub fn pause(args: &PauseArgs) -> Exit {
 
 /// Gives an order; done when it is kept.
 pub fn give(id: &str, target: &TargetArgs, order: Order) -> Exit {
-    let given = control(target).and_then(|target| target.wait(target.control.order("", id, order)));
+    done(control(target).and_then(|target| target.wait(target.control.order("", id, order))))
+}
+
+fn done<T>(given: Result<T, Trouble>) -> Exit {
     match given {
         Ok(_) => Exit::Complete,
         Err(trouble) => {

@@ -13,7 +13,8 @@ use super::orders;
 use super::target_options::TargetArgs;
 use crate::exit::{self, Exit};
 use crate::lifetime::show_moment;
-use crate::transfers::{Life, Transfer, Transfers, Word};
+use crate::process::Life;
+use crate::transfers::{Transfer, Transfers, Word};
 use crate::trouble::Trouble;
 
 /// The fewest digits that may stand for all of an ID.

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::target_options::{Target, TargetArgs, control};
 use super::wait::last;
+use crate::background::{self, Background, Standing};
 use crate::exit::{self, Exit};
 use crate::transfer_report::{line, write_json, write_list, write_transfer};
 use crate::trouble::Trouble;
@@ -15,15 +16,15 @@ use crate::trouble::Trouble;
 /// Of all transfers, those that are not over are among the latest.
 const LOOKED_AT: usize = 10_000;
 
-/// Show a submitted transfer, or all that are not over
+/// Show a submitted transfer or a copy in the background, or all that are not over
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help())]
 pub struct StatusArgs {
-    /// The transfer's ID, or the beginning of it; without it all that are not over are listed
+    /// Its ID, or the beginning of it; without it all that are not over are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
 
-    /// Show it again whenever it changes, until it is over; the exit code is its own then
+    /// Show it again whenever it changes (a copy in the background: its log at the end), until it is over; the exit code is its own then
     #[arg(long, short, requires = "id")]
     watch: bool,
 
@@ -37,11 +38,45 @@ pub struct StatusArgs {
 
 /// Shows it.
 pub fn run(args: &StatusArgs) -> Exit {
+    let background = Background::of_user();
+    let copy = |id: &String| background.as_ref()?.find(id);
+    if let Some(copy) = args.id.as_ref().and_then(copy) {
+        return show_copy(&copy, args.watch, args.json);
+    }
+    let copies = match (&args.id, &background) {
+        (None, Some(background)) => background.running(),
+        _ => Vec::new(),
+    };
+    if let Err(trouble) = copies.iter().try_for_each(|copy| written(list_copy(copy, args.json)).map(drop)) {
+        trouble.tell();
+        return Exit::Nothing;
+    }
     let shown = control(&args.target).and_then(|target| match (&args.id, args.watch) {
         (Some(id), true) => watch(&target, id, args.json),
         (Some(id), false) => show(&target, id, args.json),
         (None, _) => list(&target, args.json),
     });
+    match shown {
+        Ok(exit) => exit,
+        // Who has no daemon needs none for copies in the background.
+        Err(_) if !copies.is_empty() && !args.target.is_named() => Exit::Complete,
+        Err(trouble) => {
+            trouble.tell();
+            Exit::Nothing
+        }
+    }
+}
+
+fn list_copy(copy: &Standing, as_json: bool) -> io::Result<()> {
+    if as_json { background::show(copy, true) } else { writeln!(io::stdout(), "{}", copy.line()) }
+}
+
+/// One that this user has in the background.
+fn show_copy(copy: &Standing, to_its_end: bool, as_json: bool) -> Exit {
+    let shown = match to_its_end {
+        true => background::wait(&copy.id),
+        false => written(background::show(copy, as_json)),
+    };
     shown.unwrap_or_else(|trouble| {
         trouble.tell();
         Exit::Nothing

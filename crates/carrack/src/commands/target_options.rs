@@ -43,6 +43,13 @@ pub struct TargetArgs {
     nats: NatsArgs,
 }
 
+impl TargetArgs {
+    /// Whether the user has named somebody.
+    pub fn is_named(&self) -> bool {
+        self.server.is_some() || self.nats.is_given()
+    }
+}
+
 /// The one who is asked, and what carries the asking.
 pub struct Target {
     /// The verbs.

@@ -6,14 +6,15 @@ use clap::Args;
 use futures_util::StreamExt;
 
 use super::target_options::{Target, TargetArgs, control};
+use crate::background::{self, Background};
 use crate::exit::{self, Exit};
 use crate::transfer_report::left_out;
 use crate::trouble::{Trouble, tame};
 
-/// Wait until a submitted transfer is over
+/// Wait until a submitted transfer or a copy in the background is over
 ///
 /// The exit code is the one that `carrack cp` would have had; 130 if it was cancelled. A daemon that is started anew in between is
-/// waited for, for half a minute.
+/// waited for, for half a minute. What a copy in the background has said is shown at its end.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help())]
 pub struct WaitArgs {
@@ -27,6 +28,12 @@ pub struct WaitArgs {
 
 /// Waits.
 pub fn run(args: &WaitArgs) -> Exit {
+    if let Some(copy) = Background::of_user().and_then(|background| background.find(&args.id)) {
+        return background::wait(&copy.id).unwrap_or_else(|trouble| {
+            trouble.tell();
+            Exit::Nothing
+        });
+    }
     control(&args.target).and_then(|target| await_end(&target, &args.id)).unwrap_or_else(|trouble| {
         trouble.tell();
         Exit::Nothing
