@@ -112,9 +112,28 @@ kill_far() {
         if grep -q session "/proc/$process/cmdline"; then kill -9 "$process"; fi
     done
 }
-link_down() { rdma link delete rxe0; }
-link_up() { rdma link add rxe0 type rxe netdev eth0; }
+device_gone() { rdma link delete rxe0; }
+device_back() { rdma link add rxe0 type rxe netdev eth0; }
+link_down() { ip link set eth0 down; }
+link_up() { ip link set eth0 up && sleep 2; }
 nothing() { :; }
+
+# With `try:` the copy goes on by itself: over TCP, with what it had.
+gives_way() {
+    rm -rf /tmp/out
+    # shellcheck disable=SC2086  # words
+    copy --fabric "try:$PROVIDER" $LASTING &
+    copying=$!
+    wait_for_data
+    device_gone
+    wait "$copying"
+    say $? "gives way: a copy whose device goes away ends well"
+    grep -q "over $PROVIDER: .*trying TCP in" "$TALK"
+    say $? "gives way: it says that it goes on over TCP"
+    is_right
+    say $? "gives way: what was copied is right"
+    device_back
+}
 
 # Memory that may not be locked can't be registered: said before anything is copied, and TCP works.
 without_locked_memory() {
@@ -127,11 +146,19 @@ without_locked_memory() {
     say $? "memlock: it says that the limit of locked memory is the reason"
     [ -z "$(find /tmp/out -type f)" ]
     say $? "memlock: nothing was copied"
+    unlocked carrack cp -r -v --ssh /tmp/far-shell --fabric "try:$PROVIDER" --buffer 16MiB /tmp/in far:/tmp/out >"$TALK" 2>&1
+    say $? "memlock: a copy that may go over TCP ends well"
+    grep -q 'not used: .*ulimit -l' "$TALK"
+    say $? "memlock: it says why there is no RMA"
+    is_right
+    say $? "memlock: what was copied is right"
 }
 
 set_up
 trees_arrive
 interrupted 'far end killed' kill_far nothing
-interrupted 'device gone' link_down link_up
+interrupted 'link down' link_down link_up
+interrupted 'device gone' device_gone device_back
+gives_way
 without_locked_memory
 exit "$problems"

@@ -132,6 +132,16 @@ pub enum SessionError {
         /// What.
         error: Box<SessionError>,
     },
+    /// What broke a session whose objects went over a fabric, and may pass.
+    #[error("over {provider}: {error}")]
+    Over {
+        /// As libfabric names it.
+        provider: String,
+        /// Whether the user wants this provider and nothing else.
+        is_forced: bool,
+        /// What.
+        error: Box<SessionError>,
+    },
     /// This lane ended because another one of the session did.
     #[error("another lane of the session failed")]
     OtherLane,
@@ -168,7 +178,7 @@ impl SessionError {
             | SessionError::Unreachable { hint, .. }
             | SessionError::PeerAborted { hint, .. }
             | SessionError::PeerLeft { hint, .. } => hint.clone(),
-            SessionError::At { error, .. } => error.hint(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.hint(),
             SessionError::NotCarrack(_) => {
                 Some("install carrack on the other host, or name it with --remote-carrack PATH".into())
             }
@@ -203,7 +213,7 @@ impl SessionError {
     /// Whether the user ended it.
     pub fn is_interrupted(&self) -> bool {
         match self {
-            SessionError::At { error, .. } => error.is_interrupted(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_interrupted(),
             error => matches!(error, SessionError::Interrupted),
         }
     }
@@ -213,7 +223,7 @@ impl SessionError {
     pub fn may_pass(&self) -> bool {
         use TransportError::{ClosedEarly, Io, Seal, Truncated};
         match self {
-            SessionError::At { error, .. } => error.may_pass(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.may_pass(),
             SessionError::Unreachable { may_pass, .. } => *may_pass,
             SessionError::Later { .. }
             | SessionError::PeerSilent
@@ -229,9 +239,9 @@ impl SessionError {
     /// Whether the other end was not met at all, or did not let this one in: at a run's start that is no accident of the
     /// network, but more likely a name that was mistyped.
     pub fn is_not_met(&self) -> bool {
-        use SessionError::{At, Later, PeerSilent, Unreachable};
+        use SessionError::{At, Later, Over, PeerSilent, Unreachable};
         match self {
-            At { error, .. } => error.is_not_met(),
+            At { error, .. } | Over { error, .. } => error.is_not_met(),
             error => matches!(error, PeerSilent | Unreachable { .. } | Later { .. }),
         }
     }
@@ -239,6 +249,11 @@ impl SessionError {
     /// Whether the other end was gone before it said anything, so that the exit status of ssh tells more.
     pub fn is_peer_silent(&self) -> bool {
         matches!(self, SessionError::PeerSilent)
+    }
+
+    /// Whether another session shall leave fabrics alone: this one went over a fabric that need not be, and broke.
+    pub(crate) fn speaks_for_tcp(&self) -> bool {
+        matches!(self, SessionError::Over { is_forced: false, .. })
     }
 
     /// Whether the other end broke the protocol: it may be hostile.

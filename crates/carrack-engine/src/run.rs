@@ -15,22 +15,24 @@ use crate::session::{Advance, Outcome};
 /// Holds sessions until one comes to its end, or fails for a reason that another one would not mend, or `retries` of them in
 /// a row moved nothing. A first session that never met the other end is not tried again: its name may be wrong.
 ///
-/// `session` goes to the other end and holds one session. `abort` ends the waiting between two.
+/// `session` goes to the other end and holds one session, over TCP if it is told so: after one that went over a fabric which the
+/// user had not insisted on, and broke. `abort` ends the waiting between two.
 pub fn persist(
     retries: u32,
     observer: &dyn Observer,
     abort: &Abort,
-    session: &mut dyn FnMut() -> Outcome,
+    session: &mut dyn FnMut(bool) -> Outcome,
 ) -> Outcome {
     let mut run = Run {
         retries,
         backoff: Backoff::default(),
         has_stood: false,
+        over_tcp: false,
         session_count: 0,
         summary: Summary::default(),
     };
     loop {
-        let outcome = session();
+        let outcome = session(run.over_tcp);
         run.note(&outcome);
         let error = match outcome.result {
             Err(error) if run.goes_on(&error) && !abort.is_set() => error,
@@ -46,6 +48,8 @@ struct Run {
     retries: u32,
     backoff: Backoff,
     has_stood: bool,
+    /// Whether fabrics are left alone from now on.
+    over_tcp: bool,
     /// Sessions that stood.
     session_count: u32,
     summary: Summary,
@@ -80,7 +84,9 @@ impl Run {
         let chance = random().map_or(0, u64::from_le_bytes);
         let wait = self.backoff.next_wait(chance);
         let (count, most) = (self.backoff.tries(), self.retries);
-        let text = format!("{error}; trying again in {:.1} s ({count} of {most})", wait.as_secs_f64());
+        self.over_tcp |= error.speaks_for_tcp();
+        let how = if error.speaks_for_tcp() { "trying TCP" } else { "trying again" };
+        let text = format!("{error}; {how} in {:.1} s ({count} of {most})", wait.as_secs_f64());
         observer.event(&Event::Notice(Notice::Warning(text)));
         if abort.wait(wait) { Err(abort.error()) } else { Ok(()) }
     }
@@ -167,7 +173,7 @@ mod tests {
         let (told, count) = (Told::default(), sessions.len());
         sessions.reverse();
         let outcome =
-            persist(retries, &told, &Abort::new().unwrap(), &mut || sessions.pop().expect("one more"));
+            persist(retries, &told, &Abort::new().unwrap(), &mut |_| sessions.pop().expect("one more"));
         (outcome, count - sessions.len(), told.0.into_inner().unwrap())
     }
 
@@ -214,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn after_a_fabric_that_broke_it_is_tcp_until_the_end_unless_the_user_insists() {
+        for is_forced in [false, true] {
+            let error = || {
+                Err(SessionError::Over {
+                    provider: "efa".into(),
+                    is_forced,
+                    error: Box::new(SessionError::PeerGone),
+                })
+            };
+            let told = Told::default();
+            let mut sessions = vec![moved(3, Ok(())), moved(2, gone()), moved(1, error())];
+            let mut over_tcp = Vec::new();
+            let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |tcp| {
+                over_tcp.push(tcp);
+                sessions.pop().unwrap()
+            });
+            assert!(outcome.result.is_ok());
+            assert_eq!(over_tcp, [false, !is_forced, !is_forced]);
+            let how = if is_forced { "trying again in" } else { "trying TCP in" };
+            let first = &told.0.lock().unwrap()[0];
+            assert!(
+                first.starts_with(&format!("over efa: the connection to the other end was cut; {how}")),
+                "{first}"
+            );
+        }
+    }
+
+    #[test]
     fn an_interrupt_ends_the_wait() {
         let abort = Abort::new().unwrap();
         let began = Instant::now();
@@ -223,7 +257,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(600));
                 abort.interrupt();
             });
-            persist(64, &Told::default(), &abort, &mut || {
+            persist(64, &Told::default(), &abort, &mut |_| {
                 count += 1;
                 Outcome { advance: Advance::Stood, ..Outcome::failed(SessionError::PeerGone) }
             })

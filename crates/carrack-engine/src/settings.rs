@@ -99,6 +99,8 @@ pub enum FabricWanted {
     Off,
     /// RMA where both ends have what beats TCP.
     Auto,
+    /// RMA by this provider of libfabric where both ends have it.
+    Preferred(String),
     /// RMA by this provider of libfabric, or not at all.
     Provider(String),
 }

@@ -91,7 +91,7 @@ fn run(
     mut far_end: impl FnMut(usize) -> Peer,
 ) -> (Outcome, usize, Recorder) {
     let (recorder, abort, mut count) = (Recorder::default(), Abort::new().unwrap(), 0);
-    let outcome = persist(retries, &recorder, &abort, &mut || {
+    let outcome = persist(retries, &recorder, &abort, &mut |_| {
         let peer = far_end(count);
         count += 1;
         copy_with_peer(transfer, role(way), peer, &recorder, &abort)

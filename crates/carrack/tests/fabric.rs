@@ -155,6 +155,54 @@ fn what_is_not_there_is_said_and_tcp_is_not_a_matter_of_the_library() {
     assert_says(&local, &["--fabric shm: "]);
 }
 
+/// Wherever it breaks, the rest goes over TCP, without what is there being sent again; who insists on a provider keeps to it.
+#[test]
+fn a_preferred_fabric_that_breaks_gives_way_to_tcp() {
+    for provider in providers() {
+        let world = World::new("");
+        world.plant_large();
+        let fabric = format!("try:{provider}");
+        let options =
+            ["--fabric", &fabric, "--bwlimit", "1MB", "--stall-timeout", "10", "--group-time", "100"];
+        let copying = Running::start(world.push(&options).arg("--json"));
+        world.wait_until_moving();
+        std::thread::sleep(Duration::from_secs(2));
+        kill_process(world.far_process(), Signal::KILL).unwrap();
+        let output = copying.end();
+        assert_exit(&output, 0);
+        world.assert_arrived();
+        let events = json(&output);
+        let of =
+            |kind: &str| events.iter().filter(|event| event["event"] == kind).cloned().collect::<Vec<_>>();
+        let transports: Vec<_> = of("connected").iter().map(|event| event["transport"].clone()).collect();
+        assert_eq!(transports, ["fabric", "tcp"], "{provider}");
+        let told = of("warning").iter().any(|event| {
+            let text = event["text"].as_str().unwrap_or_default();
+            text.starts_with(&format!("over {provider}: ")) && text.contains("trying TCP in")
+        });
+        assert!(told, "{provider}: {events:?}");
+        let written = of("summary")[0]["bytes_done"].as_u64().unwrap();
+        assert!(written < LARGE_BYTES as u64 * 5 / 4, "{provider}: {written} bytes written");
+    }
+}
+
+#[test]
+fn a_preferred_fabric_that_is_not_there_is_tcp() {
+    let mut world = World::new("");
+    world.plant_large();
+    let tried = run(&mut world.push(&["--fabric", "try:no-such-provider", "-v"]));
+    assert_exit(&tried, 0);
+    assert_says(&tried, &["fabric: not used: no-such-provider: "]);
+    world.assert_arrived();
+    let Some(provider) = providers().pop() else { return };
+    let hide = broken_library(&world.places);
+    world.ssh = world.places.script("without-library", &format!("{hide}\nshift\nexec \"$@\""));
+    let fabric = format!("try:{provider}");
+    let far = run(&mut world.push(&["--fabric", &fabric, "-v"]));
+    assert_exit(&far, 0);
+    assert_says(&far, &["fabric: not used: no libfabric"]);
+}
+
 /// A library that can't be loaded, found before the system's.
 fn broken_library(places: &Places) -> String {
     fs::create_dir(places.near("lib")).unwrap();

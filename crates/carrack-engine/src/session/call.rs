@@ -111,7 +111,7 @@ impl Caller<'_> {
         };
         let ground = Ground::look(settings);
         let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
-        let wanted = fabric::wish(settings, spec.dry_run)?;
+        let wanted = fabric::wish(settings, spec.dry_run, self.observer)?;
         let hello = Hello { lanes: Some(wish), fabric: wanted.clone(), ..self.hello(listening, destination) };
         check_list_fits(settings, &hello)?;
         // Whoever does not listen may still have printed why.

@@ -7,7 +7,7 @@
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::{Event, Notice, Protection, escape};
@@ -17,7 +17,7 @@ use carrack_transport::fabric::{
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, Stream};
 use carrack_wire::message::{Control, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
 
-use super::handshake::{ANSWER_TIMEOUT, expect, say};
+use super::handshake::{expect, say};
 use super::{Terms, Way, no_slots};
 use crate::error::SessionError;
 use crate::ground::Camp;
@@ -44,14 +44,29 @@ pub(super) struct Agreed {
 }
 
 /// What the caller says of fabrics; nothing if it wants none.
-pub(super) fn wish(settings: &Settings, dry_run: bool) -> Result<Option<FabricWish>, SessionError> {
+pub(super) fn wish(
+    settings: &Settings,
+    dry_run: bool,
+    observer: &dyn Observer,
+) -> Result<Option<FabricWish>, SessionError> {
     let (networks, is_forced) = match &settings.fabric {
         _ if dry_run => return Ok(None),
         FabricWanted::Off => return Ok(None),
         FabricWanted::Auto => (best_networks(), false),
+        FabricWanted::Preferred(provider) => match networks_of(provider) {
+            Ok(networks) => (networks, false),
+            Err(problem) => {
+                tell_unused(observer, &format!("{}: {problem}", escape(provider.as_bytes())));
+                return Ok(None);
+            }
+        },
         FabricWanted::Provider(provider) => (networks_of(provider).map_err(unusable(provider))?, true),
     };
     Ok(Some(FabricWish { networks, is_forced, host: memory_identity() }))
+}
+
+fn tell_unused(observer: &dyn Observer, why: &str) {
+    observer.event(&Event::Notice(Notice::Detail(format!("fabric: not used: {why}"))));
 }
 
 fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
@@ -63,7 +78,7 @@ fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
 pub(super) fn refuse(settings: &Settings, problem: &str) -> Result<(), SessionError> {
     match &settings.fabric {
         FabricWanted::Provider(provider) => Err(unusable(provider)(problem.to_owned())),
-        FabricWanted::Off | FabricWanted::Auto => Ok(()),
+        FabricWanted::Off | FabricWanted::Auto | FabricWanted::Preferred(_) => Ok(()),
     }
 }
 
@@ -129,12 +144,21 @@ pub(super) fn choose(wish: Option<&FabricWish>, is_allowed: bool) -> Option<Fabr
 }
 
 fn choice(wish: &FabricWish) -> Result<FabricNetwork, String> {
-    if !wish.is_forced {
-        let known = best_networks().into_iter().find(|network| wish.networks.contains(network));
-        return known.ok_or_else(|| "no RDMA network that both ends are on".to_owned());
+    match wish.networks.first() {
+        // Whoever names a provider leaves the network to the library.
+        Some(first) if first.network.is_empty() => named(first, wish),
+        _ if wish.is_forced => Err("no provider was named".to_owned()),
+        _ => {
+            let known = best_networks().into_iter().find(|network| wish.networks.contains(network));
+            known.ok_or_else(|| "no RDMA network that both ends are on".to_owned())
+        }
     }
-    let first = wish.networks.first().filter(|network| is_plausible(network));
-    let first = first.ok_or_else(|| "no provider was named".to_owned())?;
+}
+
+fn named(first: &FabricNetwork, wish: &FabricWish) -> Result<FabricNetwork, String> {
+    if !is_plausible(first) {
+        return Err("no provider was named".to_owned());
+    }
     if first.provider == WITHIN_HOST && (wish.host.is_empty() || wish.host != memory_identity()) {
         return Err("it is for two processes of one user on one host".to_owned());
     }
@@ -173,7 +197,7 @@ pub(super) fn answered(
     match wish.networks.first().filter(|_| wish.is_forced) {
         Some(forced) => Err(unusable(&forced.provider)(format!("at the other end: {problem}"))),
         None => {
-            observer.event(&Event::Notice(Notice::Detail(format!("fabric: not used: {problem}"))));
+            tell_unused(observer, &problem);
             Ok(None)
         }
     }
@@ -211,6 +235,15 @@ pub(super) struct Met {
 }
 
 impl Agreed {
+    /// What broke a session over it, if that may pass; other errors are not the fabric's.
+    pub(super) fn scoped(&self, error: SessionError) -> SessionError {
+        if !error.may_pass() {
+            return error;
+        }
+        let provider = self.network.provider.clone();
+        SessionError::Over { provider, is_forced: self.is_forced, error: Box::new(error) }
+    }
+
     /// Opens the lanes' endpoints and hears of the other end's; nothing if one of the ends can't.
     pub(super) fn meet(
         &self,
@@ -222,14 +255,17 @@ impl Agreed {
             Err(problem) => (Vec::new(), problem),
         };
         let names = lanes.iter().map(|lane| lane.name().to_vec()).collect();
-        say(link, Control::Fabric(FabricLanes { names, problem: problem.clone() }))?;
-        let heard = expect(link, &no_slots()?, Instant::now() + ANSWER_TIMEOUT)?;
+        let said = FabricLanes { names, problem: problem.clone() };
+        let heard = exchange(link, said, meeting.terms.settings.stall).map_err(|error| self.scoped(error))?;
         let Control::Fabric(theirs) = heard else {
             return Err(SessionError::Protocol("no word of its endpoints".into()));
         };
         let problem = match (problem.is_empty(), theirs.problem.is_empty()) {
             (true, true) if theirs.names.len() == lanes.len() => {
-                self.tell(meeting.terms, &format!("fabric: {}", self.network.provider));
+                if let Some(observer) = meeting.terms.observer {
+                    let words = format!("fabric: {}", self.network.provider);
+                    observer.event(&Event::Notice(Notice::Detail(words)));
+                }
                 let met = lanes.into_iter().zip(theirs.names).map(|(lane, peer)| Met { lane, peer });
                 return Ok(Some(met.collect()));
             }
@@ -240,14 +276,10 @@ impl Agreed {
         if self.is_forced {
             return Err(unusable(&self.network.provider)(problem));
         }
-        self.tell(meeting.terms, &format!("fabric: not used: {}: {problem}", self.network.provider));
-        Ok(None)
-    }
-
-    fn tell(&self, terms: &Terms<'_>, words: &str) {
-        if let Some(observer) = terms.observer {
-            observer.event(&Event::Notice(Notice::Detail(words.to_owned())));
+        if let Some(observer) = meeting.terms.observer {
+            tell_unused(observer, &format!("{}: {problem}", self.network.provider));
         }
+        Ok(None)
     }
 
     fn open(&self, meeting: &Meeting<'_>) -> Result<Vec<OpenLane>, String> {
@@ -279,6 +311,12 @@ impl Agreed {
             Role::Source => OpenLane::of_source(&wanted, pool.clone()),
         }
     }
+}
+
+/// Says what became of this end's endpoints, and hears the same of the other end's, which opens them meanwhile.
+fn exchange(link: &mut Link, said: FabricLanes, stall: Duration) -> Result<Control, SessionError> {
+    say(link, Control::Fabric(said))?;
+    expect(link, &no_slots()?, Instant::now() + stall)
 }
 
 fn asides(streams: Vec<Stream>, lane_count: usize, terms: &Terms<'_>) -> Vec<Vec<Aside>> {
@@ -316,6 +354,8 @@ pub(super) fn sink_ways(
 
 #[cfg(test)]
 mod tests {
+    use carrack_transport::Channel;
+
     use super::*;
 
     fn forced(provider: &str) -> FabricWish {
@@ -356,6 +396,36 @@ mod tests {
         assert!(!problem(&FabricWish { networks: Vec::new(), ..forced("shm") }, true).is_empty());
         let elsewhere = FabricWish { host: b"another".to_vec(), ..forced("shm") };
         assert!(problem(&elsewhere, true).contains("one host"));
+    }
+
+    #[test]
+    fn who_prefers_a_provider_goes_on_without() {
+        let wanted = |fabric| Settings { fabric, ..Settings::default() };
+        let preferred = wanted(FabricWanted::Preferred("no-such-provider".into()));
+        assert!(wish(&preferred, false, &Nobody).unwrap().is_none());
+        assert!(refuse(&preferred, "it is within a process").is_ok());
+        let auto = FabricWish { networks: vec![network("efa", "efa")], is_forced: false, host: Vec::new() };
+        assert!(choice(&auto).unwrap_err().contains("both ends"), "what is not named needs hardware");
+        let elsewhere = FabricWish { is_forced: false, host: b"another".to_vec(), ..forced("shm") };
+        assert!(choice(&elsewhere).unwrap_err().contains("one host"), "what is named is looked for");
+    }
+
+    #[test]
+    fn an_end_that_stands_still_while_endpoints_are_opened_is_noticed_in_time() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let channel = Channel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
+        let mut link = Link::new(channel, 1 << 20).unwrap();
+        let ended = exchange(&mut link, FabricLanes::default(), Duration::from_millis(300));
+        let agreed = |is_forced| Agreed { network: network("efa", "efa"), is_forced };
+        let error = agreed(false).scoped(ended.unwrap_err());
+        assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");
+        assert!(error.to_string().starts_with("over efa: the other end has been silent"), "{error}");
+        assert!(!agreed(true).scoped(SessionError::PeerGone).speaks_for_tcp());
+        let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
+        assert!(
+            matches!(agreed(false).scoped(full), SessionError::NoSpace { .. }),
+            "no fault of the fabric's"
+        );
     }
 
     #[test]

@@ -293,14 +293,20 @@ impl Standing {
         let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
         let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
         let meeting = Meeting { role: part.role(), streams: &streams, camp: &camp, pools: &pools, terms };
-        let met = fabric.map_or(Ok(None), |agreed| agreed.meet(&mut link, &meeting))?;
+        let met = fabric.as_ref().map_or(Ok(None), |agreed| agreed.meet(&mut link, &meeting))?;
         terms.announce(streams.len(), lane_count, met.is_some());
-        with_links(link, lane_count, terms.spec.slot_bytes, |links| {
+        let over = fabric.filter(|_| met.is_some());
+        let (both, result) = with_links(link, lane_count, terms.spec.slot_bytes, |links| {
             camp.watched(|| match part {
                 Part::Source(part) => part.run_connected(links, pools, (streams, met), &camp, terms),
                 Part::Sink(part) => part.run_connected(links, pools, (streams, met), &camp, terms),
             })
-        })
+        })?;
+        let scoped = |error| match over {
+            Some(agreed) => agreed.scoped(error),
+            None => error,
+        };
+        Ok((both, result.map_err(scoped)))
     }
 }
 

@@ -1,13 +1,14 @@
 //! `carrack cp`: a transfer, from its arguments to its exit code.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings, SpillSettings, Transfer,
-    TransferIdentity, copy_between, copy_local, copy_with_peer, persist,
+    FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings, SpillSettings,
+    Transfer, TransferIdentity, copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
@@ -189,9 +190,10 @@ impl<'a> Job<'a> {
 
     fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
         let mut left = None;
-        let outcome = self.persist(observer, &mut || {
+        let outcome = self.persist(observer, &mut |over_tcp| {
             let (reached, peer) = self.reach(far)?;
-            let outcome = copy_with_peer(&self.transfer, role, peer, observer, &self.reins.abort);
+            let transfer = self.transfer_over(over_tcp);
+            let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
             left = Some(reached.leave(&self.reins));
             Ok(outcome)
         });
@@ -201,7 +203,7 @@ impl<'a> Job<'a> {
     /// Here is only who controls.
     fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &dyn Observer) -> report::Conclusion {
         let mut left: Option<(Left<'_>, Left<'_>)> = None;
-        let outcome = self.persist(observer, &mut || {
+        let outcome = self.persist(observer, &mut |_| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
             let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
             let outcome = copy_between(&self.transfer, ends, observer, &self.reins.abort);
@@ -214,17 +216,25 @@ impl<'a> Job<'a> {
         })
     }
 
+    fn transfer_over(&self, tcp: bool) -> Cow<'_, Transfer> {
+        let mut transfer = Cow::Borrowed(&self.transfer);
+        if tcp {
+            transfer.to_mut().settings.fabric = FabricWanted::Off;
+        }
+        transfer
+    }
+
     /// Goes there again, and goes on, as long as that helps.
     fn persist(
         &self,
         observer: &dyn Observer,
-        session: &mut dyn FnMut() -> Result<Outcome, SessionError>,
+        session: &mut dyn FnMut(bool) -> Result<Outcome, SessionError>,
     ) -> Outcome {
-        persist(self.args.retry, observer, &self.reins.abort, &mut || {
+        persist(self.args.retry, observer, &self.reins.abort, &mut |over_tcp| {
             // Ctrl-C ends ssh too, which looks like a broken network.
             let is_wanted =
                 || if self.reins.is_told_to_end() { Err(SessionError::Interrupted) } else { Ok(()) };
-            is_wanted().and_then(|()| session()).unwrap_or_else(Outcome::failed)
+            is_wanted().and_then(|()| session(over_tcp)).unwrap_or_else(Outcome::failed)
         })
     }
 
