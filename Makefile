@@ -32,7 +32,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
 
 .DEFAULT_GOAL := build
 .PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
-    deb deb-test tarball tarball-test book
+    deb deb-test tarball tarball-test sbom book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -90,13 +90,18 @@ numa-count: build ## Count the bytes each way of placing moves between NUMA node
 	@scripts/setup guest
 	bench/numa/count --carrack $(TARGET_DIR)/release/carrack $(BENCH)
 
-# Completions lie where cargo-deb looks for what was built.
+sbom: ## List what the program is made of, and its licences: target/sbom/
+	@scripts/setup build sbom
+	scripts/sbom $(TARGET_DIR)/sbom
+
+# Completions and the bill lie where cargo-deb looks for what was built.
 deb: build ## Make the Debian package, target/debian/carrack_*.deb
-	@scripts/setup deb
+	@scripts/setup deb sbom
 	mkdir -p $(COMPLETIONS)
 	$(TARGET_DIR)/release/carrack completions bash >$(COMPLETIONS)/carrack
 	$(TARGET_DIR)/release/carrack completions zsh >$(COMPLETIONS)/_carrack
 	$(TARGET_DIR)/release/carrack completions fish >$(COMPLETIONS)/carrack.fish
+	scripts/sbom --check $(TARGET_DIR)/release/carrack $(TARGET_DIR)/release/sbom
 	rm -f $(TARGET_DIR)/debian/carrack_*.deb
 	$(CARGO) deb --package carrack --no-build --strip $(if $(CI),--fast) $(CARGO_FLAGS)
 
