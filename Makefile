@@ -23,7 +23,10 @@ RELEASE := --workspace --release --features carrack-transport/fabric $(CARGO_FLA
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
-COMPLETIONS := $(TARGET_DIR)/release/completions
+# Packages are made of a program that is built for them, the same wherever that is done (scripts/release-build). CI has no
+# time for another build, and packages the one that the tests use.
+PACKAGED    := $(if $(CI),$(TARGET_DIR),$(TARGET_DIR)/package)
+COMPLETIONS := $(PACKAGED)/release/completions
 GUEST_LOG ?= bench/numa/guest-test.log
 
 # Prints the path of carrack-machine's test program.
@@ -32,7 +35,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
 
 .DEFAULT_GOAL := build
 .PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
-    deb deb-test tarball tarball-test sbom book
+    release deb deb-test tarball tarball-test sbom reproducible book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -90,20 +93,29 @@ numa-count: build ## Count the bytes each way of placing moves between NUMA node
 	@scripts/setup guest
 	bench/numa/count --carrack $(TARGET_DIR)/release/carrack $(BENCH)
 
+release: ## Build target/package/release/carrack, the same bytes wherever this commit is built
+	@scripts/setup build
+	scripts/release-build $(TARGET_DIR)/package
+
 sbom: ## List what the program is made of, and its licences: target/sbom/
 	@scripts/setup build sbom
 	scripts/sbom $(TARGET_DIR)/sbom
 
 # Completions and the bill lie where cargo-deb looks for what was built.
-deb: build ## Make the Debian package, target/debian/carrack_*.deb
+deb: $(if $(CI),build,release) ## Make the Debian package, target/debian/carrack_*.deb
 	@scripts/setup deb sbom
 	mkdir -p $(COMPLETIONS)
-	$(TARGET_DIR)/release/carrack completions bash >$(COMPLETIONS)/carrack
-	$(TARGET_DIR)/release/carrack completions zsh >$(COMPLETIONS)/_carrack
-	$(TARGET_DIR)/release/carrack completions fish >$(COMPLETIONS)/carrack.fish
-	scripts/sbom --check $(TARGET_DIR)/release/carrack $(TARGET_DIR)/release/sbom
+	$(PACKAGED)/release/carrack completions bash >$(COMPLETIONS)/carrack
+	$(PACKAGED)/release/carrack completions zsh >$(COMPLETIONS)/_carrack
+	$(PACKAGED)/release/carrack completions fish >$(COMPLETIONS)/carrack.fish
+	scripts/sbom --check $(PACKAGED)/release/carrack $(PACKAGED)/release/sbom
 	rm -f $(TARGET_DIR)/debian/carrack_*.deb
-	$(CARGO) deb --package carrack --no-build --strip $(if $(CI),--fast) $(CARGO_FLAGS)
+	SOURCE_DATE_EPOCH=$$(scripts/release-build --date) CARGO_TARGET_DIR=$(abspath $(PACKAGED)) $(CARGO) deb --package carrack \
+	    --no-build --strip --output $(abspath $(TARGET_DIR))/debian/ $(if $(CI),--fast) $(CARGO_FLAGS)
+
+reproducible: ## Build this commit's package twice, in different places, and compare: 13 minutes, not in CI
+	@scripts/setup build deb sbom
+	scripts/reproducible
 
 deb-test: deb ## Install the package on a bare Debian 12, start its daemon, purge it
 	@scripts/setup deb-test
