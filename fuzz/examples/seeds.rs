@@ -355,7 +355,8 @@ fn messages() -> Vec<(&'static str, Control)> {
     let verify =
         Verify { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..Verify::default() };
     let names = || vec![Vec::new(), b"name".to_vec()];
-    let sight = Sight { kind: 1, size: 7, stamp: 9, digest: vec![7; 32], detail: String::new() };
+    let sight =
+        Sight { kind: 1, size: 7, stamp: 9, digest: vec![7; 32], detail: String::new(), special: Vec::new() };
     let pieces = HashPieces {
         directory: b"a".to_vec(),
         name: b"name".to_vec(),
@@ -489,7 +490,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("counters", Control::Counters(counters())),
         ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
         ("verify", Control::Verify(verify)),
-        ("walk_on", Control::WalkOn(WalkOn { beneath: b"a".to_vec() })),
+        ("walk_on", Control::WalkOn(WalkOn { beneath: b"a".to_vec(), specials: true })),
         ("walked", Control::Walked(Walked { directory: b"a".to_vec(), names: names(), ..Walked::default() })),
         ("look", Control::Look(Look { directory: b"a".to_vec(), names: names(), digests: true })),
         ("seen", Control::Seen(Seen { sights: vec![sight] })),

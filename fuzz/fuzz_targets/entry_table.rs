@@ -56,6 +56,7 @@ fn check_entry(entry: &TableEntry<'_>, table: &[u8]) {
         assert!(is_within(target, table) && !target.is_empty() && !target.contains(&0));
         assert_eq!(entry.size, 0);
     }
+    assert!(entry.special.is_none() || entry.size == 0 && entry.symlink_target.is_none());
     assert!(entry.digest.is_none_or(|digest| is_within(digest, table)));
 }
 
@@ -91,8 +92,8 @@ fn write_again(records: &[TableRecord<'_>]) {
     assert_eq!(again.len(), records.len());
     for pair in again.iter().zip(records) {
         match pair {
-            // A digest beside a link is skipped: it means nothing.
-            (TableRecord::Entry(again), TableRecord::Entry(e)) if e.symlink_target.is_some() => {
+            // A digest beside what has no contents is skipped: it means nothing.
+            (TableRecord::Entry(again), TableRecord::Entry(e)) if !e.is_regular() => {
                 assert_eq!(*again, TableEntry { digest: None, ..e.clone() });
             }
             (again, record) => assert_eq!(again, record),
@@ -114,7 +115,8 @@ fn whole_section(table: &[u8], records: &[TableRecord<'_>]) {
         assert_eq!((owned.identity, &owned.extras), (entry.identity, &entry.extras));
         match &owned.kind {
             EntryKind::Symlink { target } => assert_eq!(Some(&**target), entry.symlink_target),
-            EntryKind::Regular { .. } => assert_eq!(entry.symlink_target, None),
+            EntryKind::Special(special) => assert_eq!(Some(*special), entry.special),
+            EntryKind::Regular { .. } => assert!(entry.is_regular()),
         }
     }
 }

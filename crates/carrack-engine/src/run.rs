@@ -106,13 +106,17 @@ impl Run {
 /// What several sessions of a run did. Bytes are those that were written, twice if that was so. A file counts once: each
 /// session keeps what the ones before it had completed, so the one that came farthest tells.
 fn together(before: Summary, last: Summary) -> Summary {
-    let files_kept = |summary: &Summary| summary.entries_kept.saturating_sub(summary.symlinks_kept);
+    let files_kept = |summary: &Summary| {
+        summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)
+    };
     let files = (last.files_done + files_kept(&last)).saturating_sub(files_kept(&before));
     let symlinks = (last.symlinks_done + last.symlinks_kept).saturating_sub(before.symlinks_kept);
+    let specials = (last.specials_done + last.specials_kept).saturating_sub(before.specials_kept);
     Summary {
         files_done: before.files_done.max(files),
         directories_done: before.directories_done.max(last.directories_done),
         symlinks_done: before.symlinks_done.max(symlinks),
+        specials_done: before.specials_done.max(specials),
         bytes_done: before.bytes_done + last.bytes_done,
         entries_failed: before.entries_failed.max(last.entries_failed),
         entries_skipped: before.entries_skipped.max(last.entries_skipped),

@@ -83,7 +83,7 @@ fn nothing_outside_of_an_export_is_seen() {
         caller.say(Control::HashPieces(of));
         let Control::Pieces(Pieces { values, problem }) = caller.message() else { panic!() };
         assert!(values.is_empty() && !problem.is_empty(), "{directory}");
-        caller.say(Control::WalkOn(WalkOn { beneath: directory.into() }));
+        caller.say(Control::WalkOn(WalkOn { beneath: directory.into(), specials: true }));
         let Control::Walked(walked) = caller.message() else { panic!() };
         assert!(walked.failure.is_some() && walked.names.is_empty(), "{walked:?}");
     }
@@ -120,7 +120,7 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         vec![look("..", &["f"])],
         vec![look("", &["../f"])],
         vec![look("", &["f"; 258])],
-        vec![Control::WalkOn(WalkOn { beneath: b"/etc".to_vec() })],
+        vec![Control::WalkOn(WalkOn { beneath: b"/etc".to_vec(), specials: false })],
         vec![Control::HashPieces(HashPieces { piece_bytes: 0, ..pieces.clone() })],
         vec![Control::HashPieces(HashPieces { len: 2, ..pieces.clone() })],
         vec![Control::HashPieces(HashPieces { file_size: u64::MAX, len: u64::MAX, ..pieces })],

@@ -1,8 +1,8 @@
-//! Entries of the file table: one file, directory or symbolic link with its metadata.
+//! Entries of the file table: one file, directory, symbolic link or special file with its metadata.
 
 use std::sync::Arc;
 
-use crate::{Extras, RelPath};
+use crate::{Extras, RelPath, Special};
 
 /// Seconds and nanoseconds since 1970, as `struct timespec` has them; seconds may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ pub enum EntryKind {
         /// The link's text: 1 to 4,095 bytes, no NUL.
         target: Box<[u8]>,
     },
+    /// A device, pipe or socket; only where these are kept ([`crate::Kept`]).
+    Special(Special),
 }
 
 /// One name within a directory that the reader knows from the context.
@@ -56,11 +58,11 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of content; 0 for a link.
+    /// Bytes of content; 0 for what has none.
     pub fn size(&self) -> u64 {
         match self.kind {
             EntryKind::Regular { size } => size,
-            EntryKind::Symlink { .. } => 0,
+            EntryKind::Symlink { .. } | EntryKind::Special(_) => 0,
         }
     }
 

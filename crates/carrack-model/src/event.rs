@@ -226,6 +226,8 @@ pub struct Summary {
     pub directories_done: u64,
     /// Symbolic links complete at the destination.
     pub symlinks_done: u64,
+    /// Devices, pipes and sockets made at the destination.
+    pub specials_done: u64,
     /// Bytes of content written.
     pub bytes_done: u64,
     /// Entries that failed.
@@ -234,10 +236,12 @@ pub struct Summary {
     pub entries_skipped: u64,
     /// Objects that were read again because their check failed.
     pub objects_reread: u64,
-    /// Files and links that an earlier session of the transfer had completed, or that a sync left as they were.
+    /// Files, links and special files that an earlier session of the transfer had completed, or that a sync left as they were.
     pub entries_kept: u64,
     /// The links among them.
     pub symlinks_kept: u64,
+    /// The devices, pipes and sockets among them.
+    pub specials_kept: u64,
     /// Bytes that an earlier session had written.
     pub bytes_kept: u64,
     /// Entries that were removed at the destination.
@@ -247,7 +251,8 @@ pub struct Summary {
 impl Summary {
     /// Entries complete at the destination.
     pub fn entries_done(&self) -> u64 {
-        self.files_done.saturating_add(self.directories_done).saturating_add(self.symlinks_done)
+        let Summary { files_done, directories_done, symlinks_done, specials_done, .. } = *self;
+        [directories_done, symlinks_done, specials_done].into_iter().fold(files_done, u64::saturating_add)
     }
 }
 

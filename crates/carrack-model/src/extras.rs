@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::RelPath;
+use crate::{RelPath, Special};
 
 /// A number that means nobody (`chown(2)`): an account that is known by its name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -169,7 +169,7 @@ fn same_as_of(bytes: &[u8]) -> Option<SameAs> {
     Some(SameAs { path, size: u64::from_le_bytes(*size) })
 }
 
-/// What of an entry is kept beside contents, mode and times.
+/// What is kept beside contents, mode and times of files, directories and links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Whose it is.
@@ -182,11 +182,23 @@ pub struct Kept {
     pub acls: bool,
     /// Which names are one file's.
     pub hard_links: bool,
+    /// Character and block devices.
+    pub devices: bool,
+    /// Named pipes and sockets.
+    pub specials: bool,
 }
 
 impl Kept {
     /// Everything that this build knows of.
-    pub const ALL: Kept = Kept { users: true, groups: true, attributes: true, acls: true, hard_links: true };
+    pub const ALL: Kept = Kept {
+        users: true,
+        groups: true,
+        attributes: true,
+        acls: true,
+        hard_links: true,
+        devices: true,
+        specials: true,
+    };
 
     /// As a set of bits, which travels.
     pub fn bits(self) -> u32 {
@@ -202,12 +214,19 @@ impl Kept {
             attributes: is_set(2),
             acls: is_set(3),
             hard_links: is_set(4),
+            devices: is_set(5),
+            specials: is_set(6),
         }
     }
 
     /// Whether nothing is.
     pub fn is_nothing(self) -> bool {
         self == Kept::default()
+    }
+
+    /// Whether a device, pipe or socket is made at the sink.
+    pub fn has(self, special: &Special) -> bool {
+        if special.is_device() { self.devices } else { self.specials }
     }
 
     /// What both keep.
@@ -218,13 +237,22 @@ impl Kept {
     /// What of it the other does not keep, in words; empty if it keeps all.
     pub fn lacking_in(self, other: Kept) -> String {
         let lacking = Kept::from_bits(self.bits() & !other.bits());
-        let words = ["owners", "groups", "extended attributes", "ACLs", "hard links"];
+        let words = [
+            "owners",
+            "groups",
+            "extended attributes",
+            "ACLs",
+            "hard links",
+            "devices",
+            "named pipes and sockets",
+        ];
         let named = lacking.flags().into_iter().zip(words).filter(|(is_set, _)| *is_set);
         named.map(|(_, word)| word).collect::<Vec<_>>().join(", ")
     }
 
-    fn flags(self) -> [bool; 5] {
-        [self.users, self.groups, self.attributes, self.acls, self.hard_links]
+    fn flags(self) -> [bool; 7] {
+        let Kept { users, groups, attributes, acls, hard_links, devices, specials } = self;
+        [users, groups, attributes, acls, hard_links, devices, specials]
     }
 }
 
@@ -299,13 +327,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_survives_its_bits() {
-        for bits in 0..32 {
+        for bits in 0..128 {
             assert_eq!(Kept::from_bits(bits).bits(), bits);
         }
         assert_eq!(Kept::from_bits(u32::MAX), Kept::ALL);
         assert_eq!(
             Kept::ALL.lacking_in(Kept { users: true, acls: true, ..Kept::default() }),
-            "groups, extended attributes, hard links"
+            "groups, extended attributes, hard links, devices, named pipes and sockets"
         );
         assert_eq!(Kept::ALL.lacking_in(Kept::ALL), "");
     }

@@ -17,6 +17,7 @@ mod protection;
 mod range;
 mod selection;
 mod spec;
+mod special;
 
 pub use checksum::Checksum;
 pub use durability::{Durability, Verify};
@@ -34,3 +35,4 @@ pub use protection::{Cipher, Protection};
 pub use range::{ByteRange, RangeSet};
 pub use selection::{NameList, Selection};
 pub use spec::{Deletion, DialFrom, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec};
+pub use special::{DeviceNumber, Special};

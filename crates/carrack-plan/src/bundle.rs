@@ -19,6 +19,9 @@ const ENTRY_FIXED_BYTES: usize = 44;
 /// Fixed part of a link's target.
 const SYMLINK_FIXED_BYTES: usize = 4;
 
+/// What a device, pipe or socket is.
+const SPECIAL_BYTES: usize = 13;
+
 /// What stands before an extra's value.
 const EXTRA_HEAD_BYTES: usize = 4;
 
@@ -117,6 +120,7 @@ pub fn entry_table_bytes(entry: &Entry) -> usize {
     let kind_bytes = match &entry.kind {
         EntryKind::Regular { .. } => REGULAR_RESULT_BYTES,
         EntryKind::Symlink { target } => SYMLINK_FIXED_BYTES + target.len(),
+        EntryKind::Special(_) => SPECIAL_BYTES,
     };
     ENTRY_FIXED_BYTES + entry.name.len() + kind_bytes + extras_table_bytes(entry.extras.as_deref())
 }
@@ -386,6 +390,7 @@ mod tests {
             4 => (0u64..2_000).prop_map(|size| EntryKind::Regular { size }),
             2 => (0u64..200_000).prop_map(|size| EntryKind::Regular { size }),
             1 => (1usize..SYMLINK_BYTES_MAX).prop_map(|len| EntryKind::Symlink { target: vec![b't'; len].into() }),
+            1 => Just(EntryKind::Special(carrack_model::Special::Fifo)),
         ];
         let batches = prop::collection::vec(prop::collection::vec(kind, 0..40), 1..4);
         let tree = prop::collection::vec((any::<bool>(), 0usize..NAME_BYTES_MAX - 8, batches), 0..8);

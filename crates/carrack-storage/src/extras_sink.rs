@@ -10,13 +10,12 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use carrack_model::{Account, Attribute, Extras, Metadata, NO_NUMBER};
+use carrack_model::{Account, Attribute, Extras, Metadata, NO_NUMBER, Special};
 use nix::unistd::{Group, User};
 use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, lsetxattr};
 use rustix::io::Errno;
 
 use crate::extras_source::{path_of, reason};
-use crate::sink_file::set_mode;
 use crate::{Losses, SinkError};
 
 /// Accounts whose numbers are remembered.
@@ -42,19 +41,43 @@ impl<'a> From<&'a Metadata> for Dress<'a> {
     }
 }
 
+/// What is dressed: a file that is open, or a special file that must not be opened.
+pub(crate) trait Wearer {
+    fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
+    fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
+    fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
+}
+
+impl Wearer for BorrowedFd<'_> {
+    fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
+        fchown(self, uid, gid)
+    }
+
+    fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
+        fchmod(self, mode)
+    }
+
+    fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        fsetxattr(self, name, value, XattrFlags::empty())
+    }
+}
+
 impl Dress<'_> {
     /// Everything but the time; the mode if `sets_mode`, or if something may have changed it.
-    pub(crate) fn put_on(&self, file: BorrowedFd<'_>, sets_mode: bool) -> Result<(), SinkError> {
-        let mode = self.metadata.mode;
-        let Some((extras, keeper)) = self.extras else {
-            return if sets_mode { set_mode(file, mode) } else { Ok(()) };
+    pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<(), SinkError> {
+        let set_mode = || {
+            let set = wearer.set_mode(Mode::from_raw_mode(self.metadata.mode));
+            set.map_err(|errno| SinkError::metadata("setting the mode", errno))
         };
-        keeper.own(extras, |uid, gid| fchown(file, uid, gid));
+        let Some((extras, keeper)) = self.extras else {
+            return if sets_mode { set_mode() } else { Ok(()) };
+        };
+        keeper.own(extras, |uid, gid| wearer.own(uid, gid));
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
-        attributes.iter().for_each(|attribute| keeper.attribute(file, attribute));
-        let moded = set_mode(file, mode);
-        acls.iter().for_each(|acl| keeper.attribute(file, acl));
+        attributes.iter().for_each(|attribute| keeper.attribute(&wearer, attribute));
+        let moded = set_mode();
+        acls.iter().for_each(|acl| keeper.attribute(&wearer, acl));
         moded
     }
 }
@@ -97,6 +120,20 @@ impl Keeper {
         let differs = user.is_some_and(|user| user != uid) || group.is_some_and(|group| group != gid);
         // Where none is set, nothing could be done.
         self.is_trusting && differs
+    }
+
+    /// Whether a device, pipe or socket may be made. Counts those that may not: a device gives rights on its machine.
+    pub(crate) fn makes(&self, special: &Special) -> bool {
+        let makes = self.is_trusting || !special.is_device();
+        if !makes {
+            self.losses.count_whole(special.noun(), "the sink makes none");
+        }
+        makes
+    }
+
+    /// Counts one that could not be made.
+    pub(crate) fn not_made(&self, special: &Special, errno: Errno) {
+        self.losses.count_whole(special.noun(), &reason(errno));
     }
 
     /// The same for a link, which has no descriptor.
@@ -154,11 +191,11 @@ impl Keeper {
     }
 
     /// Whoever may not write to the file by its mode, may not set its attributes either, its owner included.
-    fn attribute(&self, file: BorrowedFd<'_>, attribute: &Attribute) {
-        let set = |name: &CStr| fsetxattr(file, name, &attribute.value, XattrFlags::empty());
+    fn attribute(&self, wearer: &impl Wearer, attribute: &Attribute) {
+        let set = |name: &CStr| wearer.set_attribute(name, &attribute.value);
         self.set(attribute, |name| match set(name) {
             Err(Errno::ACCESS) if !attribute.is_acl() => {
-                let opened = fchmod(file, Mode::RUSR | Mode::WUSR | Mode::XUSR);
+                let opened = wearer.set_mode(Mode::RUSR | Mode::WUSR | Mode::XUSR);
                 opened.and_then(|()| set(name))
             }
             answer => answer,

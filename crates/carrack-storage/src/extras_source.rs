@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{Account, Attribute, Extras, Fidelity, RelPath, SameAs};
+use carrack_model::{Account, Attribute, Extras, Fidelity, RelPath, SameAs, Special};
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
@@ -91,6 +91,16 @@ impl ExtrasReader {
             same_as: None,
         };
         (!extras.is_empty()).then(|| Box::new(extras))
+    }
+
+    /// Whether a device, pipe or socket is wanted.
+    pub(crate) fn keeps(&self, special: &Special) -> bool {
+        self.fidelity.kept.has(special)
+    }
+
+    /// Whether any of them are.
+    pub(crate) fn keeps_specials(&self) -> bool {
+        self.fidelity.kept.devices || self.fidelity.kept.specials
     }
 
     /// Whether it asks which names are one file's.

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carrack_model::{Metadata, Timestamp};
+use carrack_model::{Metadata, Special, Timestamp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
 use crate::sink_file::set_mtime;
+use crate::special::special_of_stat;
 use crate::{Dress, SinkError, link_text};
 
 /// What stands under a name.
@@ -30,6 +31,15 @@ pub enum Present {
         /// When it was modified.
         mtime: Timestamp,
     },
+    /// A device, pipe or socket.
+    Special {
+        /// Which.
+        special: Special,
+        /// Its mode and time.
+        metadata: Metadata,
+        /// Numbers of its user and group.
+        owner: (u32, u32),
+    },
     /// Anything else.
     Other,
 }
@@ -44,12 +54,13 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Pres
         found => found?,
     };
     let mtime = Timestamp { seconds: found.st_mtime, nanoseconds: found.st_mtime_nsec as u32 };
+    let metadata = Metadata { mode: found.st_mode & 0o7777, mtime };
+    let owner = (found.st_uid, found.st_gid);
+    if let Some(special) = special_of_stat(&found) {
+        return Ok(Some(Present::Special { special, metadata, owner }));
+    }
     Ok(Some(match FileType::from_raw_mode(found.st_mode) {
-        FileType::RegularFile => Present::File {
-            size: found.st_size as u64,
-            metadata: Metadata { mode: found.st_mode & 0o7777, mtime },
-            owner: (found.st_uid, found.st_gid),
-        },
+        FileType::RegularFile => Present::File { size: found.st_size as u64, metadata, owner },
         FileType::Symlink => Present::Symlink { target: link_text(directory, name)?.into(), mtime },
         _ => Present::Other,
     }))

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use carrack_model::Timestamp;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, openat, statat,
-    symlinkat, utimensat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens, linkat, openat, statat, symlinkat,
+    utimensat,
 };
 use rustix::io::{Errno, write};
 use rustix::path::DecInt;
@@ -214,16 +214,12 @@ fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-pub(crate) fn set_mode(file: BorrowedFd<'_>, mode: u32) -> Result<(), SinkError> {
-    fchmod(file, Mode::from_raw_mode(mode)).map_err(|errno| SinkError::metadata("setting the mode", errno))
-}
-
 pub(crate) fn set_mtime(file: BorrowedFd<'_>, mtime: Timestamp) -> Result<(), SinkError> {
     futimens(file, &times(mtime)).map_err(|errno| SinkError::metadata("setting the times", errno))
 }
 
 /// The time of last access is left alone.
-fn times(mtime: Timestamp) -> Timestamps {
+pub(crate) fn times(mtime: Timestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() },

@@ -850,6 +850,9 @@ pub struct Counters {
     /// Sink: links complete.
     #[prost(uint64, tag = "6")]
     pub symlinks_done: u64,
+    /// Sink: devices, pipes and sockets made.
+    #[prost(uint64, tag = "31")]
+    pub specials_done: u64,
     /// Sink: bytes written.
     #[prost(uint64, tag = "7")]
     pub bytes_done: u64,
@@ -883,6 +886,9 @@ pub struct Counters {
     /// Sink: the links among `entries_kept`.
     #[prost(uint64, tag = "19")]
     pub symlinks_kept: u64,
+    /// Sink: the devices, pipes and sockets among `entries_kept`.
+    #[prost(uint64, tag = "32")]
+    pub specials_kept: u64,
     /// Sink: I/O threads that are in storage calls now, and objects that wait for one. Source: threads that send straight
     /// from a file now, which may have to be read first. While it is not 0, the storage may be what is waited for.
     #[prost(uint32, tag = "17")]

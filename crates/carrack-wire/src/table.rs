@@ -6,7 +6,8 @@
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryKind, Extras, Metadata, PathProblem, RelPath, Section, Timestamp, check_name,
+    Directory, Entry, EntryKind, Extras, Metadata, PathProblem, RelPath, Section, Special, Timestamp,
+    check_name,
 };
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -14,6 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 const KIND_SECTION: u8 = 1;
 const KIND_REGULAR: u8 = 2;
 const KIND_SYMLINK: u8 = 3;
+const KIND_SPECIAL: u8 = 4;
 
 /// The section carries its directory's metadata.
 const FLAG_METADATA: u8 = 1;
@@ -24,6 +26,7 @@ const EXTRA_OWNER: u8 = 3;
 const EXTRA_ATTRIBUTE: u8 = 5;
 const EXTRA_SAME_AS: u8 = 135;
 const EXTRA_IDENTITY: u8 = 9;
+const EXTRA_SPECIAL: u8 = 138;
 /// Extras from here on must be understood; below, a reader may skip what it does not know.
 const EXTRA_CRITICAL: u8 = 128;
 
@@ -61,8 +64,8 @@ pub enum TableError {
     /// An entry before the first section.
     #[error("an entry without a directory")]
     NoSection,
-    /// A link without target, a target too long or with a NUL, a time out of range, a digest or identity of the wrong
-    /// length.
+    /// A link without target, a target too long or with a NUL, a special file that does not say what it is, a time out of
+    /// range, a digest or identity of the wrong length.
     #[error("a record with a value out of range")]
     BadValue,
 }
@@ -120,6 +123,9 @@ impl<'a> TableWriter<'a> {
             EntryKind::Symlink { target } => {
                 self.symlink(&entry.name, target, &entry.metadata, entry.identity);
             }
+            EntryKind::Special(special) => {
+                self.special(&entry.name, special, &entry.metadata, entry.identity);
+            }
         }
     }
 
@@ -129,12 +135,21 @@ impl<'a> TableWriter<'a> {
         self.with_identity(KIND_SYMLINK, name, metadata, 0, identity, target);
     }
 
+    /// A device, pipe or socket; an `identity` of 0 is not written.
+    pub fn special(&mut self, name: &[u8], special: &Special, metadata: &Metadata, identity: u64) {
+        let special = special.to_bytes();
+        self.with_identity(KIND_SPECIAL, name, metadata, 0, identity, Some((EXTRA_SPECIAL, &special)));
+    }
+
     /// An entry as it was read from another table.
     pub fn entry(&mut self, entry: &TableEntry<'_>) {
         let mut writer = TableWriter::new(self.out).with(entry.extras.as_deref());
-        match entry.symlink_target {
-            Some(target) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
-            None => writer.regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest),
+        match (entry.symlink_target, &entry.special) {
+            (Some(target), _) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
+            (None, Some(special)) => writer.special(entry.name, special, &entry.metadata, entry.identity),
+            (None, None) => {
+                writer.regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest);
+            }
         }
     }
 
@@ -209,21 +224,23 @@ pub enum TableRecord<'a> {
         /// Its owner and attributes, if they are kept.
         extras: Option<Box<Extras>>,
     },
-    /// A file or link in the directory of the last section.
+    /// A file, link or special file in the directory of the last section.
     Entry(TableEntry<'a>),
 }
 
-/// A file or link.
+/// A file, link or special file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry<'a> {
     /// A checked name.
     pub name: &'a [u8],
     /// Mode and times.
     pub metadata: Metadata,
-    /// Bytes of content; 0 for a link.
+    /// Bytes of content; 0 for what has none.
     pub size: u64,
-    /// Where a link points; nothing for a regular file.
+    /// Where a link points; nothing for anything else.
     pub symlink_target: Option<&'a [u8]>,
+    /// What a device, pipe or socket is; nothing for anything else.
+    pub special: Option<Special>,
     /// BLAKE3 of the contents, where the session uses it.
     pub digest: Option<&'a [u8; 32]>,
     /// The inode number at the source, which tells a file from another one of the same name; 0 where it is not known.
@@ -233,14 +250,20 @@ pub struct TableEntry<'a> {
 }
 
 impl TableEntry<'_> {
+    /// Whether it has contents, which may be empty.
+    pub fn is_regular(&self) -> bool {
+        self.symlink_target.is_none() && self.special.is_none()
+    }
+
     /// As an entry that stands for itself.
     pub fn to_entry(&self) -> Entry {
         Entry {
             name: self.name.into(),
             source_name: None,
-            kind: match self.symlink_target {
-                Some(target) => EntryKind::Symlink { target: target.into() },
-                None => EntryKind::Regular { size: self.size },
+            kind: match (self.symlink_target, self.special) {
+                (Some(target), _) => EntryKind::Symlink { target: target.into() },
+                (None, Some(special)) => EntryKind::Special(special),
+                (None, None) => EntryKind::Regular { size: self.size },
             },
             metadata: self.metadata,
             identity: self.identity,
@@ -289,8 +312,10 @@ impl<'a> TableReader<'a> {
                 let metadata = (raw.flags & FLAG_METADATA != 0).then_some(metadata);
                 Ok(TableRecord::Section { path: RelPath::new(name)?, metadata, extras })
             }
-            KIND_REGULAR | KIND_SYMLINK if !self.in_section => Err(TableError::NoSection),
-            KIND_REGULAR | KIND_SYMLINK => raw.entry(name, metadata, extras).map(TableRecord::Entry),
+            KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL if !self.in_section => Err(TableError::NoSection),
+            KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL => {
+                raw.entry(name, metadata, extras).map(TableRecord::Entry)
+            }
             other => Err(TableError::UnknownKind(other)),
         }
     }
@@ -329,8 +354,9 @@ impl RawRecord {
     ) -> Result<TableEntry<'a>, TableError> {
         check_name(name)?;
         let extras = RecordExtras::read(extras)?;
-        let is_link = self.kind == KIND_SYMLINK;
-        if is_link != extras.symlink_target.is_some() || is_link && self.size.get() != 0 {
+        let says_what_it_is = (self.kind == KIND_SYMLINK) == extras.symlink_target.is_some()
+            && (self.kind == KIND_SPECIAL) == extras.special.is_some();
+        if !says_what_it_is || self.kind != KIND_REGULAR && self.size.get() != 0 {
             return Err(TableError::BadValue);
         }
         Ok(TableEntry {
@@ -338,6 +364,7 @@ impl RawRecord {
             metadata,
             size: self.size.get(),
             symlink_target: extras.symlink_target,
+            special: extras.special,
             digest: extras.digest,
             identity: extras.identity,
             extras: extras.more,
@@ -348,6 +375,7 @@ impl RawRecord {
 #[derive(Default)]
 struct RecordExtras<'a> {
     symlink_target: Option<&'a [u8]>,
+    special: Option<Special>,
     digest: Option<&'a [u8; 32]>,
     identity: u64,
     more: Option<Box<Extras>>,
@@ -374,6 +402,9 @@ impl<'a> RecordExtras<'a> {
                     return Err(TableError::BadValue);
                 }
                 self.symlink_target = Some(value);
+            }
+            EXTRA_SPECIAL => {
+                self.special = Some(Special::from_bytes(value).ok_or(TableError::BadValue)?);
             }
             EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| TableError::BadValue)?),
             EXTRA_IDENTITY => {
@@ -408,153 +439,5 @@ pub fn decode_section(table: &[u8]) -> Result<Section, TableError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use carrack_model::{Account, Attribute};
-    use proptest::prelude::*;
-
-    fn metadata() -> Metadata {
-        Metadata { mode: 0o644, mtime: Timestamp { seconds: 1_700_000_000, nanoseconds: 5 } }
-    }
-
-    fn example() -> Vec<u8> {
-        let mut table = Vec::new();
-        let mut writer = TableWriter::new(&mut table);
-        writer.section(&RelPath::new(b"a/b").unwrap(), Some(&Metadata { mode: 0o755, ..metadata() }));
-        writer.regular(b"f", 3, &metadata(), 7, None);
-        writer.symlink(b"l", b"f", &metadata(), 0);
-        table
-    }
-
-    #[test]
-    fn the_example_of_the_format_document() {
-        let mtime = b"\x05\0\0\0\x00\xf1\x53\x65\0\0\0\0";
-        let expected = [
-            &b"\x23\0\0\0\x01\x01\x03\x00\xed\x01\0\0"[..],
-            mtime,
-            b"\0\0\0\0\0\0\0\0a/b",
-            b"\x2d\0\0\0\x02\x00\x01\x00\xa4\x01\0\0",
-            mtime,
-            b"\x03\0\0\0\0\0\0\0f\x09\x08\0\0\x07\0\0\0\0\0\0\0",
-            b"\x26\0\0\0\x03\x00\x01\x00\xa4\x01\0\0",
-            mtime,
-            b"\0\0\0\0\0\0\0\0l\x01\x01\0\0f",
-        ]
-        .concat();
-        assert_eq!(example(), expected);
-    }
-
-    #[test]
-    fn reads_what_it_wrote() {
-        let table = example();
-        let records: Vec<_> = TableReader::new(&table).map(Result::unwrap).collect();
-        assert!(matches!(&records[0], TableRecord::Section { path, metadata: Some(m), .. }
-            if path.as_bytes() == b"a/b" && m.mode == 0o755));
-        assert!(
-            matches!(&records[1], TableRecord::Entry(e) if e.name == b"f" && e.size == 3 && e.identity == 7)
-        );
-        assert!(matches!(&records[2], TableRecord::Entry(e) if e.symlink_target == Some(b"f")));
-        let section = decode_section(&table).unwrap();
-        assert_eq!(section.entries.len(), 2);
-    }
-
-    #[test]
-    fn owners_and_attributes_stand_with_their_entry() {
-        let account = |number, name: &[u8]| Some(Account { number, name: name.into() });
-        let attribute = Attribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
-        let extras = Extras {
-            user: account(1, b"u"),
-            group: account(2, b""),
-            attributes: vec![attribute],
-            same_as: None,
-        };
-        let mut table = Vec::new();
-        let root = RelPath::root();
-        TableWriter::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));
-        TableWriter::new(&mut table).with(Some(&extras)).symlink(b"l", b"t", &metadata(), 3);
-        TableWriter::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
-        let records: Vec<_> = TableReader::new(&table).map(Result::unwrap).collect();
-        let found: Vec<_> = records
-            .iter()
-            .map(|record| match record {
-                TableRecord::Section { extras, .. } => extras.as_deref(),
-                TableRecord::Entry(entry) => entry.extras.as_deref(),
-            })
-            .collect();
-        assert_eq!(found, [Some(&extras), Some(&extras), None]);
-        let TableRecord::Entry(link) = &records[1] else { panic!() };
-        let mut again = Vec::new();
-        let mut writer = TableWriter::new(&mut again);
-        writer.section(&root, None);
-        writer.entry(link);
-        assert_eq!(TableReader::new(&again).nth(1), Some(Ok(TableRecord::Entry(link.clone()))));
-    }
-
-    #[test]
-    fn refuses_names_that_could_leave_the_destination() {
-        for name in [&b".."[..], b".", b"", b"a/b", b"a\0"] {
-            let mut table = Vec::new();
-            let mut writer = TableWriter::new(&mut table);
-            writer.section(&RelPath::root(), None);
-            writer.regular(name, 0, &metadata(), 0, None);
-            let last = TableReader::new(&table).last().unwrap();
-            assert!(matches!(last, Err(TableError::BadName(_))), "{name:?}");
-        }
-    }
-
-    #[test]
-    fn refuses_entries_without_a_directory_and_links_without_target() {
-        let mut table = Vec::new();
-        TableWriter::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
-        assert_eq!(TableReader::new(&table).next(), Some(Err(TableError::NoSection)));
-        let mut table = Vec::new();
-        let mut writer = TableWriter::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.record(KIND_SYMLINK, 0, b"l", &metadata(), 0, &[]);
-        writer.record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(200, b"?")]);
-        assert_eq!(TableReader::new(&table).nth(1), Some(Err(TableError::BadValue)));
-    }
-
-    #[test]
-    fn skips_attributes_it_does_not_know_unless_critical() {
-        for (tag, fine) in [(50, true), (200, false)] {
-            let mut table = Vec::new();
-            TableWriter::new(&mut table).record(KIND_SECTION, 0, b"d", &metadata(), 0, &[(tag, b"x")]);
-            assert_eq!(TableReader::new(&table).all(|r| r.is_ok()), fine);
-            let mut table = Vec::new();
-            let mut writer = TableWriter::new(&mut table);
-            writer.section(&RelPath::root(), None);
-            writer.record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(tag, b"xyz")]);
-            assert_eq!(TableReader::new(&table).all(|r| r.is_ok()), fine);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_cut_table_never_panics_nor_reads_beyond(cut in 0usize..120, flip in 0usize..120, to: u8) {
-            let mut table = example();
-            if flip < table.len() { table[flip] = to; }
-            table.truncate(cut);
-            let count = TableReader::new(&table).count();
-            prop_assert!(count <= 4);
-        }
-
-        #[test]
-        fn names_and_numbers_survive(name in "[^/\0]{1,60}", size: u64, seconds: i64, ns in 0u32..1_000_000_000,
-                                     mode in 0u32..=0o7777, identity: u64,
-                                     digest: Option<[u8; 32]>) {
-            prop_assume!(check_name(name.as_bytes()).is_ok());
-            let metadata = Metadata { mode, mtime: Timestamp { seconds, nanoseconds: ns } };
-            let mut table = Vec::new();
-            let mut writer = TableWriter::new(&mut table);
-            writer.section(&RelPath::root(), None);
-            writer.regular(name.as_bytes(), size, &metadata, identity, digest.as_ref());
-            let read = TableReader::new(&table).nth(1);
-            let expected = TableEntry {
-                name: name.as_bytes(), metadata, size, symlink_target: None, digest: digest.as_ref(), identity,
-                extras: None,
-            };
-            prop_assert_eq!(read, Some(Ok(TableRecord::Entry(expected))));
-        }
-    }
-}
+#[path = "table_tests.rs"]
+mod tests;

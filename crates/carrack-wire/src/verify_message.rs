@@ -31,6 +31,9 @@ pub struct WalkOn {
     /// Where the walk begins; the same in every one of them until it is over.
     #[prost(bytes = "vec", tag = "1")]
     pub beneath: Vec<u8>,
+    /// Devices, pipes and sockets are names too; else they are told as skipped.
+    #[prost(bool, tag = "2")]
+    pub specials: bool,
 }
 
 /// Some names of one directory, or something that is none.
@@ -39,7 +42,7 @@ pub struct Walked {
     /// Beneath where the session's paths begin.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
-    /// Files and links, 257 at most; an empty one first where the directory itself is met.
+    /// Files, links and what else was asked for, 257 at most; an empty one first where the directory itself is met.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub names: Vec<Vec<u8>>,
     /// Something that can't be looked at.
@@ -93,6 +96,9 @@ pub struct Sight {
     /// Why it can't be read, 200 bytes at most.
     #[prost(string, tag = "5")]
     pub detail: String,
+    /// What a device, pipe or socket is, see `carrack_model::Special`; else empty, as from one that does not tell.
+    #[prost(bytes = "vec", tag = "6")]
+    pub special: Vec<u8>,
 }
 
 /// Asks for the digests of pieces of a file.

@@ -5,8 +5,8 @@
 //! | field | what |
 //! | --- | --- |
 //! | `event` | `difference`, or `summary`, which is last |
-//! | `path`, `path_hex` | beneath the destination, `.` for itself; what can't be listed and what is skipped as its end knows it. As in `carrack cp --json` |
-//! | `what` | `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `unreadable`, `skipped` |
+//! | `path`, `path_hex` | beneath the destination, `.` for itself; what can't be listed, and what an older carrack skips, as its end knows it. As in `carrack cp --json` |
+//! | `what` | `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `device`, `unreadable`, `skipped` |
 //! | `source`, `destination` | `kind`: as in `carrack ls --json`; `size`: bytes |
 //! | `ranges`, `is_cut` | `content`: `offset` and `bytes` of each range that differs; whether there are more |
 //! | `side`, `detail` | `unreadable`: `source` or `destination`, and why; `skipped`: what it is |
@@ -98,6 +98,7 @@ fn in_words(what: &Difference) -> (&'static str, String) {
         Difference::Content { ranges, is_cut } => ("differs", ranges_in_words(ranges, *is_cut)),
         Difference::Digest => ("differs", "another digest than in the manifest".into()),
         Difference::Link => ("differs", "the link leads elsewhere".into()),
+        Difference::Device => ("differs", "another device".into()),
         Difference::Unreadable { side, detail } | Difference::Unwalked { side, detail } => {
             ("unreadable", format!("at the {}: {detail}", side_name(*side)))
         }
@@ -154,6 +155,7 @@ impl<'a> Line<'a> {
             Difference::Extra => ("extra", More::Nothing {}),
             Difference::Digest => ("digest", More::Nothing {}),
             Difference::Link => ("link", More::Nothing {}),
+            Difference::Device => ("device", More::Nothing {}),
             Difference::Kind { source, sink } => {
                 ("kind", More::Kinds { source: kind_name(*source), destination: kind_name(*sink) })
             }

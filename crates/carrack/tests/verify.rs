@@ -205,6 +205,7 @@ fn what_is_no_file_is_left_out_and_what_cannot_be_read_is_told() {
     assert_exit(&output, 0);
     let (differences, summary) = found(&output);
     assert_eq!((&differences[0]["what"], &summary["skipped"]), (&"skipped".into(), &1.into()));
+    assert_eq!(differences[0]["path"], "tree/pipe");
     if geteuid().is_root() {
         common::say_skipped("root reads everything");
         return;

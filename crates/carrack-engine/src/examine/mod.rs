@@ -8,7 +8,7 @@ mod task;
 mod top;
 mod walk;
 
-use carrack_model::{ByteRange, RelPath};
+use carrack_model::{ByteRange, RelPath, Special};
 use carrack_storage::BrowsedKind;
 
 pub(crate) use bench::{Bench, Manners};
@@ -35,8 +35,8 @@ pub(crate) const PIECE_BYTES_MAX: u32 = WHOLE_BYTES_MAX as u32;
 /// What one end asks the other, or itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// What comes next on a walk through everything beneath this directory.
-    WalkOn { beneath: RelPath },
+    /// What comes next on a walk through everything beneath this directory; devices, pipes and sockets are skipped or met.
+    WalkOn { beneath: RelPath, specials: bool },
     /// What stands at names of a directory; an empty name means the directory's own path.
     Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool },
     /// The digests of pieces of a file.
@@ -85,6 +85,8 @@ pub(crate) struct Sight {
     pub(crate) stamp: u64,
     /// BLAKE3 of a file that was read, or of a link's text.
     pub(crate) digest: Option<[u8; 32]>,
+    /// What a device, pipe or socket is; an older end does not say.
+    pub(crate) special: Option<Special>,
 }
 
 /// Whether something stands there, and what.
@@ -98,7 +100,7 @@ pub(crate) enum Standing {
 
 impl Sight {
     pub(crate) fn without_facts(standing: Standing) -> Sight {
-        Sight { standing, size: 0, stamp: 0, digest: None }
+        Sight { standing, size: 0, stamp: 0, digest: None, special: None }
     }
 }
 

@@ -63,10 +63,10 @@ impl Task {
     /// Does one unit.
     pub(super) fn work(&self, unit: usize, tools: &Tools) {
         let part = match &self.question {
-            Question::WalkOn { beneath } => {
+            Question::WalkOn { beneath, specials } => {
                 let mut walk = tools.walk.lock().unwrap_or_else(PoisonError::into_inner);
                 if walk.as_ref().is_none_or(|walk| !walk.is_beneath(beneath)) {
-                    *walk = Some(Walk::begin(&tools.top, beneath));
+                    *walk = Some(Walk::begin(&tools.top, beneath, *specials));
                 }
                 walk.as_mut().map(|walk| Answer::Walked(walk.next()))
             }
@@ -162,6 +162,7 @@ fn look_at(directory: BorrowedFd<'_>, name: Option<&[u8]>, digests: bool, tools:
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
             digest,
+            special: glance.special,
         },
         Err(Standing::Unreadable(detail)) => Sight::without_facts(Standing::Unreadable(short(&detail))),
         Err(standing) => Sight::without_facts(standing),

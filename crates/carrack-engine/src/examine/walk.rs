@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use carrack_model::{RelPath, Section};
-use carrack_storage::{Found, Root, RootKind, Scan, ScanRoot};
+use carrack_model::{Fidelity, Kept, RelPath, Section};
+use carrack_storage::{ExtrasReader, Found, Root, RootKind, Scan, ScanRoot};
 use crossbeam_channel::{Receiver, bounded};
 
 use super::{Top, Walked};
@@ -27,9 +27,9 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Begins at the directory `beneath`.
-    pub(super) fn begin(top: &Top, beneath: &RelPath) -> Walk {
+    pub(super) fn begin(top: &Top, beneath: &RelPath, specials: bool) -> Walk {
         let (found, first) = match top.root(beneath) {
-            Ok(Some(root)) => start(root),
+            Ok(Some(root)) => start(root, specials),
             // A file or link.
             Ok(None) => {
                 (None, Some(Walked::Names { directory: beneath.clone(), names: vec![[][..].into()] }))
@@ -81,15 +81,18 @@ impl Walk {
 }
 
 /// Its threads end soon after the receiver is dropped.
-fn start(root: Arc<Root>) -> (Option<Receiver<Found>>, Option<Walked>) {
+fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Walked>) {
     let (sender, receiver) = bounded(SECTIONS_MAX);
     let path = root.path().to_path_buf();
     let what = RootKind::Tree { sink: RelPath::root() };
+    let kept = Kept { devices: specials, specials, ..Kept::default() };
+    // Of what else there is nothing is read, whatever the size.
+    let extras = ExtrasReader::new(Fidelity { kept, ..Fidelity::default() }, 0);
     let scan = Scan {
         roots: vec![ScanRoot { root, what }],
         threads: THREADS,
         destination: None,
-        extras: None,
+        extras: extras.map(Arc::new),
         filter: None,
     };
     let work = move || {

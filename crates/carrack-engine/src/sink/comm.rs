@@ -145,12 +145,13 @@ impl<'a> SinkComm<'a> {
             directories_done,
             bytes_done,
             symlinks_done,
+            specials_done,
             entries_failed,
             entries_kept,
             entries_deleted,
             ..
         } = self.both.sink;
-        let moved = [files_done, directories_done, symlinks_done, bytes_done];
+        let moved = [files_done, directories_done, symlinks_done, specials_done, bytes_done];
         let done = moved.into_iter().chain([entries_failed, entries_kept, entries_deleted]);
         self.idle.look(done.fold(0, u64::wrapping_add), now)?;
         link.queue_control(Control::Counters(self.both.sink).to_body());

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
-use carrack_model::{Extras, Metadata, Scheduling, Selection, TargetId, TransferSpec};
+use carrack_model::{Extras, Kept, Metadata, Scheduling, Selection, TargetId, TransferSpec};
 use carrack_plan::RateSteps;
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{ReceiveEndpoint, StreamCount};
@@ -146,6 +146,8 @@ struct Sink<'a> {
     links: Mutex<Option<LinkSpool>>,
     /// Sets owners and attributes.
     keeper: Arc<Keeper>,
+    /// What was asked for beyond mode and time. A source that makes devices unasked breaks the protocol.
+    kept: Kept,
     /// Whether entries may get set-user-id and set-group-id bits.
     special_modes: bool,
     /// How long nothing may move.
@@ -193,6 +195,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         ),
         links: Mutex::new(start.root.clone().map(LinkSpool::new)),
         keeper,
+        kept: settings.fidelity.kept,
         scheduling: settings.scheduling.share(starts.len()),
         timetable: settings.timetable.as_ref().map(|steps| steps.share(starts.len())),
         lane_count: starts.len(),

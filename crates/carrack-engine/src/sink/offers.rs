@@ -60,7 +60,7 @@ fn key_of(entry: &Entry) -> EntryKey<'_> {
         identity: entry.identity,
         target: match &entry.kind {
             EntryKind::Symlink { target } => Some(target),
-            EntryKind::Regular { .. } => None,
+            EntryKind::Regular { .. } | EntryKind::Special(_) => None,
         },
     }
 }
@@ -116,8 +116,7 @@ impl Lane<'_> {
                         (Some(held), Some(sync))
                             if self.compare(sync, held.as_fd(), &entry) == Wish::Left =>
                         {
-                            self.count_kept(&entry.to_entry());
-                            Verdict::Kept
+                            self.keep(&entry.to_entry())
                         }
                         (Some(held), _) => self.judge(&memory, path, held, &entry.to_entry())?,
                         (None, Some(sync)) if sync.existing => Verdict::Kept,
@@ -138,12 +137,15 @@ impl Lane<'_> {
         if is_there { self.sink.spec.dry_run } else { makes_none }
     }
 
-    fn count_kept(&self, entry: &Entry) {
+    fn keep(&self, entry: &Entry) -> Verdict {
         let counters = &self.counters;
         counters.entries_kept.fetch_add(1, Relaxed);
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
         counters.symlinks_kept.fetch_add(is_symlink.into(), Relaxed);
+        let is_special = matches!(entry.kind, EntryKind::Special(_));
+        counters.specials_kept.fetch_add(is_special.into(), Relaxed);
         counters.bytes_kept.fetch_add(entry.size(), Relaxed);
+        Verdict::Kept
     }
 
     pub(super) fn check_allowed(&self, is_allowed: bool, path: &RelPath) -> Result<(), SessionError> {
@@ -160,6 +162,11 @@ impl Lane<'_> {
         held: &OwnedFd,
         entry: &Entry,
     ) -> Result<Verdict, SessionError> {
+        // No journal has it. In a sync it was compared already.
+        if let EntryKind::Special(_) = entry.kind {
+            let is_kept = self.sink.spec.sync.is_none() && self.is_there(path, held.as_fd(), entry);
+            return Ok(if is_kept { self.keep(entry) } else { Verdict::Wanted });
+        }
         let is_done = match memory {
             Memory::Own(past) => past.is_done(path, &key_of(entry))?,
             Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
@@ -168,8 +175,7 @@ impl Lane<'_> {
         // A sync has looked at what is there already.
         let is_done = is_done && self.sink.spec.sync.is_none();
         if is_done && self.is_there(path, held.as_fd(), entry) {
-            self.count_kept(entry);
-            return Ok(Verdict::Kept);
+            return Ok(self.keep(entry));
         }
         let ranges = match memory {
             Memory::Own(past) => {
@@ -197,6 +203,9 @@ impl Lane<'_> {
                 size == found && *metadata == self.sink.allowed(entry.metadata)
             }
             (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
+            (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
+                special == found && *metadata == self.sink.allowed(entry.metadata)
+            }
             _ => false,
         };
         let reports = self.sink.spec.report_digests && matches!(entry.kind, EntryKind::Regular { .. });

@@ -1,12 +1,13 @@
 //! What of the source's entries a sync wants: what differs from what is there.
 //!
 //! Files are equal if size and modification time are, to the nanosecond, or size and contents where these count. An equal file
-//! gets the mode, owner and time that it is to have without its contents being sent.
+//! gets the mode, owner and time that it is to have without its contents being sent. Devices, pipes and sockets are equal if
+//! they are the same thing, and likewise get the rest.
 
 use std::os::fd::BorrowedFd;
 
 use carrack_model::{Metadata, Sync};
-use carrack_storage::{Present, digest_of, dress_file, look_at};
+use carrack_storage::{Dress, Present, SinkError, digest_of, dress_file, dress_special, look_at};
 use carrack_wire::TableEntry;
 
 use super::lane::Lane;
@@ -29,12 +30,16 @@ impl Lane<'_> {
             None => Wish::Wanted,
             Some(_) if sync.ignore_existing => Wish::Left,
             Some(_) if is_another_name(entry) => Wish::Wanted,
-            Some(Present::File { size, metadata, owner }) if entry.symlink_target.is_none() => {
+            Some(Present::File { size, metadata, owner }) if entry.is_regular() => {
                 self.compare_file(sync, held, entry, (size, metadata, owner))
             }
             Some(Present::Symlink { target, mtime }) => {
                 let is_same = entry.symlink_target == Some(&*target) && mtime == entry.metadata.mtime;
                 if is_same { Wish::Left } else { Wish::Wanted }
+            }
+            Some(Present::Special { special, metadata, owner }) if entry.special == Some(special) => {
+                let dress = |dress: Dress<'_>| dress_special(held, entry.name, &special, dress);
+                self.complete(entry, (metadata, owner), dress)
             }
             Some(_) => Wish::Wanted,
         }
@@ -57,15 +62,25 @@ impl Lane<'_> {
         if !is_equal {
             return Wish::Wanted;
         }
+        self.complete(entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
+    }
+
+    /// What is there already gets, by `dress`, what it lacks.
+    fn complete(
+        &self,
+        entry: &TableEntry<'_>,
+        (found, owner): (Metadata, (u32, u32)),
+        dress: impl FnOnce(Dress<'_>) -> Result<(), SinkError>,
+    ) -> Wish {
         let wanted = self.sink.allowed(entry.metadata);
         let keeper = &self.sink.keeper;
         let owns = |extras: &_| !keeper.would_own(extras, owner);
         if found == wanted && entry.extras.as_deref().is_none_or(owns) {
             return Wish::Left;
         }
-        let dress = self.sink.dress(&wanted, entry.extras.as_deref());
-        // What can't be set this way is set on a new file; a dry run says that something is to be done.
-        let is_set = !self.sink.spec.dry_run && dress_file(held, entry.name, &dress).is_ok();
+        let lacking = self.sink.dress(&wanted, entry.extras.as_deref());
+        // What can't be set this way is set on a new one; a dry run says that something is to be done.
+        let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { Wish::Left } else { Wish::Wanted }
     }
 }

@@ -1,10 +1,10 @@
-//! A bundle becomes small files and links (M7). Every file is published whole, under its own name, at once.
+//! A bundle becomes small files, links and special files (M7). Every file is published whole, under its own name, at once.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
-use carrack_storage::{Root, SinkError, place_small, place_symlink};
+use carrack_storage::{Root, SinkError, place_small, place_special, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
@@ -118,6 +118,9 @@ impl Unpacker {
         if !lane.sink.confinement.allows_entry(&held.path, entry.name) {
             return Err(SessionError::Protocol(format!("'{}' was not asked for", escape(entry.name))));
         }
+        if let Some(special) = entry.special.filter(|special| !lane.sink.kept.has(special)) {
+            return Err(SessionError::Protocol(format!("a {}, which was not asked for", special.noun())));
+        }
         let fail = |error: &SinkError| {
             lane.fail(failure(lane, &held.path, entry.name, error)).map(|()| Outcome::Failed)
         };
@@ -129,7 +132,8 @@ impl Unpacker {
         }
         match &held.directory {
             Ok(directory) => match place(lane, directory, entry, content) {
-                Ok(()) => Ok(Outcome::Placed),
+                Ok(true) => Ok(Outcome::Placed),
+                Ok(false) => Ok(Outcome::Lost),
                 // The bundle comes once more.
                 Err(SinkError::Damaged) => Ok(Outcome::Damaged),
                 Err(error) => fail(&error),
@@ -145,6 +149,8 @@ enum Outcome {
     Placed,
     /// Another name, to be made at the end: what is recorded of it now would be too early.
     Noted,
+    /// What can't be had here, as is told with the other losses.
+    Lost,
     Failed,
     Damaged,
 }
@@ -153,11 +159,13 @@ enum Outcome {
 #[derive(Default)]
 struct Done {
     places: Places,
-    /// Places in the table of what is not in its place.
-    lost: Vec<usize>,
+    /// Places in the table of what is not recorded: what is not in its place, and special files, of which a look at the
+    /// destination says all.
+    unrecorded: Vec<usize>,
     is_damaged: bool,
     files: u64,
     symlinks: u64,
+    specials: u64,
     bytes: u64,
 }
 
@@ -165,7 +173,12 @@ impl Done {
     fn note(&mut self, index: usize, held: Option<&Held>, entry: &TableEntry<'_>, outcome: Outcome) {
         if outcome != Outcome::Placed {
             self.is_damaged |= outcome == Outcome::Damaged;
-            self.lost.push(index);
+            self.unrecorded.push(index);
+            return;
+        }
+        if entry.special.is_some() {
+            self.unrecorded.push(index);
+            self.specials += 1;
             return;
         }
         if entry.symlink_target.is_some() {
@@ -186,22 +199,23 @@ impl Done {
         }
         lane.counters.files_done.fetch_add(self.files, Relaxed);
         lane.counters.symlinks_done.fetch_add(self.symlinks, Relaxed);
+        lane.counters.specials_done.fetch_add(self.specials, Relaxed);
         lane.counters.bytes_done.fetch_add(self.bytes, Relaxed);
         if lane.sink.spec.report_digests {
-            report_digests(lane, table, &self.lost)?;
+            report_digests(lane, table, &self.unrecorded)?;
         }
         let committer = lane.sink.committer()?;
-        match self.lost.is_empty() {
+        match self.unrecorded.is_empty() {
             true => committer.placed(table, self.places, self.bytes)?,
             // What failed must not be taken for done.
-            false => committer.placed(&table_without(table, &self.lost)?, self.places, self.bytes)?,
+            false => committer.placed(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?,
         }
         Ok(true)
     }
 }
 
 /// The table without some of its records.
-fn table_without(table: &[u8], lost: &[usize]) -> Result<Vec<u8>, SessionError> {
+fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
     let mut rest = Vec::new();
     for (index, record) in TableReader::new(table).enumerate() {
         match record? {
@@ -209,20 +223,20 @@ fn table_without(table: &[u8], lost: &[usize]) -> Result<Vec<u8>, SessionError> 
                 let mut writer = TableWriter::new(&mut rest).with(extras.as_deref());
                 writer.section(&path, metadata.as_ref());
             }
-            TableRecord::Entry(_) if lost.contains(&index) => {}
+            TableRecord::Entry(_) if left_out.contains(&index) => {}
             TableRecord::Entry(entry) => TableWriter::new(&mut rest).entry(&entry),
         }
     }
     Ok(rest)
 }
 
-fn report_digests(lane: &Lane<'_>, table: &[u8], lost: &[usize]) -> Result<(), SessionError> {
+fn report_digests(lane: &Lane<'_>, table: &[u8], left_out: &[usize]) -> Result<(), SessionError> {
     let mut directory = RelPath::root();
     for (index, record) in TableReader::new(table).enumerate() {
         match record? {
             TableRecord::Section { path, .. } => directory = path,
             TableRecord::Entry(TableEntry { name, size, digest: Some(digest), .. })
-                if !lost.contains(&index) =>
+                if !left_out.contains(&index) =>
             {
                 lane.report_digest(&directory, name, size, *digest);
             }
@@ -232,18 +246,20 @@ fn report_digests(lane: &Lane<'_>, table: &[u8], lost: &[usize]) -> Result<(), S
     Ok(())
 }
 
-fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<(), SinkError> {
-    let extras = entry.extras.as_deref();
-    match entry.symlink_target {
-        Some(target) => {
-            let dress = lane.sink.dress(&entry.metadata, extras);
-            place_symlink(held.as_fd(), entry.name, target, dress, &lane.sink.scratch)
-        }
+/// False if it is of a kind that can't be had here.
+fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<bool, SinkError> {
+    let (sink, held, extras) = (lane.sink, held.as_fd(), entry.extras.as_deref());
+    if let Some(target) = entry.symlink_target {
+        let dress = sink.dress(&entry.metadata, extras);
+        return place_symlink(held, entry.name, target, dress, &sink.scratch).map(|()| true);
+    }
+    let metadata = sink.allowed(entry.metadata);
+    let dress = sink.dress(&metadata, extras);
+    match &entry.special {
+        Some(special) => place_special(held, entry.name, special, dress, &sink.keeper, &sink.scratch),
         None => {
-            let metadata = lane.sink.allowed(entry.metadata);
-            let dress = lane.sink.dress(&metadata, extras);
-            let care = lane.sink.committer.as_ref().map(Committer::care).unwrap_or_default();
-            place_small(held.as_fd(), entry.name, content, dress, care, &lane.sink.scratch)
+            let care = sink.committer.as_ref().map(Committer::care).unwrap_or_default();
+            place_small(held, entry.name, content, dress, care, &sink.scratch).map(|()| true)
         }
     }
 }
@@ -259,7 +275,7 @@ fn note_link(
     let is_asked_for = same_as.path.split_last().is_some_and(|(parent, name)| {
         confinement.allows_section(&parent, None) && confinement.allows_entry(&parent, name)
     });
-    if !is_asked_for || entry.size != 0 || entry.symlink_target.is_some() {
+    if !is_asked_for || entry.size != 0 || !entry.is_regular() {
         return Err(SessionError::Protocol(format!("a name of '{}', which can't be given", same_as.path)));
     }
     let mut links = lane.sink.links();
@@ -283,8 +299,8 @@ fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bo
             return Err(SessionError::Protocol("a bundle's table promises more than its contents".into()));
         };
         rest = after;
-        let is_file = entry.symlink_target.is_none()
-            && entry.extras.as_ref().is_none_or(|extras| extras.same_as.is_none());
+        let is_file =
+            entry.is_regular() && entry.extras.as_ref().is_none_or(|extras| extras.same_as.is_none());
         if checksum == Checksum::Blake3 && is_file {
             is_good &= entry.digest.is_some_and(|digest| blake3::hash(own) == *digest);
         }

@@ -108,9 +108,8 @@ impl BundleFilling<'_> {
                 {
                     self.lane.fail(self.lane.source.released(directory, entry));
                 }
-                (EntryKind::Symlink { target }, _) => {
-                    let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
-                    writer.symlink(&entry.name, target, &entry.metadata, entry.identity);
+                (EntryKind::Symlink { .. } | EntryKind::Special(_), _) => {
+                    TableWriter::new(table).with(entry.extras.as_deref()).whole(entry);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
@@ -203,7 +202,7 @@ impl BundleFilling<'_> {
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{Metadata, RelPath};
+    use carrack_model::{Metadata, RelPath, Special};
 
     use super::*;
 
@@ -233,5 +232,7 @@ mod tests {
         assert_eq!(file, carrack_plan::entry_table_bytes(&entry(EntryKind::Regular { size: 1 })));
         let link_kind = EntryKind::Symlink { target: target[..].into() };
         assert_eq!(link, carrack_plan::entry_table_bytes(&entry(link_kind)));
+        let special = written(&|table| table.special(name, &Special::Fifo, &metadata, u64::MAX));
+        assert_eq!(special, carrack_plan::entry_table_bytes(&entry(EntryKind::Special(Special::Fifo))));
     }
 }

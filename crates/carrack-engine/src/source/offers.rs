@@ -229,7 +229,7 @@ fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<
         EntryKind::Regular { size } => {
             writer.regular(&entry.name, *size, &entry.metadata, entry.identity, digest.as_ref());
         }
-        EntryKind::Symlink { .. } => writer.whole(entry),
+        EntryKind::Symlink { .. } | EntryKind::Special(_) => writer.whole(entry),
     }
 }
 
@@ -244,7 +244,7 @@ impl Lane<'_> {
         let Ok(held) = self.source.open_directory(&section.directory) else { return Vec::new() };
         let digest = |entry: &Entry| match entry.kind {
             EntryKind::Regular { .. } => digest_of(held.as_fd(), entry.name_at_source()).ok(),
-            EntryKind::Symlink { .. } => None,
+            EntryKind::Symlink { .. } | EntryKind::Special(_) => None,
         };
         section.entries.iter().map(digest).collect()
     }

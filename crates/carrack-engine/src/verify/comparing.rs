@@ -205,9 +205,9 @@ impl Run<'_, '_> {
         match &step {
             Step::WalkOn => match self.feed {
                 Feed::Walk { of: Side::Source, .. } => {
-                    self.source()?.ask(Question::WalkOn { beneath: RelPath::root() })?;
+                    self.source()?.ask(walk_on(RelPath::root()))?;
                 }
-                _ => self.all.sink.ask(Question::WalkOn { beneath: self.place.clone() })?,
+                _ => self.all.sink.ask(walk_on(self.place.clone()))?,
             },
             Step::Look(batch) | Step::Read(batch) => {
                 let (directory, names) = batch.names();
@@ -297,7 +297,7 @@ impl Run<'_, '_> {
             Walked::Skipped { path, what } if side == Side::Source => {
                 self.tell(path, Difference::Skipped { what });
             }
-            // They are not compared at this end either.
+            // By an end that does not compare them.
             Walked::Skipped { .. } => {}
         }
         Ok(())
@@ -504,6 +504,10 @@ fn next_lines(
 
 fn is_directory(sight: Option<&Sight>) -> bool {
     sight.is_some_and(|sight| sight.standing == Standing::Is(BrowsedKind::Directory))
+}
+
+fn walk_on(beneath: RelPath) -> Question {
+    Question::WalkOn { beneath, specials: true }
 }
 
 fn look(directory: RelPath, names: Vec<Box<[u8]>>, digests: bool) -> Question {

@@ -1,6 +1,6 @@
 //! What two looks at one name say together. Pure.
 
-use carrack_model::{ByteRange, Side};
+use carrack_model::{ByteRange, Side, Special};
 use carrack_storage::BrowsedKind;
 
 use super::Difference;
@@ -22,7 +22,7 @@ pub(super) fn judge(source: &Sight, sink: &Sight) -> Verdict {
     let kinds = match (&source.standing, &sink.standing) {
         (Standing::Nothing, _) => return unreadable(Side::Source, "it vanished meanwhile"),
         (Standing::Unreadable(detail), _) => return unreadable(Side::Source, detail),
-        (_, Standing::Nothing) => return Verdict::Differs(Difference::Missing),
+        (Standing::Is(kind), Standing::Nothing) => return Verdict::Differs(missing(*kind)),
         (_, Standing::Unreadable(detail)) => return unreadable(Side::Sink, detail),
         (Standing::Is(source), Standing::Is(sink)) => (*source, *sink),
     };
@@ -35,9 +35,28 @@ pub(super) fn judge(source: &Sight, sink: &Sight) -> Verdict {
         (BrowsedKind::Symlink, BrowsedKind::Symlink) if source.digest != sink.digest => {
             Verdict::Differs(Difference::Link)
         }
+        (BrowsedKind::Device, BrowsedKind::Device) if are_others(source.special, sink.special) => {
+            Verdict::Differs(Difference::Device)
+        }
         (source, sink) if source == sink => Verdict::Equal,
         (source, sink) => Verdict::Differs(Difference::Kind { source, sink }),
     }
+}
+
+/// What is not at the sink. Devices, pipes and sockets a copy leaves out unless it is told not to.
+fn missing(kind: BrowsedKind) -> Difference {
+    let skipped = |what: &str| Difference::Skipped { what: what.into() };
+    match kind {
+        BrowsedKind::Pipe => skipped("a named pipe"),
+        BrowsedKind::Socket => skipped("a socket"),
+        BrowsedKind::Device => skipped("a device"),
+        _ => Difference::Missing,
+    }
+}
+
+/// An end that does not say which device it has is taken at its word that it has one.
+fn are_others(source: Option<Special>, sink: Option<Special>) -> bool {
+    source.zip(sink).is_some_and(|(source, sink)| source != sink)
 }
 
 /// By a look at the sink: a manifest names files only.
@@ -75,12 +94,41 @@ pub(super) fn differing(
 
 #[cfg(test)]
 mod tests {
+    use carrack_model::DeviceNumber;
+
     use super::*;
     use BrowsedKind::{Directory, File, Symlink};
 
     fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> Sight {
         let digest = digest.map(|byte| [byte; 32]);
-        Sight { standing: Standing::Is(kind), size, stamp: 0, digest }
+        Sight { standing: Standing::Is(kind), size, stamp: 0, digest, special: None }
+    }
+
+    #[test]
+    fn devices_are_the_same_by_kind_and_numbers() {
+        let device = |special| Sight { special, ..sight(BrowsedKind::Device, 0, None) };
+        let number = |minor| DeviceNumber { major: 1, minor };
+        let null = Some(Special::CharacterDevice(number(3)));
+        for other in [Some(Special::CharacterDevice(number(5))), Some(Special::BlockDevice(number(3)))] {
+            assert_eq!(judge(&device(null), &device(other)), Verdict::Differs(Difference::Device));
+        }
+        for same in [null, None] {
+            assert_eq!(judge(&device(null), &device(same)), Verdict::Equal);
+            assert_eq!(judge(&device(same), &device(null)), Verdict::Equal);
+        }
+    }
+
+    #[test]
+    fn special_files_may_be_left_out_and_not_be_others() {
+        use BrowsedKind::{Device, Pipe, Socket};
+        for (kind, what) in [(Pipe, "a named pipe"), (Socket, "a socket"), (Device, "a device")] {
+            let there = sight(kind, 0, None);
+            let skipped = Difference::Skipped { what: what.into() };
+            assert_eq!(judge(&there, &nothing()), Verdict::Differs(skipped));
+            assert_eq!(judge(&there, &there), Verdict::Equal);
+            let other = Difference::Kind { source: kind, sink: File };
+            assert_eq!(judge(&there, &sight(File, 0, None)), Verdict::Differs(other));
+        }
     }
 
     fn nothing() -> Sight {

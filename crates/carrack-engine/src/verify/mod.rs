@@ -22,7 +22,7 @@ pub use kept::{Kept, KeptError};
 /// Something that is not as it should be, or that can't be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Beneath the destination, empty for the destination itself; with [`Difference::Unwalked`] and [`Difference::Skipped`] as the end
+    /// Beneath the destination, empty for the destination itself; with [`Difference::Unwalked`], and what an older end skipped, as the end
     /// knows it that met it. Bytes, not for a terminal as they are.
     pub path: Box<[u8]>,
     /// What is wrong.
@@ -61,6 +61,8 @@ pub enum Difference {
     Digest,
     /// A link that leads elsewhere.
     Link,
+    /// A device of another kind, or with other numbers.
+    Device,
     /// It can't be read, or changed meanwhile.
     Unreadable {
         /// At which end.
@@ -75,7 +77,7 @@ pub enum Difference {
         /// Why, in words.
         detail: String,
     },
-    /// A pipe, socket or device of the source, which is not compared.
+    /// A pipe, socket or device of the source that the destination does not have, or that an older end does not compare.
     Skipped {
         /// What it is, such as "a socket".
         what: String,
@@ -99,7 +101,7 @@ pub struct Verified {
     pub extra: u64,
     /// Entries that can't be compared, because one end can't read them.
     pub unreadable: u64,
-    /// Pipes, sockets and devices of the source.
+    /// Pipes, sockets and devices of the source that the destination does not have.
     pub skipped: u64,
 }
 

@@ -222,7 +222,7 @@ impl Scripted {
     }
 
     /// An end that refuses the handshake says so instead of dialling.
-    fn dial_failed_back(&mut self, spec: &TransferSpec) {
+    pub fn dial_failed_back(&mut self, spec: &TransferSpec) {
         if !spec.dry_run
             && let Heard::Control(Control::Dial(_)) = self.hear()
         {

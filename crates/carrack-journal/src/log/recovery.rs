@@ -303,6 +303,8 @@ impl Reading {
         for read in TableReader::new(record.body) {
             match read.map_err(|_| Malformed)? {
                 TableRecord::Section { path, .. } => directory = path,
+                // Nobody records these: a look at the destination says all that there is to know.
+                TableRecord::Entry(entry) if entry.special.is_some() => {}
                 TableRecord::Entry(entry) => {
                     count += 1;
                     bytes = bytes.saturating_add(entry.size);
@@ -491,7 +493,7 @@ fn partial_of(body: &[u8]) -> Result<Partial, Malformed> {
     let mut next = || records.next().transpose().map_err(|_| Malformed);
     let Some(TableRecord::Section { path: directory, .. }) = next()? else { return Err(Malformed) };
     let Some(TableRecord::Entry(entry)) = next()? else { return Err(Malformed) };
-    if entry.symlink_target.is_some() || next()?.is_some() {
+    if !entry.is_regular() || next()?.is_some() {
         return Err(Malformed);
     }
     Ok(Partial {

@@ -42,6 +42,8 @@ struct Summary {
     outcome: String,
     files_done: u64,
     symlinks_done: u64,
+    #[serde(default)]
+    specials_done: u64,
     bytes_done: u64,
     entries_failed: u64,
     #[serde(default)]
@@ -113,7 +115,8 @@ impl Listener {
                 record.failures.push(Failure { path, kind, detail });
             }
             Event::Summary(summary) => {
-                let files_done = summary.files_done + summary.symlinks_done + summary.entries_kept;
+                let files_done =
+                    summary.files_done + summary.symlinks_done + summary.specials_done + summary.entries_kept;
                 if matches!(&*summary.outcome, "complete" | "partial" | "nothing")
                     && summary.errors.is_empty()
                 {

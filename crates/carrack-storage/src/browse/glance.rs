@@ -3,10 +3,12 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use carrack_model::Special;
 use rustix::fs::{AtFlags, FileType, fstat, readlinkat, statat};
 
 use super::BrowsedKind;
 use crate::FileStamp;
+use crate::special::special_of_stat;
 
 /// What stands at a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct Glance {
     pub kind: BrowsedKind,
     /// Its state now.
     pub stamp: FileStamp,
+    /// What a device, pipe or socket is.
+    pub special: Option<Special>,
 }
 
 /// Looks at `name` in `directory`; without a name at the directory itself.
@@ -27,7 +31,7 @@ pub fn glance(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<Glan
         None => fstat(directory)?,
     };
     let kind = BrowsedKind::of(FileType::from_raw_mode(stat.st_mode));
-    Ok(Glance { kind, stamp: FileStamp::of(&stat) })
+    Ok(Glance { kind, stamp: FileStamp::of(&stat), special: special_of_stat(&stat) })
 }
 
 /// The text of the link `name` in `directory`.

@@ -76,13 +76,14 @@ impl Filter {
         }
     }
 
-    /// Why a file or link is left out.
+    /// Why a file, link or special file is left out.
     pub(super) fn entry(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
         let Selection { size_min, size_max, newer, skips_links, .. } = &self.selection;
         match self.name(directory, entry.name_at_source(), false) {
             Some(reason) => Some(reason),
             None => match entry.kind {
                 EntryKind::Symlink { .. } => skips_links.then_some("a symbolic link"),
+                EntryKind::Special(_) => None,
                 EntryKind::Regular { size } if size < *size_min => Some("smaller than --min-size"),
                 EntryKind::Regular { size } if size_max.is_some_and(|most| size > most) => {
                     Some("larger than --max-size")

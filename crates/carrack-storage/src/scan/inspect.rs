@@ -1,18 +1,19 @@
 //! What one name is: an entry to copy, a directory to enter, or something that is left out.
 //!
 //! One `statx` for each name, and a `readlink` for a link; nothing for what the listing already says is a directory or
-//! is left out anyway.
+//! is left out anyway: devices, pipes and sockets, where none of these is kept.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
-use carrack_model::{Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name};
-use rustix::fs::{AtFlags, FileType, StatxFlags, makedev, readlinkat_raw, statat, statx};
+use carrack_model::{DeviceNumber, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name};
+use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
 use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind;
+use crate::special::special_of;
 use crate::status::{metadata_of, permissions, size_of};
 use crate::{ExtrasReader, Identity};
 
@@ -41,6 +42,8 @@ struct Status {
     gid: u32,
     names: u32,
     device: u64,
+    /// What a device is.
+    number: DeviceNumber,
 }
 
 /// Looks at names; keeps a buffer for the text of links.
@@ -62,7 +65,7 @@ impl<'a> Inspector<'a> {
         listed_type: FileType,
         follow: bool,
     ) -> Inspected {
-        match without_status(name, listed_type) {
+        match self.without_status(name, listed_type) {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
                 Ok(status) => self.entry(directory, name, &status, follow),
@@ -79,7 +82,12 @@ impl<'a> Inspector<'a> {
                 Err(failed) => return failed,
             },
             FileType::Directory => return Inspected::Directory,
-            other => return Inspected::Skipped(special(other)),
+            other => match special_of(other, status.number) {
+                Some(special) if self.extras.is_some_and(|extras| extras.keeps(&special)) => {
+                    EntryKind::Special(special)
+                }
+                _ => return Inspected::Skipped(left_out(other)),
+            },
         };
         let Status { metadata, identity, uid, gid, .. } = *status;
         let spot = Spot::Named { directory, name, follow };
@@ -93,6 +101,18 @@ impl<'a> Inspector<'a> {
         Inspected::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }
 
+    fn without_status(&self, name: &CStr, listed_type: FileType) -> Option<Inspected> {
+        if let Err(problem) = check_name(name.to_bytes()) {
+            return Some(Inspected::Failed(FailureKind::BadName, problem.to_string()));
+        }
+        match listed_type {
+            FileType::Directory => Some(Inspected::Directory),
+            FileType::RegularFile | FileType::Symlink | FileType::Unknown => None,
+            _ if self.extras.is_some_and(ExtrasReader::keeps_specials) => None,
+            other => Some(Inspected::Skipped(left_out(other))),
+        }
+    }
+
     fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
         match readlinkat_raw(directory, name, &mut self.link_text[..])? {
             length if (1..=SYMLINK_BYTES_MAX).contains(&length) => Ok(self.link_text[..length].into()),
@@ -104,18 +124,7 @@ impl<'a> Inspector<'a> {
     }
 }
 
-fn without_status(name: &CStr, listed_type: FileType) -> Option<Inspected> {
-    if let Err(problem) = check_name(name.to_bytes()) {
-        return Some(Inspected::Failed(FailureKind::BadName, problem.to_string()));
-    }
-    match listed_type {
-        FileType::Directory => Some(Inspected::Directory),
-        FileType::RegularFile | FileType::Symlink | FileType::Unknown => None,
-        other => Some(Inspected::Skipped(special(other))),
-    }
-}
-
-fn special(file_type: FileType) -> &'static str {
+fn left_out(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Socket => "a socket",
         FileType::Fifo => "a named pipe",
@@ -149,6 +158,7 @@ fn status_of(
         gid: found.stx_gid,
         names: found.stx_nlink,
         device: makedev(found.stx_dev_major, found.stx_dev_minor),
+        number: DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor },
     })
 }
 
@@ -164,5 +174,6 @@ fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) 
         gid: stat.st_gid,
         names: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         device: stat.st_dev,
+        number: DeviceNumber { major: major(stat.st_rdev), minor: minor(stat.st_rdev) },
     })
 }

@@ -10,10 +10,11 @@ const FIDELITY: &str = "What of a file is kept";
 /// Options of `carrack cp` alone.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FidelityArgs {
-    /// Keep everything that can be kept: --recursive, with owners, groups, extended attributes, ACLs and hard links
+    /// Keep everything that can be kept: --recursive, with owners, groups, extended attributes, ACLs, hard links, devices, named pipes and sockets
     ///
-    /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links. What can't be kept at the destination (only root may
-    /// give files to others, not every file system has attributes) is told once, with a count and the reason; it is no failure.
+    /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links, --no-devices, --no-specials. What can't be kept at the
+    /// destination (only root may give files to others and make devices, not every file system has attributes) is told once, with a count and the
+    /// reason; it is no failure.
     #[arg(short, long, help_heading = FIDELITY)]
     pub archive: bool,
 
@@ -64,6 +65,22 @@ pub struct FidelityArgs {
     /// With --archive: make each name a file of its own
     #[arg(long, overrides_with = "hard_links", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_hard_links: bool,
+
+    /// Make character and block devices anew, which only root may; their contents are not copied
+    #[arg(long, overrides_with = "no_devices", help_heading = FIDELITY)]
+    devices: bool,
+
+    /// With --archive: leave devices out
+    #[arg(long, overrides_with = "devices", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_devices: bool,
+
+    /// Make named pipes and sockets anew
+    #[arg(long, overrides_with = "no_specials", help_heading = FIDELITY)]
+    specials: bool,
+
+    /// With --archive: leave named pipes and sockets out
+    #[arg(long, overrides_with = "specials", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_specials: bool,
 }
 
 /// Whose everything becomes.
@@ -83,6 +100,8 @@ impl FidelityArgs {
             attributes: (self.archive || self.xattrs) && !self.no_xattrs,
             acls: (self.archive || self.acls) && !self.no_acls,
             hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
+            devices: (self.archive || self.devices) && !self.no_devices,
+            specials: (self.archive || self.specials) && !self.no_specials,
         };
         Fidelity { kept, numeric_ids: self.numeric_ids, user, group }
     }
@@ -130,9 +149,20 @@ mod tests {
         assert_eq!(kept(&["-a"]), Kept::ALL);
         assert_eq!(kept(&["-a", "--no-owner"]), Kept { users: false, ..Kept::ALL });
         assert_eq!(
-            kept(&["-a", "--no-acls", "--no-xattrs", "--no-group", "--no-hard-links"]),
+            kept(&[
+                "-a",
+                "--no-acls",
+                "--no-xattrs",
+                "--no-group",
+                "--no-hard-links",
+                "--no-devices",
+                "--no-specials"
+            ]),
             Kept { users: true, ..Kept::default() }
         );
+        assert_eq!(kept(&["--devices"]), Kept { devices: true, ..Kept::default() });
+        assert_eq!(kept(&["--specials"]), Kept { specials: true, ..Kept::default() });
+        assert_eq!(kept(&["-a", "--no-devices"]), Kept { devices: false, ..Kept::ALL });
         assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });
         assert_eq!(kept(&["--xattrs"]), Kept { attributes: true, ..Kept::default() });
         assert_eq!(kept(&["--chown", ":staff"]), Kept { groups: true, ..Kept::default() });

@@ -8,12 +8,13 @@ const MOVERS: &str = "each machine that carries the transfer decides that by its
 const PATIENCE: &str = "submitted transfers try again by themselves; `carrack cancel` ends one";
 const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
 
-const FIDELITY: &str = "`carrack cp -a` keeps owners, attributes, ACLs and hard links";
+const FIDELITY: &str =
+    "`carrack cp -a` keeps owners, attributes, ACLs, hard links, devices, pipes and sockets";
 
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 60] = [
+const OPTIONS: [(&str, bool, &str); 64] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
@@ -30,6 +31,10 @@ const OPTIONS: [(&str, bool, &str); 60] = [
     ("no-acls", false, FIDELITY),
     ("hard-links", false, FIDELITY),
     ("no-hard-links", false, FIDELITY),
+    ("devices", false, FIDELITY),
+    ("no-devices", false, FIDELITY),
+    ("specials", false, FIDELITY),
+    ("no-specials", false, FIDELITY),
     ("exclude", true, SELECTION),
     ("include", true, SELECTION),
     ("filter-from", true, SELECTION),

@@ -94,6 +94,7 @@ impl Page<'_> {
             ("files", grouped(summary.files_done)),
             ("directories", grouped(summary.directories_done)),
             ("links", grouped(summary.symlinks_done)),
+            ("special files", grouped(summary.specials_done)),
             ("there before", grouped(summary.entries_kept)),
             ("deleted", grouped(summary.entries_deleted)),
             ("left out", grouped(summary.entries_skipped)),

@@ -89,6 +89,9 @@ fn kinds(summary: &Summary) -> String {
     if summary.symlinks_done > 0 {
         kinds.push(count(summary.symlinks_done, "link", "links"));
     }
+    if summary.specials_done > 0 {
+        kinds.push(count(summary.specials_done, "special file", "special files"));
+    }
     kinds.join(", ")
 }
 

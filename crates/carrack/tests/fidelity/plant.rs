@@ -4,9 +4,12 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, lchown};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, XattrFlags, lsetxattr, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Timespec, Timestamps, UTIME_OMIT, XattrFlags, lsetxattr, utimensat,
+};
 
 use crate::common::tree::{noise, plant_rich};
+use crate::specials::node;
 
 /// Owners that no system has accounts for.
 const NOBODYS: [(u32, u32); 4] = [(1, 1), (54_321, 54_322), (0, 54_323), (u32::MAX - 1, 0)];
@@ -20,6 +23,7 @@ pub fn plant(root: &Path) {
     plant_set_id(&root.join("set-id"));
     plant_holes(&root.join("holes"));
     plant_hard_links(&root.join("hard-links"));
+    plant_specials(&root.join("specials"));
     plant_times(&root.join("times"));
 }
 
@@ -130,6 +134,36 @@ fn plant_hard_links(root: &Path) {
             let directory = root.join(format!("{}/beneath", number % 10));
             fs::create_dir_all(&directory).unwrap();
             fs::hard_link(&first, directory.join(format!("{name}{number}"))).unwrap();
+        }
+    }
+}
+
+/// Of all kinds and owners, with attributes and ACLs, in a directory that gives its entries an ACL of its own.
+fn plant_specials(root: &Path) {
+    const NOBODY: u32 = u32::MAX;
+    let of_all = acl(&[(1, 7, NOBODY), (4, 7, NOBODY), (0x20, 7, NOBODY)]);
+    let own = acl(&[(1, 6, NOBODY), (2, 7, 54_321), (4, 4, NOBODY), (0x10, 5, NOBODY), (0x20, 0, NOBODY)]);
+    fs::create_dir(root).unwrap();
+    let _ = lsetxattr(root, "system.posix_acl_default", &of_all, XattrFlags::empty());
+    for (kind, name, number) in [
+        (FileType::Fifo, "pipe", (0, 0)),
+        (FileType::Socket, "socket", (0, 0)),
+        (FileType::CharacterDevice, "null", (1, 3)),
+        (FileType::CharacterDevice, "none", (0, 0)),
+        (FileType::CharacterDevice, "last", (4_095, (1 << 20) - 1)),
+        (FileType::BlockDevice, "disk", (8, 256)),
+    ] {
+        for (mode, owner) in [(0o600, 0), (0o666, 1), (0o7777, 54_321), (0o000, 54_322)] {
+            let path = root.join(format!("{name}-{mode:o}"));
+            // Not every machine lets its root make devices.
+            if node(&path, kind, number, mode) {
+                lchown(&path, Some(owner), Some(owner)).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                let _ = lsetxattr(&path, "trusted.of-a-node", name.as_bytes(), XattrFlags::empty());
+                if owner == 1 {
+                    let _ = lsetxattr(&path, "system.posix_acl_access", &own, XattrFlags::empty());
+                }
+            }
         }
     }
 }

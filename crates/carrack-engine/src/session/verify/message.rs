@@ -1,6 +1,6 @@
 //! Questions and answers as messages. Everything that the other end sends is checked here.
 
-use carrack_model::{ByteRange, RelPath, check_name, escape};
+use carrack_model::{ByteRange, RelPath, Special, check_name, escape};
 use carrack_storage::BrowsedKind;
 use carrack_wire::message::{
     Control, Failure, HashPieces, Look, Pieces, Seen, Sight as SightMessage, WalkOn, Walked as WalkedMessage,
@@ -41,7 +41,9 @@ fn to_name(name: Vec<u8>) -> Result<Box<[u8]>, SessionError> {
 
 pub(super) fn of_question(question: &Question) -> Control {
     match question {
-        Question::WalkOn { beneath } => Control::WalkOn(WalkOn { beneath: beneath.as_bytes().to_vec() }),
+        Question::WalkOn { beneath, specials } => {
+            Control::WalkOn(WalkOn { beneath: beneath.as_bytes().to_vec(), specials: *specials })
+        }
         Question::Look { directory, names, digests } => Control::Look(Look {
             directory: directory.as_bytes().to_vec(),
             names: names.iter().map(|name| name.to_vec()).collect(),
@@ -60,7 +62,9 @@ pub(super) fn of_question(question: &Question) -> Control {
 
 pub(super) fn to_question(message: Control) -> Result<Question, SessionError> {
     match message {
-        Control::WalkOn(WalkOn { beneath }) => Ok(Question::WalkOn { beneath: to_path(&beneath)? }),
+        Control::WalkOn(WalkOn { beneath, specials }) => {
+            Ok(Question::WalkOn { beneath: to_path(&beneath)?, specials })
+        }
         Control::Look(Look { directory, names, digests }) => {
             Ok(Question::Look { directory: to_path(&directory)?, names: to_names(names)?, digests })
         }
@@ -116,13 +120,14 @@ fn of_sight(sight: Sight) -> SightMessage {
         }
     };
     let digest = sight.digest.map(Vec::from).unwrap_or_default();
-    SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail }
+    let special = sight.special.map(|special| special.to_bytes().to_vec()).unwrap_or_default();
+    SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special }
 }
 
 /// What an answer says, which has to fit its question.
 pub(super) fn to_answer(message: Control, question: &Question) -> Result<Answer, SessionError> {
     match (message, question) {
-        (Control::Walked(walked), Question::WalkOn { beneath }) => to_walked(walked, beneath),
+        (Control::Walked(walked), Question::WalkOn { beneath, .. }) => to_walked(walked, beneath),
         (Control::Seen(seen), Question::Look { names, digests, .. }) => {
             if seen.sights.len() != names.len() {
                 return Err(wrong(format!("{} sights of {} names", seen.sights.len(), names.len())));
@@ -189,7 +194,11 @@ fn to_sight(message: SightMessage, digests: bool) -> Result<Sight, SessionError>
         [] => None,
         bytes => Some(bytes.try_into().ok().filter(|_| may_have_digest).ok_or_else(|| wrong("a digest"))?),
     };
-    Ok(Sight { standing, size: message.size, stamp: message.stamp, digest })
+    let special = match &*message.special {
+        [] => None,
+        bytes => Some(Special::from_bytes(bytes).ok_or_else(|| wrong("a special file"))?),
+    };
+    Ok(Sight { standing, size: message.size, stamp: message.stamp, digest, special })
 }
 
 #[cfg(test)]
@@ -211,7 +220,12 @@ mod tests {
 
     fn questions() -> [Question; 4] {
         let look = |digests| Question::Look { directory: path("a"), names: names(&[b"", b"\xff"]), digests };
-        [Question::WalkOn { beneath: path("a/b") }, look(true), look(false), Question::Pieces(pieces())]
+        [
+            Question::WalkOn { beneath: path("a/b"), specials: true },
+            look(true),
+            look(false),
+            Question::Pieces(pieces()),
+        ]
     }
 
     #[test]
@@ -224,10 +238,10 @@ mod tests {
     #[test]
     fn answers_arrive_at_their_question_and_at_no_other() {
         let [walk, look, _, hash] = questions();
-        let sight = |standing, digest| Sight { standing, size: 7, stamp: u64::MAX, digest };
+        let sight = |standing, digest, special| Sight { standing, size: 7, stamp: u64::MAX, digest, special };
         let sights = vec![
-            sight(Standing::Is(BrowsedKind::File), Some([7; 32])),
-            sight(Standing::Unreadable("no".into()), None),
+            sight(Standing::Is(BrowsedKind::File), Some([7; 32]), None),
+            sight(Standing::Is(BrowsedKind::Pipe), None, Some(Special::Fifo)),
         ];
         let answers = [
             (Answer::Walked(Walked::Names { directory: path("a/b/c"), names: names(&[b"", b"x"]) }), &walk),
@@ -293,7 +307,7 @@ mod tests {
             Control::Look(Look { directory: b"..".to_vec(), ..Default::default() }),
             Control::Look(Look { names: vec![b"../x".to_vec()], ..Default::default() }),
             Control::Look(Look { names: vec![b"x".to_vec(); NAMES_MAX + 1], ..Default::default() }),
-            Control::WalkOn(WalkOn { beneath: b"/".to_vec() }),
+            Control::WalkOn(WalkOn { beneath: b"/".to_vec(), specials: false }),
         ] {
             assert!(to_question(unsound.clone()).is_err(), "{unsound:?}");
         }
@@ -308,7 +322,8 @@ mod tests {
         let look = Question::Look { directory: deep.clone(), names: names.clone(), digests: true };
         let walked = Answer::Walked(Walked::Names { directory: deep, names });
         let standing = Standing::Unreadable("x".repeat(200));
-        let sight = Sight { standing, size: u64::MAX, stamp: u64::MAX, digest: Some([0; 32]) };
+        let special = Some(Special::Fifo);
+        let sight = Sight { standing, size: u64::MAX, stamp: u64::MAX, digest: Some([0; 32]), special };
         let seen = Answer::Seen(vec![sight; NAMES_MAX]);
         for message in [of_question(&look), of_answer(walked), of_answer(seen)] {
             assert!(message.to_body().len() < CONTROL_BODY_BYTES_MAX);

@@ -1,0 +1,238 @@
+//! Devices, named pipes and sockets: what a name is, and how one is made at the sink.
+//!
+//! None is ever opened to be read or written, which has effects and may block: metadata are set by a descriptor that is a
+//! path only (`O_PATH`, open(2)), by way of `/proc/self/fd`.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use carrack_model::{DeviceNumber, Special, Timestamp};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, fstat, major,
+    makedev, minor, mknodat, openat, setxattr, utimensat,
+};
+use rustix::io::Errno;
+
+use crate::extras_sink::Wearer;
+use crate::sink_file::times;
+use crate::{Dress, Keeper, ScratchNames, SinkError};
+
+/// What is made has it until it has its owner: a device of somebody else's is nobody's before.
+const MODE_AT_FIRST: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// What a name of this type and device number is; nothing for files, directories and links.
+pub(crate) fn special_of(file_type: FileType, number: DeviceNumber) -> Option<Special> {
+    match file_type {
+        FileType::CharacterDevice => Some(Special::CharacterDevice(number)),
+        FileType::BlockDevice => Some(Special::BlockDevice(number)),
+        FileType::Fifo => Some(Special::Fifo),
+        FileType::Socket => Some(Special::Socket),
+        _ => None,
+    }
+}
+
+/// The same by a status.
+pub(crate) fn special_of_stat(stat: &Stat) -> Option<Special> {
+    let number = DeviceNumber { major: major(stat.st_rdev), minor: minor(stat.st_rdev) };
+    special_of(FileType::from_raw_mode(stat.st_mode), number)
+}
+
+/// Makes the device, pipe or socket `name` in `directory`, in place of whatever but a directory has the name. False if this
+/// sink or its storage does not have such: then the keeper has counted it, and what stood there still does.
+///
+/// # Errors
+/// After [`SinkError::Metadata`] it is in place; after any other error nothing has changed.
+pub fn place_special<'a>(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    special: &Special,
+    dress: impl Into<Dress<'a>>,
+    keeper: &Keeper,
+    scratch: &ScratchNames,
+) -> Result<bool, SinkError> {
+    if !keeper.makes(special) {
+        return Ok(false);
+    }
+    let temporary = match scratch.create(name, |free| make(directory, free, special)) {
+        Ok(((), temporary)) => temporary,
+        Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+            keeper.not_made(special, errno);
+            return Ok(false);
+        }
+        Err(errno) => return Err(SinkError::naming("making it", errno)),
+    };
+    let dressed = dress_special(directory, temporary.as_bytes(), special, dress);
+    if let Err(failed) = &dressed
+        && !matches!(failed, SinkError::Metadata { .. })
+    {
+        temporary.remove(directory);
+        return dressed.map(|()| false);
+    }
+    temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    dressed.map(|()| true)
+}
+
+fn make(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<(), Errno> {
+    let (file_type, device) = match special {
+        Special::CharacterDevice(number) => (FileType::CharacterDevice, makedev(number.major, number.minor)),
+        Special::BlockDevice(number) => (FileType::BlockDevice, makedev(number.major, number.minor)),
+        Special::Fifo => (FileType::Fifo, 0),
+        Special::Socket => (FileType::Socket, 0),
+    };
+    mknodat(directory, name, file_type, MODE_AT_FIRST, device)
+}
+
+/// Gives what is `special` already the rest of what it is to have.
+///
+/// # Errors
+/// If it is something else, or has several names; what setting mode and times say. What else can't be set is counted by the
+/// keeper.
+pub fn dress_special<'a>(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    special: &Special,
+    dress: impl Into<Dress<'a>>,
+) -> Result<(), SinkError> {
+    let dress = dress.into();
+    let node = Node::open(directory, name, special)?;
+    dress.put_on(&node, true)?;
+    node.set_mtime(dress.metadata.mtime)
+}
+
+/// A special file that is held, and not opened.
+struct Node {
+    /// Its way in `/proc`, which keeps to the file whatever becomes of its name.
+    path: String,
+    _held: OwnedFd,
+}
+
+impl Node {
+    /// Checked, as whoever may write to the directory could have put another one there: one that the kernel knows by other
+    /// numbers, or that has a name elsewhere, is left alone.
+    fn open(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<Node, SinkError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let looked = openat(directory, name, flags, Mode::empty()).and_then(|held| Ok((fstat(&held)?, held)));
+        let (stat, held) = looked.map_err(|errno| SinkError::naming("looking at it", errno))?;
+        if special_of_stat(&stat) != Some(*special) || stat.st_nlink != 1 {
+            return Err(SinkError::InTheWay(Errno::EXIST.into()));
+        }
+        Ok(Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), _held: held })
+    }
+
+    fn set_mtime(&self, mtime: Timestamp) -> Result<(), SinkError> {
+        utimensat(CWD, &*self.path, &times(mtime), AtFlags::empty())
+            .map_err(|errno| SinkError::metadata("setting the times", errno))
+    }
+}
+
+impl Wearer for &Node {
+    fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
+        chownat(CWD, &*self.path, uid, gid, AtFlags::empty())
+    }
+
+    fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
+        chmodat(CWD, &*self.path, mode, AtFlags::empty())
+    }
+
+    fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        setxattr(&*self.path, name, value, XattrFlags::empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+    use std::path::Path;
+
+    use carrack_model::{FailureKind, Metadata};
+
+    use super::*;
+    use crate::{Present, clear_umask, look_at};
+
+    const METADATA: Metadata =
+        Metadata { mode: 0o642, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 5 } };
+    const NULL: Special = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
+
+    fn place(dir: &Path, name: &str, special: &Special, keeper: &Keeper) -> Result<bool, SinkError> {
+        clear_umask();
+        let held = File::open(dir).unwrap();
+        place_special(
+            held.as_fd(),
+            name.as_bytes(),
+            special,
+            &METADATA,
+            keeper,
+            &ScratchNames::new(None).unwrap(),
+        )
+    }
+
+    fn seen(dir: &Path, name: &str) -> Option<Present> {
+        look_at(File::open(dir).unwrap().as_fd(), name.as_bytes()).unwrap()
+    }
+
+    fn assert_is(dir: &Path, name: &str, expected: &Special) {
+        let Some(Present::Special { special, metadata, .. }) = seen(dir, name) else { panic!("{name}") };
+        assert_eq!((special, metadata), (*expected, METADATA));
+    }
+
+    #[test]
+    fn pipes_and_sockets_take_the_place_of_what_is_no_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "old").unwrap();
+        symlink("file", dir.path().join("link")).unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        let keeper = Keeper::new(false);
+        for special in [Special::Fifo, Special::Socket] {
+            for name in ["new", "file", "link", "new"] {
+                assert!(place(dir.path(), name, &special, &keeper).unwrap());
+                assert_is(dir.path(), name, &special);
+            }
+            let failed = place(dir.path(), "d", &special, &keeper).unwrap_err();
+            assert_eq!(failed.kind(), FailureKind::InTheWay);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "temporary names are left");
+        assert!(keeper.losses().take_lines().is_empty());
+    }
+
+    /// As root, the device; as anybody else, what is told of it. Whoever may not says so in both cases.
+    #[test]
+    fn devices_are_made_or_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("device"), "old").unwrap();
+        let untrusting = Keeper::new(false);
+        assert!(!place(dir.path(), "device", &NULL, &untrusting).unwrap());
+        assert_eq!(untrusting.losses().take_lines(), ["1 device not made: the sink makes none"]);
+        assert_eq!(fs::read(dir.path().join("device")).unwrap(), b"old");
+        let keeper = Keeper::new(true);
+        match place(dir.path(), "device", &NULL, &keeper).unwrap() {
+            true => {
+                assert_is(dir.path(), "device", &NULL);
+                let found = fs::symlink_metadata(dir.path().join("device")).unwrap();
+                assert!(found.file_type().is_char_device() && found.rdev() == makedev(1, 3));
+            }
+            false => assert_eq!(keeper.losses().take_lines(), ["1 device not made: not permitted"]),
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_the_very_thing_is_dressed() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::new(false);
+        place(dir.path(), "pipe", &Special::Fifo, &keeper).unwrap();
+        let held = File::open(dir.path()).unwrap();
+        let open = Metadata { mode: 0o666, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
+        dress_special(held.as_fd(), b"pipe", &Special::Fifo, &open).unwrap();
+        let found = fs::symlink_metadata(dir.path().join("pipe")).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o666, 1, 2));
+        assert!(dress_special(held.as_fd(), b"pipe", &Special::Socket, &METADATA).is_err());
+        assert!(dress_special(held.as_fd(), b"missing", &Special::Fifo, &METADATA).is_err());
+        fs::hard_link(dir.path().join("pipe"), dir.path().join("again")).unwrap();
+        assert!(dress_special(held.as_fd(), b"pipe", &Special::Fifo, &METADATA).is_err());
+        symlink("pipe", dir.path().join("link")).unwrap();
+        assert!(dress_special(held.as_fd(), b"link", &Special::Fifo, &METADATA).is_err());
+        assert_eq!(fs::symlink_metadata(dir.path().join("pipe")).unwrap().mode() & 0o7777, 0o666);
+    }
+}
