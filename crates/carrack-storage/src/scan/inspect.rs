@@ -28,8 +28,13 @@ pub(super) enum Inspected {
 
 impl From<Errno> for Inspected {
     fn from(errno: Errno) -> Inspected {
-        Inspected::Failed(source_failure_kind(errno), std::io::Error::from(errno).to_string())
+        let (kind, detail) = failure_of(errno);
+        Inspected::Failed(kind, detail)
     }
+}
+
+fn failure_of(errno: Errno) -> (FailureKind, String) {
+    (source_failure_kind(errno), std::io::Error::from(errno).to_string())
 }
 
 /// What is needed of an entry's status.
@@ -79,7 +84,7 @@ impl<'a> Inspector<'a> {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
             FileType::Symlink => match self.read_link(directory, name) {
                 Ok(target) => EntryKind::Symlink { target },
-                Err(failed) => return failed,
+                Err((kind, detail)) => return Inspected::Failed(kind, detail),
             },
             FileType::Directory => return Inspected::Directory,
             other => match special_of(other, status.number) {
@@ -113,12 +118,16 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Inspected> {
-        match readlinkat_raw(directory, name, &mut self.link_text[..])? {
+    fn read_link(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> Result<Box<[u8]>, (FailureKind, String)> {
+        match readlinkat_raw(directory, name, &mut self.link_text[..]).map_err(failure_of)? {
             length if (1..=SYMLINK_BYTES_MAX).contains(&length) => Ok(self.link_text[..length].into()),
             length => {
                 let detail = format!("a link with a text of {length} bytes");
-                Err(Inspected::Failed(FailureKind::ReadError, detail))
+                Err((FailureKind::ReadError, detail))
             }
         }
     }
