@@ -412,6 +412,7 @@ fn messages() -> Vec<(&'static str, Control)> {
                 newer_s: Some(-1),
                 is_listed: true,
                 names: vec![b"a/b".to_vec()],
+                follows_links: true,
                 ..Selection::default()
             }),
             ..Settings::default()

@@ -1,6 +1,6 @@
 //! Between [`Selection`] and its message.
 
-use carrack_model::{Selection, Timestamp};
+use carrack_model::{LinkPolicy, Selection, Timestamp};
 use carrack_storage::Filter;
 use carrack_wire::message::{self, MessageError};
 
@@ -14,9 +14,11 @@ pub(crate) fn selection_to_message(selection: &Selection) -> Option<message::Sel
         newer_s: selection.newer.map(|newer| newer.seconds),
         newer_ns: selection.newer.map_or(0, |newer| newer.nanoseconds),
         one_file_system: selection.one_file_system,
-        skips_links: selection.skips_links,
+        skips_links: selection.links == LinkPolicy::Skipped,
         is_listed: selection.names.is_some(),
         names: names.map(|name| name.to_vec()).collect(),
+        follows_links: selection.links == LinkPolicy::Followed,
+        safe_links: selection.links == LinkPolicy::SafeOnly,
     })
 }
 
@@ -33,11 +35,21 @@ pub(crate) fn selection_of(message: Option<&message::Selection>) -> Result<Selec
         size_max: message.size_max,
         newer: message.newer_s.map(newer),
         one_file_system: message.one_file_system,
-        skips_links: message.skips_links,
+        links: links_of(message)?,
         names: message.is_listed.then(names),
     };
     match Filter::new(&selection) {
         Ok(_) => Ok(selection),
         Err(_) => Err(MessageError::OutOfRange("a pattern")),
+    }
+}
+
+fn links_of(message: &message::Selection) -> Result<LinkPolicy, MessageError> {
+    match (message.skips_links, message.safe_links, message.follows_links) {
+        (false, false, false) => Ok(LinkPolicy::Copied),
+        (true, false, false) => Ok(LinkPolicy::Skipped),
+        (false, true, false) => Ok(LinkPolicy::SafeOnly),
+        (false, false, true) => Ok(LinkPolicy::Followed),
+        _ => Err(MessageError::OutOfRange("what becomes of links")),
     }
 }

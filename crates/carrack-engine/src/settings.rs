@@ -569,7 +569,7 @@ pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::Timestamp;
+    use carrack_model::{LinkPolicy, Timestamp};
 
     use super::*;
 
@@ -616,7 +616,7 @@ mod tests {
                 size_max: Some(0),
                 newer: Some(Timestamp { seconds: -1, nanoseconds: 5 }),
                 one_file_system: true,
-                skips_links: true,
+                links: LinkPolicy::SafeOnly,
                 names: Some([b"a"[..].into()].into()),
             },
             tunes: false,

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use carrack_engine::{
     Abort, Admission, Channel, House, Outcome, OwnHouse, Request, Role, SessionError, Settings, serve,
 };
-use carrack_model::{Checksum, Deletion, Event, FailureKind, Protection, RelPath, Sync, TransferSpec};
+use carrack_model::{
+    Checksum, Deletion, Event, FailureKind, LinkPolicy, Protection, RelPath, Sync, TransferSpec,
+};
 use carrack_wire::message::{
     self, Control, Counters, DialFailed, FileRef, Finish, Hello, ObjectsDone, Place, SinkState, Spec, Welcome,
 };
@@ -557,20 +559,26 @@ fn counters_out_of_all_proportion_do_no_harm() {
 /// A source that does not know what was asked would copy what was left out.
 #[test]
 fn a_source_that_is_too_old_is_refused() {
-    within(LIMIT_S, || {
-        let world = World::new();
-        let mut transfer = transfer(&[Path::new("/nothing/")], &world.destination());
-        transfer.spec.sync = Some(Sync::default());
-        let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
-        session.peer.preambles();
-        let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
-        let place = Some(Place { root: 0 });
-        session.peer.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
-        let (outcome, _) = session.end();
-        let error = outcome.result.unwrap_err().to_string();
-        assert!(error.contains("too old"), "{error}");
-        world.assert_unharmed();
-    });
+    // The first knows of no selection; the second of those that leave links alone.
+    for (links, selects) in
+        [(LinkPolicy::Copied, false), (LinkPolicy::Followed, true), (LinkPolicy::SafeOnly, true)]
+    {
+        within(LIMIT_S, move || {
+            let world = World::new();
+            let mut transfer = transfer(&[Path::new("/nothing/")], &world.destination());
+            transfer.spec.sync = Some(Sync::default());
+            transfer.settings.selection.links = links;
+            let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
+            session.peer.preambles();
+            let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
+            let place = Some(Place { root: 0 });
+            session.peer.say(Control::Welcome(Welcome { place, lanes: 1, selects, ..Welcome::default() }));
+            let (outcome, _) = session.end();
+            let error = outcome.result.unwrap_err().to_string();
+            assert!(error.contains("too old"), "{error}");
+            world.assert_unharmed();
+        });
+    }
 }
 
 // Removals.

@@ -33,6 +33,6 @@ pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};
 pub use range::{ByteRange, RangeSet};
-pub use selection::{NameList, Selection};
+pub use selection::{LinkPolicy, NameList, Selection};
 pub use spec::{Deletion, DialFrom, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec};
 pub use special::{DeviceNumber, Special};

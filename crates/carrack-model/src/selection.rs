@@ -7,7 +7,21 @@ use crate::Timestamp;
 /// Paths beneath a source, in any order.
 pub type NameList = Arc<[Box<[u8]>]>;
 
-/// What a scan leaves out of what it meets. By default nothing.
+/// What becomes of the symbolic links that a scan meets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkPolicy {
+    /// Copied as links.
+    #[default]
+    Copied,
+    /// Left out.
+    Skipped,
+    /// Those whose text leads out of the source are left out, the others copied as links.
+    SafeOnly,
+    /// Copied as what they lead to, directories with everything in them.
+    Followed,
+}
+
+/// What a scan leaves out of what it meets, and whether it follows links. By default it does neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Lines as in gitignore(5), which leave out or, with `!`, take in again; of those that match the last one counts. Paths
@@ -21,8 +35,8 @@ pub struct Selection {
     pub newer: Option<Timestamp>,
     /// Directories on other file systems than their source's are left out.
     pub one_file_system: bool,
-    /// Symbolic links are left out.
-    pub skips_links: bool,
+    /// What becomes of symbolic links.
+    pub links: LinkPolicy,
     /// Nothing but these is taken: paths beneath the source, directories with everything in them.
     pub names: Option<NameList>,
 }

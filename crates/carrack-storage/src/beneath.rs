@@ -31,8 +31,21 @@ pub(crate) fn open_beneath(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) 
         return openat(base, c".", flags, Mode::empty());
     }
     match openat2_is_there() {
-        true => by_pieces(base, path.as_bytes(), flags),
-        false => by_components(base, path.components(), flags),
+        true => by_pieces(base, path.as_bytes(), flags, resolve_piece),
+        false => by_components(base, path.components(), flags, open_child),
+    }
+}
+
+/// As [`open_beneath`], with links in the way followed wherever they lead.
+pub(crate) fn open_through(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
+    let open = |base: BorrowedFd<'_>, piece: &[u8], flags| openat(base, piece, flags, Mode::empty());
+    if path.is_root() {
+        return open(base, b".", flags);
+    }
+    match by_pieces(base, path.as_bytes(), flags, open) {
+        // More links than the kernel follows in one call.
+        Err(Errno::LOOP) => by_components(base, path.components(), flags, open),
+        answer => answer,
     }
 }
 
@@ -50,16 +63,21 @@ fn openat2_is_there() -> bool {
     })
 }
 
-fn by_pieces(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+fn by_pieces(
+    base: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    open: impl Fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd>,
+) -> Result<OwnedFd> {
     let mut rest = path;
     let mut held: Option<OwnedFd> = None;
     loop {
         let from = held.as_ref().map_or(base, AsFd::as_fd);
         let (piece, after) = cut_piece(rest);
         if after.is_empty() {
-            return resolve_piece(from, piece, flags);
+            return open(from, piece, flags);
         }
-        held = Some(resolve_piece(from, piece, PASSAGE)?);
+        held = Some(open(from, piece, PASSAGE)?);
         rest = after;
     }
 }
@@ -83,20 +101,21 @@ fn resolve_piece(base: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<Ow
             answer => return answer,
         }
     }
-    by_components(base, piece.split(|&b| b == b'/'), flags)
+    by_components(base, piece.split(|&b| b == b'/'), flags, open_child)
 }
 
 fn by_components<'a>(
     base: BorrowedFd<'_>,
     components: impl Iterator<Item = &'a [u8]>,
     flags: OFlags,
+    open: impl Fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd>,
 ) -> Result<OwnedFd> {
     let mut components = components.peekable();
     let mut held: Option<OwnedFd> = None;
     while let Some(component) = components.next() {
         let from = held.as_ref().map_or(base, AsFd::as_fd);
         let flags = if components.peek().is_some() { PASSAGE } else { flags };
-        held = Some(open_child(from, component, flags)?);
+        held = Some(open(from, component, flags)?);
     }
     held.ok_or(Errno::NOENT)
 }
@@ -119,17 +138,34 @@ mod tests {
         symlink("/", dir.path().join("root")).unwrap();
         let base = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
         let path = RelPath::new(b"a/b/c").unwrap();
-        let whole = identity(by_pieces(base.as_fd(), path.as_bytes(), DIRECTORY));
-        assert_eq!(whole, identity(by_components(base.as_fd(), path.components(), DIRECTORY)));
+        let whole = identity(by_pieces(base.as_fd(), path.as_bytes(), DIRECTORY, resolve_piece));
+        assert_eq!(whole, identity(by_components(base.as_fd(), path.components(), DIRECTORY, open_child)));
         for planted in [&b"a/link/c"[..], b"root/etc", b"a/link", b"root"] {
             let path = RelPath::new(planted).unwrap();
             for refused in [
-                by_pieces(base.as_fd(), planted, DIRECTORY),
-                by_components(base.as_fd(), path.components(), DIRECTORY),
+                by_pieces(base.as_fd(), planted, DIRECTORY, resolve_piece),
+                by_components(base.as_fd(), path.components(), DIRECTORY, open_child),
             ] {
                 assert!(matches!(refused, Err(Errno::LOOP | Errno::NOTDIR)), "{planted:?} {refused:?}");
             }
         }
+    }
+
+    #[test]
+    fn links_are_followed_where_that_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        symlink("..", dir.path().join("a/up")).unwrap();
+        symlink("self", dir.path().join("self")).unwrap();
+        let base = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
+        let open =
+            |path: &str| open_through(base.as_fd(), &RelPath::new(path.as_bytes()).unwrap(), DIRECTORY);
+        let there = identity(open("a/b"));
+        assert_eq!(identity(open("a/up/a/b")), there);
+        // More links than one call of the kernel follows, and a path of several pieces.
+        assert_eq!(identity(open(&format!("{}a/b", "a/up/".repeat(45)))), there);
+        assert_eq!(identity(open(&format!("{}a/b", "a/up/".repeat(2_000)))), there);
+        assert_eq!(open("self").unwrap_err(), Errno::LOOP);
     }
 
     #[test]

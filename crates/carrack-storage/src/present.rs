@@ -66,12 +66,12 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Pres
     }))
 }
 
-/// BLAKE3 of a file's contents.
+/// BLAKE3 of a file's contents; a link is followed only if `follow` says so.
 ///
 /// # Errors
 /// What opening and reading it say.
-pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u8; 32]> {
-    let file = open_file(directory, name)?;
+pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<[u8; 32]> {
+    let file = open_file(directory, name, follow)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(&file)?;
     Ok(*hasher.finalize().as_bytes())
@@ -82,13 +82,14 @@ pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u8; 32]>
 /// # Errors
 /// What opening it and setting mode and times say. What else can't be set is counted by the keeper.
 pub fn dress_file(directory: BorrowedFd<'_>, name: &[u8], dress: &Dress<'_>) -> Result<(), SinkError> {
-    let file = open_file(directory, name).map_err(SinkError::of_directory)?;
+    let file = open_file(directory, name, false).map_err(SinkError::of_directory)?;
     dress.put_on(file.as_fd(), true)?;
     set_mtime(file.as_fd(), dress.metadata.mtime)
 }
 
-fn open_file(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+fn open_file(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<File> {
+    let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    flags.set(OFlags::NOFOLLOW, !follow);
     Ok(File::from(openat(directory, name, flags, Mode::empty())?))
 }
 
@@ -107,7 +108,8 @@ mod tests {
         assert!(matches!(look(b"f"), Some(Present::File { size: 7, .. })));
         assert!(matches!(look(b"l"), Some(Present::Symlink { target, .. }) if *target == *b"f"));
         assert_eq!((look(b"d"), look(b"x")), (Some(Present::Other), None));
-        assert_eq!(digest_of(held.as_fd(), b"f").unwrap(), *blake3::hash(b"content").as_bytes());
-        assert!(digest_of(held.as_fd(), b"l").is_err());
+        assert_eq!(digest_of(held.as_fd(), b"f", false).unwrap(), *blake3::hash(b"content").as_bytes());
+        assert!(digest_of(held.as_fd(), b"l", false).is_err());
+        assert_eq!(digest_of(held.as_fd(), b"l", true).unwrap(), *blake3::hash(b"content").as_bytes());
     }
 }

@@ -1,7 +1,8 @@
 //! A held directory beneath which names are resolved, at both ends.
 //!
 //! Owns one descriptor. Never resolves a path by way of the current directory, a symbolic link or `..`, so whatever a
-//! hostile peer names stays beneath it. Used by any number of threads at once.
+//! hostile peer names stays beneath it; only at a source whose user wants links followed they are. Used by any number of
+//! threads at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
 use crate::Identity;
-use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
+use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
 
 /// Mode of a directory while it is filled; its own is set at the end (see [`crate::DirectorySpool`]).
 const WORKING_MODE: Mode = Mode::RWXU;
@@ -29,6 +30,8 @@ pub struct Root {
     identity: Identity,
     /// The base that it was opened beneath.
     top: Option<Identity>,
+    /// Links in the paths of directories beneath it are followed, wherever they lead.
+    follows: bool,
 }
 
 impl Root {
@@ -45,13 +48,13 @@ impl Root {
         let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = openat(CWD, path, PASSAGE | no_follow, Mode::empty())?;
         let identity = Identity::of_open(&handle)?;
-        Ok(Root { handle, path: path.to_path_buf(), identity, top: None })
+        Ok(Root { handle, path: path.to_path_buf(), identity, top: None, follows: false })
     }
 
     /// Holds a directory that was resolved beneath the base `top`; people know it as `path`.
     pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: Identity) -> io::Result<Root> {
         let identity = Identity::of_open(&handle)?;
-        Ok(Root { handle, path, identity, top: Some(top) })
+        Ok(Root { handle, path, identity, top: Some(top), follows: false })
     }
 
     /// Which directory it is.
@@ -62,6 +65,22 @@ impl Root {
     /// The path as it was given to [`Root::open`], or to [`crate::Base::open`].
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// From now on links in paths beneath it are followed, for a source whose links are copied as what they lead to.
+    ///
+    /// # Errors
+    /// For what was opened beneath a base, which no link is to lead out of.
+    pub fn following(self) -> io::Result<Root> {
+        match self.top {
+            Some(_) => Err(io::Error::other("what is beneath an export is read without following links")),
+            None => Ok(Root { follows: true, ..self }),
+        }
+    }
+
+    /// Whether links beneath it are followed.
+    pub fn follows_links(&self) -> bool {
+        self.follows
     }
 
     /// Itself and every directory above it, up to `/`: whoever is among them contains this one. What was opened
@@ -91,9 +110,20 @@ impl Root {
     /// Opens the directory `path` beneath this one for reading; the empty path is this one.
     ///
     /// # Errors
-    /// `ELOOP` or `ENOTDIR` where a link or a file stands in the way, else what `open` says.
+    /// `ELOOP` or `ENOTDIR` where a link that is not followed or a file stands in the way, else what `open` says.
     pub fn open_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        Ok(open_beneath(self.as_fd(), path, DIRECTORY)?)
+        Ok(match self.follows {
+            true => open_through(self.as_fd(), path, DIRECTORY)?,
+            false => open_beneath(self.as_fd(), path, DIRECTORY)?,
+        })
+    }
+
+    /// Opens the directory `name` in `directory`, one beneath this, for reading.
+    pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+        match self.follows {
+            true => openat(directory, name, DIRECTORY, Mode::empty()),
+            false => open_child(directory, name, DIRECTORY),
+        }
     }
 
     /// As [`Root::open_directory`], and what is missing of `path` is created with mode 0700.

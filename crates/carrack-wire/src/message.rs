@@ -548,6 +548,9 @@ pub struct Welcome {
     /// The answer to the caller's wish for a fabric.
     #[prost(message, optional, tag = "8")]
     pub fabric: Option<FabricChoice>,
+    /// It is the source, and knows of `follows_links` and `safe_links` of a [`Selection`].
+    #[prost(bool, tag = "9")]
+    pub knows_links: bool,
 }
 
 /// What the source must know of the sink.

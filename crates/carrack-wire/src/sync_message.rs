@@ -30,6 +30,12 @@ pub struct Selection {
     /// Paths beneath the source.
     #[prost(bytes = "vec", repeated, tag = "9")]
     pub names: Vec<Vec<u8>>,
+    /// Symbolic links are copied as what they lead to. A source knows of it that says `knows_links` in its `Welcome`.
+    #[prost(bool, tag = "10")]
+    pub follows_links: bool,
+    /// Symbolic links that lead out of the source are left out; as `follows_links`.
+    #[prost(bool, tag = "11")]
+    pub safe_links: bool,
 }
 
 /// How a destination is made like its sources; see `carrack_model::Sync`.

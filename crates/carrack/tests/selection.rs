@@ -88,6 +88,82 @@ fn sizes_times_and_links() {
 }
 
 #[test]
+fn links_are_followed_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    for (options, ends) in
+        [("-rL", ("", "")), ("-aL", ("host:", "")), ("-aL", ("", "host:")), ("-aL", ("host:", "host:"))]
+    {
+        let (source, sink) = (dir.path().join("src"), dir.path().join("dst"));
+        plant(dir.path());
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("outside/g"), "far").unwrap();
+        for (text, link) in [("../outside", "way"), ("gone", "dangling"), ("..", "a/up")] {
+            std::os::unix::fs::symlink(text, source.join(link)).unwrap();
+        }
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", options, "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
+        command.arg(format!("{}{}/", ends.0, source.display()));
+        let output = run(command.arg(format!("{}{}", ends.1, sink.display())));
+        assert_exit(&output, 1);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("a link to 'gone', which is not there"), "{told}");
+        assert!(told.contains("a/up: a link leads back to a directory that it stands in"), "{told}");
+        let found = files(&sink).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(found, "a/build/x a/f.c a/f.o b/f.c keep/k.o link top way/g", "{ends:?}");
+        assert!(fs::symlink_metadata(sink.join("link")).unwrap().is_file());
+        assert_eq!(fs::read_to_string(sink.join("way/g")).unwrap(), "far");
+        for made in [&source, &sink, &dir.path().join("outside")] {
+            fs::remove_dir_all(made).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_reached_by_links_is_copied_for_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, sink) = (dir.path().join("src"), dir.path().join("dst"));
+    fs::create_dir_all(source.join("d")).unwrap();
+    // One bundle's, and one that goes by itself.
+    for (name, bytes) in [("small", 10), ("large", 3 << 20)] {
+        fs::write(source.join("d").join(name), vec![5; bytes]).unwrap();
+        fs::hard_link(source.join("d").join(name), source.join("d").join(format!("{name}2"))).unwrap();
+        std::os::unix::fs::symlink(format!("d/{name}"), source.join(format!("a-{name}"))).unwrap();
+        std::os::unix::fs::symlink(format!("d/{name}"), source.join(format!("b-{name}"))).unwrap();
+    }
+    let options = ["sync", "-aHL", "--contents"];
+    for _ in 0..2 {
+        let output = run(Command::new(CARRACK).args(options).arg(source.join("")).arg(&sink));
+        assert_exit(&output, 0);
+    }
+    let names = |name: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = fs::symlink_metadata(sink.join(name)).unwrap();
+        assert!(metadata.is_file(), "{name}");
+        metadata.nlink()
+    };
+    assert_eq!((names("d/small"), names("a-small"), names("b-small")), (2, 1, 1));
+    assert_eq!((names("d/large"), names("a-large"), names("b-large")), (2, 1, 1));
+    assert_eq!(fs::read(sink.join("a-large")).unwrap(), vec![5; 3 << 20]);
+}
+
+#[test]
+fn links_that_lead_out_are_left_out_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    plant(dir.path());
+    for (text, link) in [("../outside", "way"), ("../top", "a/inside"), ("/etc/hosts", "b/absolute")] {
+        std::os::unix::fs::symlink(text, dir.path().join("src").join(link)).unwrap();
+    }
+    let mut command = Command::new(CARRACK);
+    command.args(["cp", "-rv", "--safe-links"]).arg(dir.path().join("src/"));
+    let output = run(command.arg(dir.path().join("dst")));
+    assert_exit(&output, 0);
+    let found = files(&dir.path().join("dst")).into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(found, "a/build/x a/f.c a/f.o a/inside b/f.c keep/k.o link top");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("2 entries left out") && told.contains("way: a link that leads out"), "{told}");
+}
+
+#[test]
 fn a_list_names_what_is_taken() {
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("list");

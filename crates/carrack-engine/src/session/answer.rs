@@ -192,12 +192,14 @@ impl Answerer {
                     file_systems,
                     self.hello.sink.clone(),
                     None,
+                    self.settings.selection.links,
                 )?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;
                 welcome.place = Some(part.place_message());
                 welcome.kept = Kept::ALL.bits();
                 welcome.selects = true;
+                welcome.knows_links = true;
                 say(link, Control::Welcome(welcome))?;
                 part
             }

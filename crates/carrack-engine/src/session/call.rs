@@ -140,6 +140,7 @@ impl Caller<'_> {
                     file_systems,
                     welcome.sink,
                     Some(self.observer),
+                    settings.selection.links,
                 )?;
                 say(link, Control::Place(part.place_message()))?;
                 part

@@ -3,7 +3,7 @@
 use std::thread;
 
 use carrack_model::limits::STREAMS_NEAR;
-use carrack_model::{Event, Side, TransferSpec};
+use carrack_model::{Event, LinkPolicy, Side, TransferSpec};
 use carrack_storage::Base;
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
@@ -34,7 +34,8 @@ pub(super) fn run(
     let destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
-    let sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, &sink_facts)?;
+    let follows = settings.selection.links == LinkPolicy::Followed;
+    let sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, follows, &sink_facts)?;
     let place = sources.place;
     let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
     let storage = destination.storage();

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Kept, Side, Summary, TransferSpec};
+use carrack_model::{Event, Kept, LinkPolicy, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::fabric::Hub;
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, StreamCount, random};
@@ -165,6 +165,7 @@ impl Part {
         file_systems: FileSystems,
         sink: Option<SinkState>,
         observer: Option<&dyn Observer>,
+        links: LinkPolicy,
     ) -> Result<Part, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(&sink)?;
@@ -172,7 +173,7 @@ impl Part {
             let message = "the carrack at the destination is too old for a sync";
             return Err(SessionError::refused(message, "install this version there, or use carrack cp"));
         }
-        let sources = resolve(base, paths, spec.recursive, &sink)?;
+        let sources = resolve(base, paths, spec.recursive, links == LinkPolicy::Followed, &sink)?;
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }
@@ -471,10 +472,20 @@ fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
 /// Refuses a source that would copy what was not selected.
 fn check_selects(spec: &TransferSpec, settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
     if settings.selection.is_everything() && spec.sync.is_none() || welcome.selects {
-        return Ok(());
+        return check_links(settings, welcome);
     }
     let message = "the carrack at the source is too old to leave anything out, and for a sync";
     Err(SessionError::refused(message, "install this version there, or copy everything"))
+}
+
+/// Refuses a source that would copy links as they are.
+fn check_links(settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
+    let is_new = matches!(settings.selection.links, LinkPolicy::Followed | LinkPolicy::SafeOnly);
+    if !is_new || welcome.knows_links {
+        return Ok(());
+    }
+    let message = "the carrack at the source is too old to follow links, and to tell which are safe";
+    Err(SessionError::refused(message, "install this version there"))
 }
 
 /// The same, where the one who watches is at the other end.

@@ -36,19 +36,24 @@ struct Found {
     identity: Identity,
 }
 
-/// Looks at every source and decides where it goes.
+/// Looks at every source and decides where it goes. With `follows` links are what they lead to, also those within a source.
 pub(crate) fn resolve(
     base: &Base,
     typed: &[PathBuf],
     recursive: bool,
+    follows: bool,
     sink: &SinkFacts,
 ) -> Result<Sources, SessionError> {
+    if follows && matches!(base, Base::Beneath(_)) {
+        let message = "a daemon follows no links beneath its exports, where they might lead out";
+        return Err(SessionError::refused(message, "leave out --copy-links, or copy over ssh"));
+    }
     let mut failures = Vec::new();
     let mut notices = Vec::new();
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for path in typed {
-        match look(base, path, recursive) {
+        match look(base, path, recursive, follows) {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
                 notices.push(Notice::Text(format!("{shown} was given twice; it is copied once")));
@@ -63,7 +68,7 @@ pub(crate) fn resolve(
         .map_err(|error| SessionError::refused(error.to_string(), error.hint()))?;
     let mut roots = Vec::new();
     for (source, placement) in found.iter().zip(placements) {
-        match source.scan_root(base, placement, root, sink) {
+        match source.scan_root(base, placement, root, sink, follows) {
             Ok(scan_root) => roots.push(scan_root),
             Err(failure) => failures.push(failure),
         }
@@ -86,11 +91,11 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
     SessionError::refused(message, hint.unwrap_or(""))
 }
 
-fn look(base: &Base, path: &Path, recursive: bool) -> Result<Found, EntryFailure> {
+fn look(base: &Base, path: &Path, recursive: bool, follows: bool) -> Result<Found, EntryFailure> {
     let look = |purpose| base.look(path, purpose).map_err(|error| failure(path, &error));
     let means_directory = ends_with_slash(path);
     let itself = look(Purpose::Read)?;
-    let follow = itself.is_symlink && (means_directory || !recursive);
+    let follow = itself.is_symlink && (means_directory || !recursive || follows);
     let looked = if follow { look(Purpose::ReadThrough)? } else { itself };
     if looked.is_directory && !recursive {
         return Err(refusal(path, FailureKind::IsDirectory, "it is a directory"));
@@ -117,6 +122,7 @@ impl Found {
         placement: Placement,
         place: PlaceRoot,
         sink: &SinkFacts,
+        follows: bool,
     ) -> Result<ScanRoot, EntryFailure> {
         let into_itself = |detail| Err(refusal(&self.path, FailureKind::IntoItself, detail));
         match placement {
@@ -130,6 +136,8 @@ impl Found {
                 if place == PlaceRoot::Destination && self.is_placed_on_itself(base, &path, sink)? {
                     return into_itself("source and destination are the same directory");
                 }
+                let root = if follows { root.following() } else { Ok(root) };
+                let root = root.map_err(|error| failure(&self.path, &error))?;
                 Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: path } })
             }
             Placement::Name(sink_name) => {
@@ -231,7 +239,7 @@ mod tests {
     #[test]
     fn a_named_link_that_stays_beneath_its_base_is_followed_once_and_for_all() {
         let (dir, base) = fixture();
-        let sources = resolve(&base, &["/file".into(), "dir/f".into()], false, &sink()).unwrap();
+        let sources = resolve(&base, &["/file".into(), "dir/f".into()], false, false, &sink()).unwrap();
         let names: Vec<_> = sources.roots.iter().map(|root| (root.root.path(), &root.what)).collect();
         // Both are the file `d/f`, which goes by two names.
         let [(first_path, RootKind::Name { name, sink_name, follow, .. }), (_, RootKind::Name { .. })] =
@@ -264,7 +272,7 @@ mod tests {
     fn a_tree_may_be_named_through_a_link() {
         let (_dir, base) = fixture();
         for (typed, sink_path) in [("dir/", ""), ("dir/sub", "sub"), ("/", ""), ("", "")] {
-            let sources = resolve(&base, &[typed.into()], true, &sink()).unwrap();
+            let sources = resolve(&base, &[typed.into()], true, false, &sink()).unwrap();
             let RootKind::Tree { sink } = &sources.roots[0].what else { panic!("{typed}") };
             assert_eq!(sink.as_bytes(), sink_path.as_bytes());
         }
@@ -281,12 +289,14 @@ mod tests {
             &secret,
             Path::new("etc/passwd"),
         ] {
-            assert!(resolve(&base, &[typed.into()], false, &sink()).is_err(), "{typed:?}");
+            assert!(resolve(&base, &[typed.into()], false, false, &sink()).is_err(), "{typed:?}");
         }
         for typed in ["up/", "etc/", "..", "d/../..", "up/export/d"] {
-            assert!(resolve(&base, &[typed.into()], true, &sink()).is_err(), "{typed:?}");
+            assert!(resolve(&base, &[typed.into()], true, false, &sink()).is_err(), "{typed:?}");
         }
         // A link by itself is copied as it is.
-        assert!(resolve(&base, &["out".into()], true, &sink()).is_ok());
+        assert!(resolve(&base, &["out".into()], true, false, &sink()).is_ok());
+        // Links within would be followed when nobody looks where they lead.
+        assert!(resolve(&base, &["d".into()], true, true, &sink()).is_err());
     }
 }

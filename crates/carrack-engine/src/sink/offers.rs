@@ -212,7 +212,7 @@ impl Lane<'_> {
         if !is_same || !reports {
             return is_same;
         }
-        match digest_of(held, &entry.name) {
+        match digest_of(held, &entry.name, false) {
             Ok(digest) => {
                 self.report_digest(path, &entry.name, entry.size(), digest);
                 true

@@ -55,8 +55,11 @@ impl Lane<'_> {
         if sync.update && found.mtime > entry.metadata.mtime {
             return Wish::Left;
         }
-        let has_contents =
-            || entry.digest.is_some_and(|digest| digest_of(held, entry.name).is_ok_and(|own| own == *digest));
+        let has_contents = || {
+            entry
+                .digest
+                .is_some_and(|digest| digest_of(held, entry.name, false).is_ok_and(|own| own == *digest))
+        };
         let is_equal = size == entry.size
             && if sync.by_contents { has_contents() } else { found.mtime == entry.metadata.mtime };
         if !is_equal {

@@ -44,7 +44,7 @@ impl Source<'_> {
             match root.root.open_directory(&beneath).and_then(|held| Ok((fstat(&held)?, held))) {
                 Ok((stat, _)) if self.is_elsewhere(root, stat.st_dev) => found.fill(Standing::Unknown),
                 Ok((_, held)) => found.iter_mut().zip(names).for_each(|(found, name)| {
-                    *found = (*found).max(look(held.as_fd(), name));
+                    *found = (*found).max(look(held.as_fd(), name, root.root.follows_links()));
                 }),
                 Err(error) if is_absence(&error) => {}
                 Err(_) => found.fill(Standing::Unknown),
@@ -84,10 +84,16 @@ fn beneath(root: &ScanRoot, path: &RelPath) -> Option<RelPath> {
     }
 }
 
-fn look(directory: BorrowedFd<'_>, name: &[u8]) -> Standing {
-    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+fn look(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> Standing {
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    match statat(directory, name, flags) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Standing::Directory,
         Ok(_) => Standing::Entry,
+        // It may be a link that leads nowhere.
+        Err(Errno::NOENT) if follow => match look(directory, name, false) {
+            Standing::Nothing => Standing::Nothing,
+            _ => Standing::Unknown,
+        },
         Err(Errno::NOENT) => Standing::Nothing,
         Err(_) => Standing::Unknown,
     }

@@ -24,9 +24,10 @@ impl Source<'_> {
         self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
     }
 
-    /// Whether the link named on the command line is followed for entries of this root.
+    /// Whether links are followed for entries of this root: all, or the one that was named on the command line.
     pub(super) fn follows(&self, root_index: u32) -> bool {
-        matches!(self.roots[root_index as usize].what, RootKind::Name { follow: true, .. })
+        let root = &self.roots[root_index as usize];
+        root.root.follows_links() || matches!(root.what, RootKind::Name { follow: true, .. })
     }
 
     /// The file system of a directory that the scan has found.

@@ -186,6 +186,7 @@ impl Scripted {
             place: Some(Place { root: place }),
             lanes: 1,
             selects: true,
+            knows_links: true,
             ..Welcome::default()
         }));
         self.dial_failed_back(spec);

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_model::{Entry, EntryKind, RelPath, Selection};
+use carrack_model::{Entry, EntryKind, LinkPolicy, RelPath, Selection};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// Why a name is left out by the user's patterns, or by the list of names.
@@ -78,14 +78,14 @@ impl Filter {
 
     /// Why a file, link or special file is left out.
     pub(super) fn entry(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
-        let Selection { size_min, size_max, newer, skips_links, .. } = &self.selection;
+        let Selection { size_min, size_max, newer, .. } = &self.selection;
         match self.name(directory, entry.name_at_source(), false) {
             Some(reason) => Some(reason),
-            None => match entry.kind {
-                EntryKind::Symlink { .. } => skips_links.then_some("a symbolic link"),
+            None => match &entry.kind {
+                EntryKind::Symlink { target } => self.link(directory, target),
                 EntryKind::Special(_) => None,
-                EntryKind::Regular { size } if size < *size_min => Some("smaller than --min-size"),
-                EntryKind::Regular { size } if size_max.is_some_and(|most| size > most) => {
+                EntryKind::Regular { size } if size < size_min => Some("smaller than --min-size"),
+                EntryKind::Regular { size } if size_max.is_some_and(|most| *size > most) => {
                     Some("larger than --max-size")
                 }
                 EntryKind::Regular { .. } => {
@@ -93,6 +93,19 @@ impl Filter {
                 }
             },
         }
+    }
+
+    fn link(&self, directory: &RelPath, target: &[u8]) -> Option<&'static str> {
+        match self.selection.links {
+            LinkPolicy::Copied | LinkPolicy::Followed => None,
+            LinkPolicy::Skipped => Some("a symbolic link"),
+            LinkPolicy::SafeOnly => leads_out(directory, target).then_some("a link that leads out"),
+        }
+    }
+
+    /// Whether links are copied as what they lead to.
+    pub(super) fn follows_links(&self) -> bool {
+        self.selection.links == LinkPolicy::Followed
     }
 
     /// Whether directories on other devices than their root's are left out.
@@ -105,6 +118,22 @@ impl Filter {
         let names = self.names.iter().flat_map(|names| &names.known);
         names.filter(|(_, name)| name.is_whole && !name.is_met.load(Relaxed)).map(|(path, _)| &**path)
     }
+}
+
+/// Whether the text of a link in `directory`, a path beneath the source, leads out of that, or may. As rsync judges: an absolute
+/// one does, and so does a `..` behind a name, which may be a link itself.
+fn leads_out(directory: &RelPath, target: &[u8]) -> bool {
+    let mut depth = if directory.is_root() { 0 } else { directory.components().count() };
+    let mut is_below = false;
+    for part in target.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        match (part == b"..", is_below) {
+            (true, true) => return true,
+            (true, false) if depth == 0 => return true,
+            (true, false) => depth -= 1,
+            (false, _) => is_below = true,
+        }
+    }
+    target.first() == Some(&b'/')
 }
 
 /// A list of paths, and the directories on the way to them.
@@ -227,6 +256,24 @@ mod tests {
             assert_eq!(filter.entry(&RelPath::root(), &file(size, seconds)).is_some(), is_out, "{size}");
         }
         assert!(Filter::new(&Selection::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn links_that_lead_out_are_told() {
+        for (directory, target, is_out) in [
+            ("", "f", false),
+            ("", "./d/f", false),
+            ("", "..", true),
+            ("", "../tree/f", true),
+            ("d", "../f", false),
+            ("d", "..", false),
+            ("d/e", "../../f", false),
+            ("d/e", ".././../../f", true),
+            ("d", "e/../f", true),
+            ("d", "/f", true),
+        ] {
+            assert_eq!(leads_out(&path(directory), target.as_bytes()), is_out, "{directory} {target}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
-use carrack_model::{DeviceNumber, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name};
+use carrack_model::{DeviceNumber, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name, escape};
 use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
@@ -62,7 +62,8 @@ impl<'a> Inspector<'a> {
         Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
     }
 
-    /// Looks at `name` in `directory`; `listed_type` is what the listing says of it, which may be `Unknown`.
+    /// Looks at `name` in `directory`; `listed_type` is what the listing says of it, which may be `Unknown`. With `follow` a
+    /// link is what it leads to.
     pub fn inspect(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -74,8 +75,24 @@ impl<'a> Inspector<'a> {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
                 Ok(status) => self.entry(directory, name, &status, follow),
+                Err(errno @ (Errno::NOENT | Errno::LOOP)) if follow => {
+                    self.leads_nowhere(directory, name, errno)
+                }
                 Err(errno) => errno.into(),
             },
+        }
+    }
+
+    /// What is said of a name that can't be followed.
+    fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> Inspected {
+        let Ok(target) = self.read_link(directory, name) else { return errno.into() };
+        let target = escape(&target);
+        match errno {
+            Errno::LOOP => {
+                let detail = format!("a link to '{target}', which leads back to itself");
+                Inspected::Failed(FailureKind::ReadError, detail)
+            }
+            _ => Inspected::Failed(FailureKind::Missing, format!("a link to '{target}', which is not there")),
         }
     }
 
@@ -97,11 +114,13 @@ impl<'a> Inspector<'a> {
         let Status { metadata, identity, uid, gid, .. } = *status;
         let spot = Spot::Named { directory, name, follow };
         let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
-        let name = name.to_bytes().into();
         let is_one_of_several = status.file_type == FileType::RegularFile
             && status.names > 1
-            && self.extras.is_some_and(ExtrasReader::follows_links);
+            && self.extras.is_some_and(ExtrasReader::follows_links)
+            // What a link leads to is copied for each link.
+            && !(follow && self.read_link(directory, name).is_ok());
         let file = Identity { dev: status.device, ino: identity };
+        let name = name.to_bytes().into();
         let entry = Entry { name, source_name: None, kind, metadata, identity, extras };
         Inspected::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }

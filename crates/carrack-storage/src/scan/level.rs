@@ -10,6 +10,7 @@ use std::sync::Arc;
 use carrack_model::{Directory, Extras, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
+use super::lineage::Lineage;
 use super::name_list::NameList;
 use crate::{Identity, Root};
 
@@ -17,6 +18,8 @@ pub(super) struct Level {
     place: Place,
     handle: Option<Arc<OwnedFd>>,
     identity: Identity,
+    /// It and what it was entered through, where links are followed.
+    pub lineage: Option<Arc<Lineage>>,
     /// Where the listing goes on; set when the handle is released.
     position: u64,
     /// Until the first section took it.
@@ -46,11 +49,13 @@ impl Level {
         identity: Identity,
         metadata: Metadata,
         extras: Option<Box<Extras>>,
+        lineage: Option<Arc<Lineage>>,
     ) -> Level {
         Level {
             place: Place::Known(directory),
             handle: Some(Arc::new(handle)),
             identity,
+            lineage,
             position: 0,
             metadata: Some(metadata),
             extras,

@@ -7,6 +7,7 @@
 mod filter;
 mod inspect;
 mod level;
+mod lineage;
 mod name_list;
 mod queue;
 mod walker;

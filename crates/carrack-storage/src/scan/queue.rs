@@ -10,12 +10,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::Directory;
 
+use super::lineage::Lineage;
+
 /// A directory that was found and not yet opened.
 pub(super) struct Child {
     /// The directory that it stands in.
     pub parent: Arc<OwnedFd>,
     /// Where it is; the last component of `source` is its name in `parent`.
     pub directory: Arc<Directory>,
+    /// The parent's.
+    pub lineage: Option<Arc<Lineage>>,
 }
 
 impl Child {

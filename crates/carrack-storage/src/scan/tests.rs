@@ -378,3 +378,62 @@ fn what_a_filter_leaves_out_is_told_and_not_entered() {
     let names: Vec<Vec<u8>> = seen(&sections, b"").into_keys().collect();
     assert_eq!(names, [&b""[..], b"in", b"in/f"]);
 }
+
+/// A scan that follows links.
+fn following(path: &Path, threads: usize) -> Scan {
+    let root = Arc::new(Root::open(path).unwrap().following().unwrap());
+    let what = RootKind::Tree { sink: RelPath::root() };
+    let links = carrack_model::LinkPolicy::Followed;
+    let filter = Filter::new(&carrack_model::Selection { links, ..Default::default() }).unwrap();
+    Scan { filter: filter.map(Arc::new), ..scan(vec![ScanRoot { root, what }], threads) }
+}
+
+fn sections_and_failures(found: Vec<Found>) -> (Seen, BTreeMap<Vec<u8>, (FailureKind, String)>) {
+    let (sections, others): (Vec<Found>, Vec<Found>) =
+        found.into_iter().partition(|found| matches!(found, Found::Section(..)));
+    let failure = |found| match found {
+        Found::Failed(failure) => (failure.path.to_vec(), (failure.kind, failure.detail)),
+        other => panic!("{other:?}"),
+    };
+    (seen(&sections, b""), others.into_iter().map(failure).collect())
+}
+
+#[test]
+fn followed_links_are_what_they_lead_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    fs::create_dir(outside.path().join("deep")).unwrap();
+    fs::write(outside.path().join("deep/g"), "outside").unwrap();
+    fs::write(dir.path().join("f"), "file").unwrap();
+    symlink("f", dir.path().join("to-file")).unwrap();
+    symlink(outside.path(), dir.path().join("to-directory")).unwrap();
+    symlink("gone", dir.path().join("dangling")).unwrap();
+    symlink("self", dir.path().join("self")).unwrap();
+    let (seen, failures) = sections_and_failures(collect(&following(dir.path(), 1)));
+    let names: Vec<&[u8]> = seen.keys().map(Vec::as_slice).collect();
+    let expected: [&[u8]; 6] =
+        [b"", b"f", b"to-directory", b"to-directory/deep", b"to-directory/deep/g", b"to-file"];
+    assert_eq!(names, expected);
+    assert_eq!(seen[&b"to-file"[..]].0, Some(EntryKind::Regular { size: 4 }));
+    let of = |name: &str| &failures[dir.path().join(name).as_os_str().as_bytes()];
+    assert_eq!(*of("dangling"), (FailureKind::Missing, "a link to 'gone', which is not there".to_owned()));
+    assert_eq!((failures.len(), of("self").0), (2, FailureKind::ReadError));
+}
+
+#[test]
+fn links_that_lead_back_end() {
+    for threads in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("tree/a/b")).unwrap();
+        fs::write(dir.path().join("tree/a/f"), "x").unwrap();
+        symlink("..", dir.path().join("tree/a/up")).unwrap();
+        symlink("../../..", dir.path().join("tree/a/b/above")).unwrap();
+        let (seen, failures) = sections_and_failures(collect(&following(&dir.path().join("tree"), threads)));
+        let names: Vec<&[u8]> = seen.keys().map(Vec::as_slice).collect();
+        assert_eq!(names, [&b""[..], b"a", b"a/b", b"a/b/above", b"a/f"]);
+        let told: Vec<&[u8]> = failures.keys().map(Vec::as_slice).collect();
+        let paths = ["tree/a/b/above/tree", "tree/a/up"].map(|name| dir.path().join(name));
+        assert_eq!(told, paths.each_ref().map(|path| path.as_os_str().as_bytes()));
+        assert!(failures.values().all(|(_, detail)| detail.contains("leads back")), "{failures:?}");
+    }
+}

@@ -22,9 +22,9 @@ use rustix::io::Errno;
 
 use super::inspect::{Inspected, Inspector};
 use super::level::Level;
+use super::lineage::Lineage;
 use super::queue::{Child, Task, TaskQueue};
 use super::{Found, RootKind, Scan, ScanRoot};
-use crate::beneath::{DIRECTORY, open_child};
 use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
@@ -38,6 +38,9 @@ const LISTING_BYTES_DEEP: usize = 2 << 10;
 
 /// Subdirectories' names that may wait before the walk goes down: most directories are listed to the end first.
 const CHILDREN_BYTES_MAX: usize = 32 << 10;
+
+/// What is said of a directory that a followed link leads to, or that is reached from there, and that is being walked already.
+const LEADS_BACK: &str = "a link leads back to a directory that it stands in";
 
 type Flow = ControlFlow<()>;
 const ON: Flow = ControlFlow::Continue(());
@@ -104,7 +107,7 @@ impl<'a> Walker<'a> {
             RootKind::Tree { sink } => {
                 let directory = Directory { root_index, source: RelPath::root(), sink: sink.clone() };
                 match root.open_directory(&RelPath::root()) {
-                    Ok(handle) => self.begin(handle, Arc::new(directory)),
+                    Ok(handle) => self.begin(handle, Arc::new(directory), None),
                     Err(error) => self.failed_io(&directory, &error),
                 }
             }
@@ -128,7 +131,7 @@ impl<'a> Walker<'a> {
         let (Ok(name), Ok(())) = (CString::new(name), check_name(sink_name)) else {
             return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
-        let inspected = self.inspector.inspect(root.as_fd(), &name, FileType::Unknown, follow);
+        let inspected = self.inspect(root.as_fd(), &name, FileType::Unknown, follow);
         if let Some(reason) = self.left_out(&directory.source, name.to_bytes(), &inspected) {
             return self.skipped(&directory, name.to_bytes(), reason);
         }
@@ -152,14 +155,15 @@ impl<'a> Walker<'a> {
     }
 
     fn enter(&mut self, child: &Child) -> Flow {
-        match open_child(child.parent.as_fd(), child.name(), DIRECTORY) {
-            Ok(handle) => self.begin(handle, Arc::clone(&child.directory)),
+        let root = &self.scan.roots[child.directory.root_index as usize].root;
+        match root.open_inner(child.parent.as_fd(), child.name()) {
+            Ok(handle) => self.begin(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
             Err(errno) => self.failed_io(&child.directory, &errno.into()),
         }
     }
 
     /// Puts a directory that was just opened on the stack.
-    fn begin(&mut self, handle: OwnedFd, directory: Arc<Directory>) -> Flow {
+    fn begin(&mut self, handle: OwnedFd, directory: Arc<Directory>, above: Option<&Arc<Lineage>>) -> Flow {
         let stat = match fstat(&handle) {
             Ok(stat) => stat,
             Err(errno) => return self.failed_io(&directory, &errno.into()),
@@ -172,9 +176,16 @@ impl<'a> Walker<'a> {
         if self.is_elsewhere(&directory, identity) {
             return self.skipped(&directory, b"", "on another file system");
         }
+        let lineage = match self.follows_links() {
+            true => match Lineage::enter(identity, above.cloned()) {
+                None => return self.failed(&directory, b"", FailureKind::ReadError, LEADS_BACK.to_owned()),
+                entered => entered,
+            },
+            false => None,
+        };
         let spot = Spot::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
-        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat), extras));
+        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat), extras, lineage));
         if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
             self.stack[index].release();
         }
@@ -225,13 +236,14 @@ impl<'a> Walker<'a> {
             self.failed(level.directory(), name, FailureKind::BadName, problem.to_string())?;
         }
         level.children.drop_first();
+        let lineage = level.lineage.clone();
         if level.is_done() {
             self.leave(&level);
         } else {
             self.stack.push(level);
         }
         let Some(Ok(directory)) = first else { return ON };
-        match self.queue.offer(Child { parent, directory }) {
+        match self.queue.offer(Child { parent, directory, lineage }) {
             Some(child) => self.enter(&child),
             None => ON,
         }
@@ -285,7 +297,7 @@ impl<'a> Walker<'a> {
         if matches!(name.to_bytes(), b"." | b"..") {
             return ON;
         }
-        let inspected = self.inspector.inspect(handle, name, listed_type, false);
+        let inspected = self.inspect(handle, name, listed_type, false);
         if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
             return self.skipped(level.directory(), name.to_bytes(), reason);
         }
@@ -301,6 +313,22 @@ impl<'a> Walker<'a> {
             }
             other => self.not_an_entry(level.directory(), name.to_bytes(), other),
         }
+    }
+
+    /// Looks at a name; at what a link leads to, if `follow` or all links are followed.
+    fn inspect(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        listed_type: FileType,
+        follow: bool,
+    ) -> Inspected {
+        let follow = follow || self.follows_links() && may_be_link(listed_type);
+        self.inspector.inspect(directory, name, listed_type, follow)
+    }
+
+    fn follows_links(&self) -> bool {
+        self.scan.filter.as_ref().is_some_and(|filter| filter.follows_links())
     }
 
     /// Why the user does not want it, if so.
@@ -365,4 +393,8 @@ impl<'a> Walker<'a> {
     fn full_path(&self, directory: &Directory, name: &[u8]) -> Box<[u8]> {
         self.scan.roots[directory.root_index as usize].root.full_path(&directory.source, name)
     }
+}
+
+fn may_be_link(listed_type: FileType) -> bool {
+    matches!(listed_type, FileType::Symlink | FileType::Unknown)
 }

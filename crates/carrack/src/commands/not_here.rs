@@ -14,7 +14,7 @@ const FIDELITY: &str =
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 64] = [
+const OPTIONS: [(&str, bool, &str); 66] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
@@ -43,6 +43,8 @@ const OPTIONS: [(&str, bool, &str); 64] = [
     ("newer", true, SELECTION),
     ("one-file-system", false, SELECTION),
     ("skip-links", false, SELECTION),
+    ("safe-links", false, SELECTION),
+    ("copy-links", false, SELECTION),
     ("files-from", true, SELECTION),
     ("from0", false, SELECTION),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),

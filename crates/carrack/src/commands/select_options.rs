@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::{NameList, Selection, Timestamp, escape};
+use carrack_model::{LinkPolicy, NameList, Selection, Timestamp, escape};
 use carrack_storage::Filter;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
@@ -46,6 +46,19 @@ pub struct SelectArgs {
     #[arg(long, help_heading = SELECTION)]
     skip_links: bool,
 
+    /// Leave out symbolic links that lead out of their source
+    ///
+    /// Those whose text is absolute, or has more `..` than directories are above the link, or a `..` behind a name.
+    #[arg(long, conflicts_with = "skip_links", help_heading = SELECTION)]
+    safe_links: bool,
+
+    /// Copy what symbolic links lead to, files and directories, instead of the links
+    ///
+    /// What is reached by two links is copied twice. A link that leads nowhere, or back to a directory that it stands in, counts as failed. Not where a
+    /// daemon is the source.
+    #[arg(short = 'L', long, conflicts_with_all = ["skip_links", "safe_links"], help_heading = SELECTION)]
+    copy_links: bool,
+
     /// Take only what FILE lists (`-` for standard input): a path beneath the source on each line, directories with everything in them
     ///
     /// For one source, a directory. A path that is not there counts as failed. The list is kept in memory at the source; to a far source it travels
@@ -70,11 +83,20 @@ impl SelectArgs {
             size_max: self.max_size,
             newer: self.newer.map(|seconds| Timestamp { seconds, nanoseconds: 0 }),
             one_file_system: self.one_file_system,
-            skips_links: self.skip_links,
+            links: self.links(),
             names: self.names(sources)?,
         };
         Filter::new(&selection).map_err(|error| Trouble::new(error.to_string()).hint("see gitignore(5)"))?;
         Ok(selection)
+    }
+
+    fn links(&self) -> LinkPolicy {
+        match (self.skip_links, self.safe_links, self.copy_links) {
+            (true, ..) => LinkPolicy::Skipped,
+            (_, true, _) => LinkPolicy::SafeOnly,
+            (.., true) => LinkPolicy::Followed,
+            _ => LinkPolicy::Copied,
+        }
     }
 
     fn names(&self, sources: &[OsString]) -> Result<Option<NameList>, Trouble> {
@@ -283,7 +305,10 @@ mod tests {
         let found = selection(&words).unwrap();
         assert_eq!((found.size_min, found.size_max), (1_000, Some(2_048)));
         assert_eq!(found.newer, Some(Timestamp { seconds: 7, nanoseconds: 0 }));
-        assert!(found.one_file_system && found.skips_links && found.names.is_none());
+        assert!(found.one_file_system && found.links == LinkPolicy::Skipped && found.names.is_none());
+        assert_eq!(selection(&["-L"]).unwrap().links, LinkPolicy::Followed);
+        assert_eq!(selection(&["--safe-links"]).unwrap().links, LinkPolicy::SafeOnly);
+        assert!(Line::try_parse_from(["cp", "-L", "--skip-links"]).is_err());
         let ago = selection(&["--newer", "2d"]).unwrap().newer.unwrap().seconds;
         assert!((lifetime::now_s() - ago - 2 * 86_400).abs() < 5);
     }

@@ -1,0 +1,59 @@
+//! Which directories one was entered through, where links are followed: one that is among them would never end.
+
+use std::sync::Arc;
+
+use crate::Identity;
+
+/// A directory, and those above it on the way that the scan took.
+pub(super) struct Lineage {
+    identity: Identity,
+    above: Option<Arc<Lineage>>,
+}
+
+impl Lineage {
+    /// Of a directory that was entered from `above`; nothing if it is among those.
+    pub fn enter(identity: Identity, above: Option<Arc<Lineage>>) -> Option<Arc<Lineage>> {
+        let mut next = above.as_deref();
+        while let Some(lineage) = next {
+            if lineage.identity == identity {
+                return None;
+            }
+            next = lineage.above.as_deref();
+        }
+        Some(Arc::new(Lineage { identity, above }))
+    }
+}
+
+impl Drop for Lineage {
+    /// One by one: as many calls as the tree is deep would not fit on a thread's stack.
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(mut last) = above.and_then(Arc::into_inner) {
+            above = last.above.take();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_not_entered_from_itself() {
+        let identity = |ino| Identity { dev: 1, ino };
+        let one = Lineage::enter(identity(1), None).unwrap();
+        let two = Lineage::enter(identity(2), Some(Arc::clone(&one))).unwrap();
+        assert!(Lineage::enter(identity(1), Some(Arc::clone(&two))).is_none());
+        assert!(Lineage::enter(identity(2), Some(two)).is_none());
+        assert!(Lineage::enter(identity(2), Some(one)).is_some());
+    }
+
+    #[test]
+    fn deep_ones_are_dropped() {
+        let mut above = None;
+        for ino in 0..20_000 {
+            above = Some(Arc::new(Lineage { identity: Identity { dev: 1, ino }, above }));
+        }
+        drop(above);
+    }
+}
