@@ -15,8 +15,8 @@ COUNTERS=/sys/class/infiniband/rxe0/ports/1/hw_counters
 TALK=/tmp/talk
 # A busy host emulates slowly; what stands still is noticed after that.
 STALL_S=15
-# Slow enough for something to happen on the way.
-LASTING="--bwlimit 3MiB"
+# Slow enough for something to happen on the way, and what arrives is noted in the journal at once.
+LASTING="--bwlimit 3MiB --group-time 100"
 problems=0
 
 # One peer: completion queues for libfabric's usual 256 are more than rdma_rxe has (32,767 entries).
@@ -59,12 +59,13 @@ is_right() {
 
 packets() { cat "$COUNTERS/rcvd_pkts"; }
 
-# Until there is data at the destination.
+# Until there is data at the destination, and has been noted.
 wait_for_data() {
     for _ in $(seq 120); do
-        [ "$(du -s /tmp/out 2>/dev/null | cut -f 1)" -gt 3000 ] 2>/dev/null && return
+        [ "$(du -s /tmp/out 2>/dev/null | cut -f 1)" -gt 3000 ] 2>/dev/null && break
         sleep 0.5
     done
+    sleep 1
 }
 
 trees_arrive() {
