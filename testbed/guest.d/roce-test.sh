@@ -90,6 +90,8 @@ interrupted() { # WORDS COMMAND UNDO
     copying=$!
     wait_for_data
     began=$(date +%s)
+    kill -0 "$copying" 2>/dev/null
+    say $? "$1: the copy is under way"
     $2
     wait "$copying"
     [ $? != 0 ]
@@ -116,7 +118,8 @@ kill_far() {
 device_gone() { rdma link delete rxe0; }
 device_back() { rdma link add rxe0 type rxe netdev eth0; }
 link_down() { ip link set eth0 down; }
-link_up() { ip link set eth0 up && sleep 2; }
+# Linux 6.1's rdma_rxe moves nothing any more after that: a new device.
+link_up() { ip link set eth0 up && device_gone && device_back; }
 nothing() { :; }
 
 # With `try:` the copy goes on by itself: over TCP, with what it had.
@@ -126,6 +129,8 @@ gives_way() {
     copy --fabric "try:$PROVIDER" $LASTING &
     copying=$!
     wait_for_data
+    kill -0 "$copying" 2>/dev/null
+    say $? "gives way: the copy is under way"
     device_gone
     wait "$copying"
     say $? "gives way: a copy whose device goes away ends well"
