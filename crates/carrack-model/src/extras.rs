@@ -1,7 +1,7 @@
 //! What is kept of an entry beyond its mode and time, where the user asks for it (`carrack cp --archive`): owner, extended
 //! attributes and access control lists.
 //!
-//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3, 5 and 135.
+//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3, 5, 11 and 135.
 
 use std::sync::Arc;
 
@@ -24,8 +24,14 @@ const TAG_ATTRIBUTE: u8 = 5;
 /// Another name's; who does not know it would make an empty file.
 const TAG_SAME_AS: u8 = 135;
 
+/// That attributes are all told.
+const TAG_ALL_TOLD: u8 = 11;
+
 const HAS_USER: u8 = 1;
 const HAS_GROUP: u8 = 2;
+
+const ALL_ATTRIBUTES: u8 = 1;
+const ALL_ACLS: u8 = 2;
 
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,8 +54,28 @@ pub struct Attribute {
 impl Attribute {
     /// Whether it is a POSIX ACL.
     pub fn is_acl(&self) -> bool {
-        self.name.starts_with(b"system.posix_acl_")
+        is_acl(&self.name)
     }
+}
+
+/// Of which kinds an entry's [`Extras::attributes`] are all that it has. Others of that kind go at the sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AllTold {
+    /// Those in `user`.
+    pub attributes: bool,
+    /// POSIX ACLs.
+    pub acls: bool,
+}
+
+impl AllTold {
+    /// Whether an attribute of this name that is not told is not to be there.
+    pub fn excludes(self, name: &[u8]) -> bool {
+        self.attributes && name.starts_with(b"user.") || self.acls && is_acl(name)
+    }
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    name.starts_with(b"system.posix_acl_")
 }
 
 /// The file that an entry is another name of (a hard link). Such an entry has no contents of its own.
@@ -70,6 +96,8 @@ pub struct Extras {
     pub group: Option<Account>,
     /// Its attributes and ACLs, if they are kept.
     pub attributes: Vec<Attribute>,
+    /// Whether these are all.
+    pub all_told: AllTold,
     /// What it is another name of, if it is one.
     pub same_as: Option<SameAs>,
 }
@@ -82,7 +110,7 @@ pub struct BadExtra;
 impl Extras {
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.user.is_none() && self.group.is_none() && self.attributes.is_empty() && self.same_as.is_none()
+        *self == Extras::default()
     }
 
     /// Calls `put` with each tag and value.
@@ -103,6 +131,10 @@ impl Extras {
             value.extend_from_slice(&attribute.value);
             put(TAG_ATTRIBUTE, &value);
         }
+        if self.all_told != AllTold::default() {
+            let AllTold { attributes, acls } = self.all_told;
+            put(TAG_ALL_TOLD, &[u8::from(attributes) * ALL_ATTRIBUTES + u8::from(acls) * ALL_ACLS]);
+        }
         if let Some(SameAs { path, size }) = &self.same_as {
             put(TAG_SAME_AS, &[&size.to_le_bytes(), path.as_bytes()].concat());
         }
@@ -115,6 +147,11 @@ impl Extras {
         bytes
     }
 
+    /// Whether [`Extras::tags`] gives such a tag.
+    pub fn knows(tag: u8) -> bool {
+        matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_SAME_AS)
+    }
+
     /// Takes in what [`Extras::tags`] gave; `false` for another tag.
     ///
     /// # Errors
@@ -123,6 +160,7 @@ impl Extras {
         match tag {
             TAG_OWNER => self.keep_owner(value).ok_or(BadExtra)?,
             TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(BadExtra)?),
+            TAG_ALL_TOLD => self.all_told = all_told_of(value).ok_or(BadExtra)?,
             TAG_SAME_AS => self.same_as = Some(same_as_of(value).ok_or(BadExtra)?),
             _ => return Ok(false),
         }
@@ -161,6 +199,11 @@ fn attribute_of(bytes: &[u8]) -> Option<Attribute> {
     let (name, value) = split_name(bytes)?;
     let is_good = !name.is_empty() && value.len() <= VALUE_BYTES_MAX;
     is_good.then(|| Attribute { name: name.into(), value: value.into() })
+}
+
+fn all_told_of(bytes: &[u8]) -> Option<AllTold> {
+    let [bits] = bytes else { return None };
+    Some(AllTold { attributes: bits & ALL_ATTRIBUTES != 0, acls: bits & ALL_ACLS != 0 })
 }
 
 fn same_as_of(bytes: &[u8]) -> Option<SameAs> {
@@ -279,13 +322,14 @@ mod tests {
             user: Some(Account { number: 7, name: b"alice"[..].into() }),
             group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
+            all_told: AllTold { attributes: false, acls: true },
             same_as: Some(SameAs { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
         }
     }
 
     fn through(extras: &Extras) -> Extras {
         let mut read = Extras::default();
-        extras.tags(|tag, value| assert_eq!(read.keep(tag, value), Ok(true)));
+        extras.tags(|tag, value| assert_eq!((Extras::knows(tag), read.keep(tag, value)), (true, Ok(true))));
         read
     }
 
@@ -304,7 +348,8 @@ mod tests {
     #[test]
     fn the_examples_of_the_format_document() {
         let mut owner = Vec::new();
-        let extras = Extras { attributes: Vec::new(), same_as: None, ..example() };
+        let extras =
+            Extras { attributes: Vec::new(), all_told: AllTold::default(), same_as: None, ..example() };
         extras.tags(|_, value| owner = value.to_vec());
         assert_eq!(owner, b"\x03\x07\0\0\0\x05alice\xff\xff\xff\xff\x04data");
     }
@@ -316,12 +361,24 @@ mod tests {
         for bad in [&b""[..], b"\x01", b"\x01\0\0\0\0", b"\x01\0\0\0\0\x02a", b"\x08", b"\x00\x00"] {
             assert_eq!(extras.keep(TAG_OWNER, bad), Err(BadExtra), "{bad:?}");
         }
+        for bad in [&b""[..], b"\x01\x00"] {
+            assert_eq!(extras.keep(TAG_ALL_TOLD, bad), Err(BadExtra));
+        }
         let long = [&b"\x01a"[..], &[0; VALUE_BYTES_MAX + 1]].concat();
         for bad in [&b""[..], b"\x00v", b"\x05user", b"\x01\x00", &long] {
             assert_eq!(extras.keep(TAG_ATTRIBUTE, bad), Err(BadExtra));
         }
         for bad in [&b""[..], b"\x01\0\0\0\0\0\0\0", b"\x01\0\0\0\0\0\0\0../a"] {
             assert_eq!(extras.keep(TAG_SAME_AS, bad), Err(BadExtra));
+        }
+    }
+
+    #[test]
+    fn what_is_not_told_is_excluded_by_its_kind() {
+        let (user, acl, label) = (&b"user.a"[..], &b"system.posix_acl_access"[..], &b"security.selinux"[..]);
+        for (attributes, acls) in [(false, false), (true, false), (false, true), (true, true)] {
+            let told = AllTold { attributes, acls };
+            assert_eq!([user, acl, label].map(|name| told.excludes(name)), [attributes, acls, false]);
         }
     }
 

@@ -27,7 +27,7 @@ pub use event::{
     Event, FileReport, Fill, LaneReport, Limiter, Notice, Progress, SIZE_CLASSES, SourceReport, Summary,
     TargetReport, size_class,
 };
-pub use extras::{Account, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
+pub use extras::{Account, AllTold, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
 pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};

@@ -366,7 +366,7 @@ mod tests {
         let account = |name: &[u8]| Some(carrack_model::Account { number: 1, name: name.into() });
         let value = vec![b'v'; 60_000].into();
         let attributes = vec![carrack_model::Attribute { name: b"user.a"[..].into(), value }];
-        let extras = Extras { user: account(b"u"), group: account(b""), attributes, same_as: None };
+        let extras = Extras { user: account(b"u"), group: account(b""), attributes, ..Extras::default() };
         let mut records = Vec::new();
         append_record(&mut records, &rel("a"), &metadata(0o700, 1), None);
         append_record(&mut records, &rel("a/b"), &metadata(0o755, 2), Some(&extras));

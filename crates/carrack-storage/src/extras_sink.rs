@@ -1,6 +1,6 @@
 //! What an entry gets beyond mode and time, at the sink: its owner, its extended attributes and ACLs.
 //!
-//! What can't be set is counted and does not stop the entry. In this order: owner, attributes, mode, ACLs: a change of the owner
+//! What can't be set is counted and does not stop the entry. In this order: owner, attributes that go, attributes, mode, ACLs: a change of the owner
 //! clears set-id bits, a mode without the owner's write permission keeps attributes from being set, and an ACL holds what of the
 //! mode is its mask. What gives rights to programs (`security.*`, `trusted.*`) and owners are set only where the sink's house
 //! lets modes do the same.
@@ -10,16 +10,22 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use carrack_model::{Account, Attribute, Extras, Metadata, NO_NUMBER, Special};
+use carrack_model::{Account, AllTold, Attribute, Extras, Metadata, NO_NUMBER, Special};
 use nix::unistd::{Group, User};
-use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, lsetxattr};
+use rustix::fs::{
+    AtFlags, Gid, Mode, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr, fremovexattr, fsetxattr,
+    lgetxattr, llistxattr, lsetxattr,
+};
 use rustix::io::Errno;
 
-use crate::extras_source::{path_of, reason};
+use crate::extras_source::{grown, path_of, reason};
 use crate::{Losses, SinkError};
 
 /// Accounts whose numbers are remembered.
 const NUMBERS_MAX: usize = 10_000;
+
+/// Lets the owner do everything, for as long as he sets attributes.
+const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::XUSR);
 
 const OWNER: &str = "the owner";
 const GROUP: &str = "the group";
@@ -46,6 +52,8 @@ pub(crate) trait Wearer {
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
     fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
+    fn list_attributes(&self, names: &mut [u8]) -> Result<usize, Errno>;
+    fn remove_attribute(&self, name: &CStr) -> Result<(), Errno>;
 }
 
 impl Wearer for BorrowedFd<'_> {
@@ -60,6 +68,14 @@ impl Wearer for BorrowedFd<'_> {
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
         fsetxattr(self, name, value, XattrFlags::empty())
     }
+
+    fn list_attributes(&self, names: &mut [u8]) -> Result<usize, Errno> {
+        flistxattr(self, names)
+    }
+
+    fn remove_attribute(&self, name: &CStr) -> Result<(), Errno> {
+        fremovexattr(self, name)
+    }
 }
 
 impl Dress<'_> {
@@ -73,6 +89,7 @@ impl Dress<'_> {
             return if sets_mode { set_mode() } else { Ok(()) };
         };
         keeper.own(extras, |uid, gid| wearer.own(uid, gid));
+        keeper.strip(&wearer, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
         attributes.iter().for_each(|attribute| keeper.attribute(&wearer, attribute));
@@ -122,6 +139,23 @@ impl Keeper {
         self.is_trusting && differs
     }
 
+    /// Whether the attributes of `name` in `directory` are others than they are to be, as far as that can be had. Asks for
+    /// them only where it was told which they are.
+    pub fn would_change(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+        if extras.all_told == AllTold::default() {
+            return false;
+        }
+        let Ok(name) = CString::new(name) else { return false };
+        let path = path_of(directory, &name);
+        let present = grown(|names| llistxattr(&*path, names)).unwrap_or_default();
+        let has = |attribute: &Attribute| {
+            let own = grown(|value| lgetxattr(&*path, &*attribute.name, value));
+            own.is_ok_and(|own| *own == *attribute.value)
+        };
+        stale(&present, extras).next().is_some()
+            || extras.attributes.iter().any(|attribute| self.may_set(attribute) && !has(attribute))
+    }
+
     /// Whether a device, pipe or socket may be made. Counts those that may not: a device gives rights on its machine.
     pub(crate) fn makes(&self, special: &Special) -> bool {
         let makes = self.is_trusting || !special.is_device();
@@ -136,8 +170,8 @@ impl Keeper {
         self.losses.count_whole(special.noun(), &reason(errno));
     }
 
-    /// The same for a link, which has no descriptor.
-    pub(crate) fn dress_link(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) {
+    /// Owner and attributes of a link, which has no descriptor. What can't be set is counted.
+    pub fn dress_link(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) {
         self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
         let Ok(name) = CString::new(name) else { return };
         for attribute in &extras.attributes {
@@ -190,12 +224,35 @@ impl Keeper {
         number
     }
 
+    /// Takes away what it has and is not to have: of an earlier version, or by an ACL of the directory that it was made in.
+    fn strip(&self, wearer: &impl Wearer, extras: &Extras) {
+        if extras.all_told == AllTold::default() {
+            return;
+        }
+        // Without attributes at the sink there is nothing to take away.
+        let Ok(present) = grown(|names| wearer.list_attributes(names)) else { return };
+        for name in stale(&present, extras) {
+            let removed = match wearer.remove_attribute(name) {
+                Err(Errno::ACCESS) => {
+                    let opened = wearer.set_mode(OWNERS);
+                    opened.and_then(|()| wearer.remove_attribute(name))
+                }
+                answer => answer,
+            };
+            if let Err(errno) = removed
+                && errno != Errno::NODATA
+            {
+                self.losses.count("the removal of attributes and ACLs", &reason(errno));
+            }
+        }
+    }
+
     /// Whoever may not write to the file by its mode, may not set its attributes either, its owner included.
     fn attribute(&self, wearer: &impl Wearer, attribute: &Attribute) {
         let set = |name: &CStr| wearer.set_attribute(name, &attribute.value);
         self.set(attribute, |name| match set(name) {
             Err(Errno::ACCESS) if !attribute.is_acl() => {
-                let opened = wearer.set_mode(Mode::RUSR | Mode::WUSR | Mode::XUSR);
+                let opened = wearer.set_mode(OWNERS);
                 opened.and_then(|()| set(name))
             }
             answer => answer,
@@ -207,17 +264,29 @@ impl Keeper {
         let Ok(name) = CString::new(&*attribute.name) else {
             return self.losses.count(what, "a name that can't be");
         };
-        let is_of = |kind: &[u8]| attribute.name.starts_with(kind);
-        let is_for_all = attribute.is_acl() || is_of(b"user.");
-        let is_for_root = is_of(b"security.") || is_of(b"trusted.");
-        let may_be_set = is_for_all || (self.is_trusting && is_for_root);
-        if !may_be_set {
+        if !self.may_set(attribute) {
             return self.losses.count(what, "the sink does not set those of their kind");
         }
         if let Err(errno) = set(&name) {
             self.losses.count(what, &reason(errno));
         }
     }
+
+    fn may_set(&self, attribute: &Attribute) -> bool {
+        let is_of = |kind: &[u8]| attribute.name.starts_with(kind);
+        let is_for_all = attribute.is_acl() || is_of(b"user.");
+        let is_for_root = is_of(b"security.") || is_of(b"trusted.");
+        is_for_all || (self.is_trusting && is_for_root)
+    }
+}
+
+/// Of the `present` names, each with a NUL behind it, those that are not to be there.
+fn stale<'a>(present: &'a [u8], extras: &'a Extras) -> impl Iterator<Item = &'a CStr> {
+    let names = present.split_inclusive(|&byte| byte == 0).flat_map(CStr::from_bytes_with_nul);
+    names.filter(|name| {
+        let name = name.to_bytes();
+        extras.all_told.excludes(name) && extras.attributes.iter().all(|told| *told.name != *name)
+    })
 }
 
 /// By its name if there is one here, else by its number.

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{Account, Attribute, Extras, Fidelity, RelPath, SameAs, Special};
+use carrack_model::{Account, AllTold, Attribute, Extras, Fidelity, RelPath, SameAs, Special};
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
@@ -84,10 +84,13 @@ impl ExtrasReader {
         let Fidelity { kept, user, group, .. } = &self.fidelity;
         let own_user = || self.account(uid, &self.users, user_name);
         let own_group = || self.account(gid, &self.groups, group_name);
+        let is_asked = kept.attributes || kept.acls;
+        let (attributes, all_told) = if is_asked { self.attributes(spot) } else { Default::default() };
         let extras = Extras {
             user: kept.users.then(|| user.clone().unwrap_or_else(own_user)),
             group: kept.groups.then(|| group.clone().unwrap_or_else(own_group)),
-            attributes: if kept.attributes || kept.acls { self.attributes(spot) } else { Vec::new() },
+            attributes,
+            all_told,
             same_as: None,
         };
         (!extras.is_empty()).then(|| Box::new(extras))
@@ -136,29 +139,42 @@ impl ExtrasReader {
         Account { number, name }
     }
 
-    fn attributes(&self, spot: Spot<'_>) -> Vec<Attribute> {
+    /// With what is not told as it can't be read, or is too large, nothing is said of the rest.
+    fn attributes(&self, spot: Spot<'_>) -> (Vec<Attribute>, AllTold) {
         let names = match list(spot) {
             Ok(names) => names,
-            Err(Errno::OPNOTSUPP) => return Vec::new(),
+            Err(Errno::OPNOTSUPP) => return Default::default(),
             Err(errno) => {
                 self.losses.count("extended attributes", &reason(errno));
-                return Vec::new();
+                return Default::default();
             }
         };
+        let kept = self.fidelity.kept;
+        let mut all_told = AllTold { attributes: kept.attributes, acls: kept.acls };
         let mut found = Vec::new();
         let mut bytes = 0;
         for name in names.split(|&byte| byte == 0).filter(|name| self.is_wanted(name)) {
-            let Some(attribute) = self.attribute(spot, name) else { continue };
+            let value = match get(spot, name) {
+                Ok(value) => value,
+                // Gone by now.
+                Err(Errno::NODATA) => continue,
+                Err(errno) => {
+                    self.losses.count("extended attributes", &reason(errno));
+                    all_told = AllTold::default();
+                    continue;
+                }
+            };
             // Beside name and value: their lengths, and the tag.
-            let with_this = bytes + attribute.name.len() + attribute.value.len() + 8;
+            let with_this = bytes + name.len() + value.len() + 8;
             if with_this > self.bytes_max {
                 self.losses.count("extended attributes", "too large to travel with an entry");
+                all_told = AllTold::default();
                 continue;
             }
             bytes = with_this;
-            found.push(attribute);
+            found.push(Attribute { name: name.into(), value: value.into() });
         }
-        found
+        (found, all_told)
     }
 
     /// Who is not root sees more of them than he may set anywhere; what else is in `system` is the file system's own.
@@ -168,18 +184,6 @@ impl ExtrasReader {
         let is_plain = name.starts_with(b"user.");
         let is_privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
         is_acl && kept.acls || kept.attributes && (is_plain || is_privileged && self.is_root)
-    }
-
-    /// Nothing if it is gone by now, or can't be read.
-    fn attribute(&self, spot: Spot<'_>, name: &[u8]) -> Option<Attribute> {
-        match get(spot, name) {
-            Ok(value) => Some(Attribute { name: name.into(), value: value.into() }),
-            Err(Errno::NODATA) => None,
-            Err(errno) => {
-                self.losses.count("extended attributes", &reason(errno));
-                None
-            }
-        }
     }
 }
 
@@ -228,8 +232,8 @@ fn get(spot: Spot<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
     })
 }
 
-/// Most have no attributes, or short ones.
-fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+/// What `get` and `list` give in a buffer. Most have no attributes, or short ones.
+pub(crate) fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut short = [0; 256];
     match call(&mut short) {
         Err(Errno::RANGE) => {}

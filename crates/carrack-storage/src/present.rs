@@ -30,6 +30,8 @@ pub enum Present {
         target: Box<[u8]>,
         /// When it was modified.
         mtime: Timestamp,
+        /// Numbers of its user and group.
+        owner: (u32, u32),
     },
     /// A device, pipe or socket.
     Special {
@@ -61,7 +63,7 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Pres
     }
     Ok(Some(match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => Present::File { size: found.st_size as u64, metadata, owner },
-        FileType::Symlink => Present::Symlink { target: link_text(directory, name)?.into(), mtime },
+        FileType::Symlink => Present::Symlink { target: link_text(directory, name)?.into(), mtime, owner },
         _ => Present::Other,
     }))
 }

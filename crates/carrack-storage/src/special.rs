@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use carrack_model::{DeviceNumber, Special, Timestamp};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, fstat, major,
-    makedev, minor, mknodat, openat, setxattr, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, fstat, listxattr,
+    major, makedev, minor, mknodat, openat, removexattr, setxattr, utimensat,
 };
 use rustix::io::Errno;
 
@@ -136,6 +136,14 @@ impl Wearer for &Node {
 
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
         setxattr(&*self.path, name, value, XattrFlags::empty())
+    }
+
+    fn list_attributes(&self, names: &mut [u8]) -> Result<usize, Errno> {
+        listxattr(&*self.path, names)
+    }
+
+    fn remove_attribute(&self, name: &CStr) -> Result<(), Errno> {
+        removexattr(&*self.path, name)
     }
 }
 

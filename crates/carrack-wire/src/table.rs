@@ -22,9 +22,6 @@ const FLAG_METADATA: u8 = 1;
 
 const EXTRA_SYMLINK_TARGET: u8 = 1;
 const EXTRA_BLAKE3: u8 = 2;
-const EXTRA_OWNER: u8 = 3;
-const EXTRA_ATTRIBUTE: u8 = 5;
-const EXTRA_SAME_AS: u8 = 135;
 const EXTRA_IDENTITY: u8 = 9;
 const EXTRA_SPECIAL: u8 = 138;
 /// Extras from here on must be understood; below, a reader may skip what it does not know.
@@ -410,7 +407,7 @@ impl<'a> RecordExtras<'a> {
             EXTRA_IDENTITY => {
                 self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);
             }
-            EXTRA_OWNER | EXTRA_ATTRIBUTE | EXTRA_SAME_AS => {
+            tag if Extras::knows(tag) => {
                 let more = self.more.get_or_insert_default();
                 more.keep(tag, value).map_err(|_| TableError::BadValue)?;
             }

@@ -51,8 +51,12 @@ fn reads_what_it_wrote() {
 fn owners_and_attributes_stand_with_their_entry() {
     let account = |number, name: &[u8]| Some(Account { number, name: name.into() });
     let attribute = Attribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
-    let extras =
-        Extras { user: account(1, b"u"), group: account(2, b""), attributes: vec![attribute], same_as: None };
+    let extras = Extras {
+        user: account(1, b"u"),
+        group: account(2, b""),
+        attributes: vec![attribute],
+        ..Extras::default()
+    };
     let mut table = Vec::new();
     let root = RelPath::root();
     TableWriter::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));

@@ -25,6 +25,13 @@ use common::{CARRACK, skip};
 /// An account that owns nothing.
 const NOBODY: u32 = 65_534;
 
+/// Each with the command that makes one. In ext4 values of 64 KiB need inodes of their own.
+const FILE_SYSTEMS: [(&str, &[&str]); 3] = [
+    ("ext4", &["mkfs.ext4", "-q", "-F", "-O", "ea_inode"]),
+    ("xfs", &["mkfs.xfs", "-q"]),
+    ("btrfs", &["mkfs.btrfs", "-q"]),
+];
+
 /// A place on a file system of its own, which ends with it.
 struct Ground {
     name: &'static str,
@@ -47,20 +54,19 @@ impl Ground {
         Some(Ground { name: "tmpfs", root, is_mounted: false })
     }
 
-    /// In a file, mounted by a loop device; nothing, with a printed reason, where that can't be.
-    fn ext4() -> Option<Ground> {
+    /// In a file, made by `make` and mounted by a loop device; nothing, with a printed reason, where that can't be.
+    fn mounted(name: &'static str, make: &[&str]) -> Option<Ground> {
         let root = tempfile::tempdir_in("/var/tmp").unwrap();
         let (image, mount) = (root.path().join("image"), root.path().join("mnt"));
         fs::create_dir(&mount).unwrap();
         File::create(&image).unwrap().set_len(1 << 30).unwrap();
-        // Values of 64 KiB need inodes of their own.
-        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-O", "ea_inode"]).arg(&image).output();
+        let made = Command::new(make[0]).args(&make[1..]).arg(&image).output();
         let mounted =
             made.and_then(|_| Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mount).output());
         match mounted {
-            Ok(output) if output.status.success() => Some(Ground { name: "ext4", root, is_mounted: true }),
+            Ok(output) if output.status.success() => Some(Ground { name, root, is_mounted: true }),
             other => {
-                skip(&format!("no ext4 in a loop device: {other:?}"));
+                skip(&format!("no {name} in a loop device: {other:?}"));
                 None
             }
         }
@@ -79,7 +85,22 @@ fn is_root() -> bool {
 }
 
 fn grounds() -> Vec<Ground> {
-    if is_root() { Ground::tmpfs().into_iter().chain(Ground::ext4()).collect() } else { Vec::new() }
+    if !is_root() {
+        return Vec::new();
+    }
+    let mounted = FILE_SYSTEMS.iter().filter_map(|(name, make)| Ground::mounted(name, make));
+    Ground::tmpfs().into_iter().chain(mounted).collect()
+}
+
+/// Files, of which [`plant::change_extras`] changes something.
+const CHANGED: [&str; 4] = ["attributes/255-2000000", "attributes/3000-10", "acls/large", "owners/file1"];
+
+/// The summary.
+fn sync(options: &[&str], from: &Path, to: &Path) -> serde_json::Value {
+    let output = run(Command::new(CARRACK).args(["sync", "--json"]).args(options).arg(from.join("")).arg(to));
+    assert_exit(&output, 0);
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
 fn copy(options: &[&str], from: &Path, to: &Path) -> String {
@@ -126,6 +147,51 @@ fn rsync_keeps_no_more() {
         let worse: Vec<_> =
             differences(&tree, &ours).into_iter().filter(|line| !lost.contains(line)).collect();
         assert!(worse.is_empty(), "{}: {worse:#?}", ground.name);
+    }
+}
+
+/// What changed is an attribute, an ACL, an owner: the contents stay where they are.
+#[test]
+fn a_sync_brings_up_to_date_what_changed_alone() {
+    for ground in grounds() {
+        let (tree, copy) = (ground.path("tree"), ground.path("copy"));
+        fs::create_dir(&tree).unwrap();
+        plant::plant(&tree);
+        // The root has the same name at both ends.
+        sync(&["-a"], &tree, &copy);
+        assert_eq!(differences(&tree, &copy), [""; 0], "{}", ground.name);
+        let number = |path: &str| fs::metadata(copy.join(path)).unwrap().ino();
+        let before = CHANGED.map(number);
+        plant::change_extras(&tree, &copy);
+        assert!(differences(&tree, &copy).len() > CHANGED.len(), "{}", ground.name);
+        let without = sync(&["-a", "--no-xattrs", "--no-acls", "--no-owner", "--no-group"], &tree, &copy);
+        assert!(differences(&tree, &copy).len() > CHANGED.len(), "{}: {without}", ground.name);
+        let dry = sync(&["-a", "-n"], &tree, &copy);
+        assert!(differences(&tree, &copy).len() > CHANGED.len(), "{}: {dry}", ground.name);
+        let with = sync(&["-a"], &tree, &copy);
+        assert_eq!(differences(&tree, &copy), [""; 0], "{}: {with}", ground.name);
+        assert_eq!(with["bytes_done"], 0, "{}: {with}", ground.name);
+        assert_eq!(before, CHANGED.map(number), "{}: made anew", ground.name);
+    }
+}
+
+/// Where a directory gives ACLs to all that is made in it.
+#[test]
+fn what_a_directory_would_give_is_not_kept() {
+    for ground in grounds() {
+        let (tree, place) = (ground.path("tree"), ground.path("place"));
+        fs::create_dir(&tree).unwrap();
+        fs::create_dir(tree.join("d")).unwrap();
+        fs::create_dir(&place).unwrap();
+        for name in ["small", "large", "d/inside"] {
+            fs::write(tree.join(name), vec![b'x'; if name == "large" { 3_000_000 } else { 7 }]).unwrap();
+        }
+        if !plant::share_by_default(&place) {
+            skip(&format!("{} has no ACLs", ground.name));
+            continue;
+        }
+        copy(&["-a"], &tree, &place.join("copy"));
+        assert_eq!(differences(&tree, &place.join("copy")), [""; 0], "{}", ground.name);
     }
 }
 

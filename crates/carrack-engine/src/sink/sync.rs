@@ -1,7 +1,7 @@
 //! What of the source's entries a sync wants: what differs from what is there.
 //!
 //! Files are equal if size and modification time are, to the nanosecond, or size and contents where these count. An equal file
-//! gets the mode, owner and time that it is to have without its contents being sent. Devices, pipes and sockets are equal if
+//! gets the mode, owner, attributes and time that it is to have without its contents being sent. Devices, pipes and sockets are equal if
 //! they are the same thing, and likewise get the rest.
 
 use std::os::fd::BorrowedFd;
@@ -33,13 +33,14 @@ impl Lane<'_> {
             Some(Present::File { size, metadata, owner }) if entry.is_regular() => {
                 self.compare_file(sync, held, entry, (size, metadata, owner))
             }
-            Some(Present::Symlink { target, mtime }) => {
-                let is_same = entry.symlink_target == Some(&*target) && mtime == entry.metadata.mtime;
-                if is_same { Wish::Left } else { Wish::Wanted }
+            Some(Present::Symlink { target, mtime, owner })
+                if entry.symlink_target == Some(&*target) && mtime == entry.metadata.mtime =>
+            {
+                self.complete_link(held, entry, owner)
             }
             Some(Present::Special { special, metadata, owner }) if entry.special == Some(special) => {
                 let dress = |dress: Dress<'_>| dress_special(held, entry.name, &special, dress);
-                self.complete(entry, (metadata, owner), dress)
+                self.complete(held, entry, (metadata, owner), dress)
             }
             Some(_) => Wish::Wanted,
         }
@@ -65,26 +66,46 @@ impl Lane<'_> {
         if !is_equal {
             return Wish::Wanted;
         }
-        self.complete(entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
+        self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
     }
 
     /// What is there already gets, by `dress`, what it lacks.
     fn complete(
         &self,
+        held: BorrowedFd<'_>,
         entry: &TableEntry<'_>,
         (found, owner): (Metadata, (u32, u32)),
         dress: impl FnOnce(Dress<'_>) -> Result<(), SinkError>,
     ) -> Wish {
         let wanted = self.sink.allowed(entry.metadata);
-        let keeper = &self.sink.keeper;
-        let owns = |extras: &_| !keeper.would_own(extras, owner);
-        if found == wanted && entry.extras.as_deref().is_none_or(owns) {
+        if found == wanted && !self.lacks_extras(held, entry, owner) {
             return Wish::Left;
         }
         let lacking = self.sink.dress(&wanted, entry.extras.as_deref());
         // What can't be set this way is set on a new one; a dry run says that something is to be done.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { Wish::Left } else { Wish::Wanted }
+    }
+
+    /// The same for a link, of which only owner and attributes can lack.
+    fn complete_link(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> Wish {
+        if self.lacks_extras(held, entry, owner)
+            && let Some(extras) = entry.extras.as_deref()
+        {
+            if self.sink.spec.dry_run {
+                return Wish::Wanted;
+            }
+            self.sink.keeper.dress_link(extras, held, entry.name);
+        }
+        Wish::Left
+    }
+
+    /// Whether owner or attributes are others than they are to be.
+    fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> bool {
+        let keeper = &self.sink.keeper;
+        entry.extras.as_deref().is_some_and(|extras| {
+            keeper.would_own(extras, owner) || keeper.would_change(extras, held, entry.name)
+        })
     }
 }
 

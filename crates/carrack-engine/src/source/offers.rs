@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_machine::Monitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
-use carrack_model::{Entry, EntryKind, Extras, RangeSet, Section};
+use carrack_model::{Entry, EntryKind, RangeSet, Section};
 use carrack_storage::digest_of;
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableWriter, ranges_from_message};
@@ -19,8 +19,14 @@ use super::chunks::{Asked, FilePart, InChunk};
 use super::lane::Lane;
 use crate::error::SessionError;
 
-/// A table is sent when it has about so many bytes: a message holds one, and the longest entry beside it.
+/// A table is sent when it has about so many bytes.
 const TABLE_BYTES: usize = CONTROL_BODY_BYTES_MAX / 2;
+
+/// More it never has: a message holds it. The longest path and the longest entry beneath it are less together.
+const TABLE_BYTES_MAX: usize = CONTROL_BODY_BYTES_MAX - 64;
+
+/// What a record has beside names, targets, owners and attributes is less: its head, a digest, an inode number.
+const RECORD_BYTES: usize = 128;
 
 /// Shared by the scan, the comm thread of the first lane, and the thread that queues what is wanted.
 pub(super) struct Offers {
@@ -89,7 +95,13 @@ impl Tray {
         self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
     }
 
-    /// Puts in what fits of a section, each entry as `write` writes it; what is left of it is returned.
+    /// An empty one has room for any.
+    fn has_room(&self, entry: &Entry) -> bool {
+        let is_first = self.sections.is_empty() && self.entry_count == 0;
+        is_first || self.table.len() + bytes_of(entry) <= TABLE_BYTES_MAX
+    }
+
+    /// Puts in what fits of a section, each entry as `write` writes it; what is left of it is returned, and the tray is full.
     fn put(
         &mut self,
         section: Section,
@@ -101,7 +113,7 @@ impl Tray {
         let mut entries = entries.into_iter().peekable();
         let mut taken = Vec::new();
         while !self.is_full()
-            && let Some(entry) = entries.next()
+            && let Some(entry) = entries.next_if(|entry| self.has_room(entry))
         {
             write(TableWriter::new(&mut self.table), &entry);
             self.entry_count += 1;
@@ -145,7 +157,8 @@ impl Offers {
                 }
                 false => tray.put(section, origin.clone(), |mut writer, entry| writer.whole(entry)),
             };
-            let full = tray.is_full().then(|| std::mem::take(&mut *tray));
+            let is_full = tray.is_full() || rest.is_some();
+            let full = is_full.then(|| std::mem::take(&mut *tray));
             drop(tray);
             if let Some(full) = full {
                 self.send(full, lane)?;
@@ -219,11 +232,19 @@ impl Offers {
     }
 }
 
-/// An entry with what a sink needs that compares it: whose it is, and the digest of its contents if that counts.
-/// Not its attributes, which would fill the message.
+/// About what an entry takes of a table, and not less.
+fn bytes_of(entry: &Entry) -> usize {
+    let target = match &entry.kind {
+        EntryKind::Symlink { target } => target.len(),
+        EntryKind::Regular { .. } | EntryKind::Special(_) => 0,
+    };
+    let extras = entry.extras.as_deref().map_or(0, |extras| extras.tag_bytes(size_of::<u32>()));
+    RECORD_BYTES + entry.name.len() + target + extras
+}
+
+/// An entry with what a sink needs that compares it: all that it has, and the digest of its contents if that counts.
 fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<Item = Option<[u8; 32]>>) {
-    let extras = entry.extras.as_deref().map(|extras| Extras { attributes: Vec::new(), ..extras.clone() });
-    let mut writer = writer.with(extras.as_ref());
+    let mut writer = writer.with(entry.extras.as_deref());
     let digest = digests.next().flatten();
     match &entry.kind {
         EntryKind::Regular { size } => {
@@ -296,7 +317,7 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrack_model::{ByteRange, Directory, EntryKind, Metadata, RelPath};
+    use carrack_model::{Attribute, ByteRange, Directory, EntryKind, Extras, Metadata, RelPath};
     use carrack_wire::message::HeldRanges;
 
     fn section(count: usize) -> Section {
@@ -361,6 +382,27 @@ mod tests {
         assert_eq!((rest.entries.len(), rest.metadata), (10, None));
         let mut next = Tray::default();
         assert!(next.put(rest, Origin::scan(7), whole).is_none() && !next.is_full());
+    }
+
+    #[test]
+    fn a_tray_never_has_more_than_a_message() {
+        let value = vec![7; 60 << 10];
+        let attribute = |name: &[u8]| Attribute { name: name.into(), value: value.clone().into() };
+        let extras =
+            Extras { attributes: vec![attribute(b"user.a"), attribute(b"user.b")], ..Extras::default() };
+        let mut heavy = section(5);
+        heavy.entries.iter_mut().for_each(|entry| entry.extras = Some(Box::new(extras.clone())));
+        let mut rest = Some(heavy);
+        let mut counts = Vec::new();
+        while let Some(section) = rest {
+            let mut tray = Tray::default();
+            rest = tray.put(section, Origin::scan(7), |writer, entry| {
+                compared(writer, entry, &mut std::iter::empty())
+            });
+            assert!(tray.table.len() <= TABLE_BYTES_MAX);
+            counts.push(tray.entry_count);
+        }
+        assert_eq!(counts, [2, 2, 1]);
     }
 
     #[test]

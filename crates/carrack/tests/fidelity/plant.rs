@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, lchown};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Timespec, Timestamps, UTIME_OMIT, XattrFlags, lsetxattr, utimensat,
+    AtFlags, CWD, FileType, Timespec, Timestamps, UTIME_OMIT, XattrFlags, lremovexattr, lsetxattr, utimensat,
 };
 
 use crate::common::tree::{noise, plant_rich};
@@ -25,6 +25,39 @@ pub fn plant(root: &Path) {
     plant_hard_links(&root.join("hard-links"));
     plant_specials(&root.join("specials"));
     plant_times(&root.join("times"));
+}
+
+/// Changes owners, attributes and ACLs at either end, and nothing else: they come, go, and have other values.
+pub fn change_extras(tree: &Path, copy: &Path) {
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        let _ = lsetxattr(path, name, value, XattrFlags::empty());
+    };
+    let remove = |path: &Path, name: &str| {
+        let _ = lremovexattr(path, name);
+    };
+    set(&tree.join("attributes/255-2000000"), "user.size2", b"another");
+    set(&tree.join("attributes/3000-10"), "user.new", &noise(2_000));
+    remove(&tree.join("attributes/257-0"), "user.size4");
+    set(&copy.join("attributes/1-0"), "user.only-there", b"value");
+    set(&copy.join("attributes"), "user.only-there", b"value");
+    set(&tree.join("attributes"), "user.of-the-root", b"another");
+    remove(&tree.join("acls/large"), "system.posix_acl_access");
+    remove(&copy.join("acls/file"), "system.posix_acl_access");
+    remove(&tree.join("acls/directory"), "system.posix_acl_default");
+    for name in ["file1", "link1", "directory1"] {
+        lchown(tree.join("owners").join(name), Some(7), Some(8)).unwrap();
+    }
+    // Without an ACL the mode's group is the mask's no more.
+    for path in [tree, copy] {
+        fs::set_permissions(path.join("owners/file1"), Permissions::from_mode(0o640)).unwrap();
+    }
+}
+
+/// Gives a directory an ACL for all that will be made in it; whether it could.
+pub fn share_by_default(directory: &Path) -> bool {
+    let entries =
+        [(1, 7, u32::MAX), (2, 7, 54_321), (4, 7, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+    lsetxattr(directory, "system.posix_acl_default", &acl(&entries), XattrFlags::empty()).is_ok()
 }
 
 fn plant_owners(root: &Path) {
