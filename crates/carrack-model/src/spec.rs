@@ -73,7 +73,7 @@ pub struct Sync {
     pub existing: bool,
     /// What is at the destination stays as it is.
     pub ignore_existing: bool,
-    /// What is at the destination and not at the source is removed at the end.
+    /// What is at the destination and not at the source is removed.
     pub deletion: Option<Deletion>,
 }
 
@@ -82,6 +82,8 @@ pub struct Sync {
 pub struct Deletion {
     /// Entries at most; nothing for any number.
     pub most: Option<u64>,
+    /// Before anything is sent, not when everything is.
+    pub first: bool,
 }
 
 /// The values that both ends of a session must agree on.

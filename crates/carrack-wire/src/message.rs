@@ -551,6 +551,9 @@ pub struct Welcome {
     /// It is the source, and knows of `follows_links` and `safe_links` of a [`Selection`].
     #[prost(bool, tag = "9")]
     pub knows_links: bool,
+    /// It is the source, and knows of `deletes_first` of a [`Sync`].
+    #[prost(bool, tag = "10")]
+    pub prunes_first: bool,
 }
 
 /// What the source must know of the sink.

@@ -68,6 +68,7 @@ impl From<&Sync> for message::Sync {
             ignore_existing: sync.ignore_existing,
             deletes: sync.deletion.is_some(),
             delete_most: sync.deletion.and_then(|deletion| deletion.most),
+            deletes_first: sync.deletion.is_some_and(|deletion| deletion.first),
         }
     }
 }
@@ -79,7 +80,9 @@ impl From<&message::Sync> for Sync {
             update: message.update,
             existing: message.existing,
             ignore_existing: message.ignore_existing,
-            deletion: message.deletes.then_some(Deletion { most: message.delete_most }),
+            deletion: message
+                .deletes
+                .then_some(Deletion { most: message.delete_most, first: message.deletes_first }),
         }
     }
 }
@@ -158,8 +161,8 @@ mod tests {
         }
         let all =
             Sync { by_contents: true, update: true, existing: true, ignore_existing: true, deletion: None };
-        for most in [None, Some(0), Some(7)] {
-            let sync = Some(Sync { deletion: Some(Deletion { most }), ..all.clone() });
+        for (most, first) in [(None, false), (Some(0), true), (Some(7), false)] {
+            let sync = Some(Sync { deletion: Some(Deletion { most, first }), ..all.clone() });
             let spec = TransferSpec { sync, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }

@@ -59,9 +59,12 @@ pub struct Sync {
     /// Entries at most; nothing for any number.
     #[prost(uint64, optional, tag = "6")]
     pub delete_most: Option<u64>,
+    /// It is removed before anything is sent. A source knows of it that says `prunes_first` in its `Welcome`.
+    #[prost(bool, tag = "7")]
+    pub deletes_first: bool,
 }
 
-/// Everything is sent, and the scan has met no failure: what the source does not have may go.
+/// Everything is sent, or nothing is, and the source has met no failure: what it does not have may go.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Prune {
     /// Paths of the directories beneath which that is so.

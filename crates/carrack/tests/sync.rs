@@ -8,9 +8,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use common::process::{assert_exit, run};
+use common::process::{Running, assert_exit, run};
 use common::{CARRACK, DIRECT_SHELL};
 
 /// A source and a destination that is equal to it.
@@ -125,9 +125,33 @@ fn what_may_be_made_and_replaced_is_said() {
     assert_eq!(ground.read("dst/f"), "newer");
 }
 
+/// As a destination needs it that has no room for old and new.
+#[test]
+fn what_is_to_go_goes_before_anything_is_sent_if_that_is_asked_for() {
+    for (option, is_first) in [("--delete-before", true), ("--delete", false)] {
+        let ground = Ground::new();
+        ground.write("dst/old", "", 1_000);
+        fs::write(ground.path("src/new"), vec![7; 3_000_000]).unwrap();
+        let (source, sink) = (ground.path("src"), ground.path("dst"));
+        let mut command = Command::new(CARRACK);
+        command.args(["sync", "-q", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK, option]);
+        command.args(["--bwlimit", "1MB"]).arg(format!("{}/", source.display()));
+        let copying = Running::start(command.arg(format!("host:{}", sink.display())));
+        let is_whole = || ground.path("dst/new").exists();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while ground.path("dst/old").exists() && !is_whole() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(is_whole(), !is_first, "{option}");
+        assert_exit(&copying.end(), 0);
+        assert_eq!(names(&ground.path("dst")), ["d", "f", "link", "new"], "{option}");
+    }
+}
+
 #[test]
 fn what_the_source_has_not_is_deleted() {
-    for ends in ENDS {
+    let options = ["--delete", "--delete-before"];
+    for (ends, delete) in ENDS.into_iter().flat_map(|ends| options.map(|option| (ends, option))) {
         let ground = Ground::new();
         fs::create_dir_all(ground.path("dst/gone/deep")).unwrap();
         fs::create_dir_all(ground.path("outside")).unwrap();
@@ -135,7 +159,7 @@ fn what_the_source_has_not_is_deleted() {
         for name in ["dst/x", "dst/gone/deep/y", "dst/d/z", "dst/d/z.o", "outside/stays"] {
             ground.write(name, "", 1_000);
         }
-        let options = ["--delete", "--exclude", "*.o"];
+        let options = [delete, "--exclude", "*.o"];
         let told = ground.sync(ends, &[&options[..], &["-n"]].concat(), 0);
         assert_eq!(counted(&told, "entries_to_delete"), 4, "{ends:?}: {told:?}");
         assert!(ground.path("dst/gone/deep/y").exists());
@@ -145,7 +169,7 @@ fn what_the_source_has_not_is_deleted() {
         assert_eq!(names(&ground.path("dst/d")), ["e", "g", "z.o"]);
         assert!(ground.path("outside/stays").exists());
         // What is left out by its size is at the source.
-        ground.sync(ends, &["--delete", "--max-size", "1"], 0);
+        ground.sync(ends, &[delete, "--max-size", "1"], 0);
         assert_eq!(names(&ground.path("dst/d")), ["e", "g"]);
         let mtime = |path: &str| fs::metadata(ground.path(path)).unwrap().modified().unwrap();
         assert_eq!(mtime("dst/d"), mtime("src/d"), "set after the deletion");
@@ -170,12 +194,13 @@ fn no_more_is_deleted_than_is_allowed() {
 
 #[test]
 fn nothing_is_deleted_where_something_failed_at_the_source() {
-    for ends in ENDS {
+    let options = ["--delete", "--delete-before"];
+    for (ends, delete) in ENDS.into_iter().flat_map(|ends| options.map(|option| (ends, option))) {
         let ground = Ground::new();
         ground.write("dst/x", "", 1_000);
         let list = ground.path("no/such/source");
         let mut command = Command::new(CARRACK);
-        command.args(["sync", "--delete", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
+        command.args(["sync", delete, "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
         let of = |path: &Path| format!("{}{}/", ends.0, path.display());
         command.arg(of(&ground.path("src"))).arg(of(&list));
         let output = run(command.arg(format!("{}{}", ends.1, ground.path("dst").display())));
@@ -183,6 +208,22 @@ fn nothing_is_deleted_where_something_failed_at_the_source() {
         assert!(ground.path("dst/x").exists(), "{ends:?}");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(told.contains("nothing was deleted, as something failed at the source"), "{told}");
+    }
+}
+
+/// What the scan meets, not only what was named.
+#[test]
+fn nothing_is_deleted_where_something_within_a_source_failed() {
+    for (ends, delete) in
+        ENDS.into_iter().flat_map(|ends| ["--delete", "--delete-before"].map(|one| (ends, one)))
+    {
+        let ground = Ground::new();
+        ground.write("dst/x", "", 1_000);
+        symlink("nowhere", ground.path("src/d/broken")).unwrap();
+        ground.write("src/d/fresh", "", 1_000);
+        let told = ground.sync(ends, &[delete, "--copy-links"], 1);
+        assert_eq!((counted(&told, "entries_deleted"), counted(&told, "entries_failed")), (0, 1), "{ends:?}");
+        assert!(ground.path("dst/x").exists() && ground.path("dst/d/fresh").exists(), "{ends:?}");
     }
 }
 

@@ -214,15 +214,21 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
             theirs.push(their.to_owned());
         }
     }
+    let before = |options: &mut Vec<String>| {
+        let delete = options.iter_mut().find(|option| *option == "--delete");
+        delete.into_iter().for_each(|option| *option = "--delete-before".to_owned());
+    };
+    if chance.one_in(2) {
+        before(&mut ours);
+        before(&mut theirs);
+    }
     match chance.below(6) {
         0 => {
             ours.push("--copy-links".to_owned());
             // When deleting rsync has met all failures only if it does so in the end.
-            theirs.extend(["--copy-links", "--delete-after"].map(str::to_owned));
-            theirs.retain(|option| option != "--delete");
-            if !ours.iter().any(|option| option == "--delete") {
-                theirs.retain(|option| option != "--delete-after");
-            }
+            theirs.push("--copy-links".to_owned());
+            let delete = theirs.iter_mut().find(|option| *option == "--delete");
+            delete.into_iter().for_each(|option| *option = "--delete-after".to_owned());
         }
         1 => {
             ours.push("--safe-links".to_owned());

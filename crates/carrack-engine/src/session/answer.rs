@@ -200,6 +200,7 @@ impl Answerer {
                 welcome.kept = Kept::ALL.bits();
                 welcome.selects = true;
                 welcome.knows_links = true;
+                welcome.prunes_first = true;
                 say(link, Control::Welcome(welcome))?;
                 part
             }

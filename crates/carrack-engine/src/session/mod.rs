@@ -472,7 +472,8 @@ fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
 /// Refuses a source that would copy what was not selected.
 fn check_selects(spec: &TransferSpec, settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
     if settings.selection.is_everything() && spec.sync.is_none() || welcome.selects {
-        return check_links(settings, welcome);
+        check_links(settings, welcome)?;
+        return check_deletion(spec, welcome);
     }
     let message = "the carrack at the source is too old to leave anything out, and for a sync";
     Err(SessionError::refused(message, "install this version there, or copy everything"))
@@ -486,6 +487,16 @@ fn check_links(settings: &Settings, welcome: &Welcome) -> Result<(), SessionErro
     }
     let message = "the carrack at the source is too old to follow links, and to tell which are safe";
     Err(SessionError::refused(message, "install this version there"))
+}
+
+/// Refuses a source that would delete at the end what is to go first.
+fn check_deletion(spec: &TransferSpec, welcome: &Welcome) -> Result<(), SessionError> {
+    let is_first = spec.sync.as_ref().and_then(|sync| sync.deletion).is_some_and(|deletion| deletion.first);
+    if !is_first || welcome.prunes_first {
+        return Ok(());
+    }
+    let message = "the carrack at the source is too old to delete before it copies";
+    Err(SessionError::refused(message, "install this version there, or use --delete"))
 }
 
 /// The same, where the one who watches is at the other end.

@@ -12,6 +12,7 @@ use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
 use super::chunks::Chunks;
+use super::clearing::Clearing;
 use super::detail;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
@@ -34,7 +35,7 @@ const LINK_OBJECTS_MAX: usize = 4;
 /// How far the removal is of what the sink has and the source has not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pruning {
-    /// It comes when everything is sent.
+    /// It comes when everything is sent, or before anything is.
     Due,
     Asked,
     /// There is none, or it is done.
@@ -154,7 +155,8 @@ impl<'a> SourceComm<'a> {
     /// Changes with every object that leaves and every item that comes to its end, in any lane.
     fn lanes_done(&self) -> u64 {
         let done = |lane: &Lane<'_>| lane.objects_sent().wrapping_sub(lane.pending.load(Acquire) as u64);
-        let answered = self.lane.source.stands_answered.load(Relaxed);
+        let looked = self.lane.source.clearing.as_ref().map_or(0, Clearing::found_count);
+        let answered = self.lane.source.stands_answered.load(Relaxed).wrapping_add(looked);
         self.lanes.iter().map(done).fold(answered, u64::wrapping_add)
     }
 
@@ -186,15 +188,29 @@ impl<'a> SourceComm<'a> {
         spills.filter_map(Spill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
     }
 
+    /// Whether the sink may remove what is not here now.
+    fn may_prune(&self) -> bool {
+        match &self.lane.source.clearing {
+            Some(clearing) => clearing.verdict().is_some(),
+            None => self.is_done(),
+        }
+    }
+
+    fn pruned(&mut self) {
+        self.pruning = Pruning::Over;
+        self.lane.source.clearing.iter().for_each(Clearing::cleared);
+    }
+
     /// Lets the sink remove what is not here. Not where something failed: what could not be read may be what it would remove.
     fn prune(&mut self, link: &mut Link) {
         let source = self.lane.source;
-        if self.both().source.entries_failed == 0 {
+        let has_failed = source.clearing.as_ref().and_then(Clearing::verdict).unwrap_or_default();
+        if !has_failed && self.both().source.entries_failed == 0 {
             self.pruning = Pruning::Asked;
             link.queue_control(Control::Prune(source.trees()).to_body());
             return;
         }
-        self.pruning = Pruning::Over;
+        self.pruned();
         let text = "nothing was deleted, as something failed at the source".to_owned();
         let event = Event::Notice(Notice::Warning(text));
         deliver(event, source.observer, |message| link.queue_control(message.to_body()));
@@ -388,7 +404,7 @@ impl CommSide for SourceComm<'_> {
         self.feed_link(link);
         self.exchange_counters(link, now)?;
         self.settle_chunks(link);
-        if self.is_done() && self.pruning == Pruning::Due {
+        if self.pruning == Pruning::Due && self.may_prune() {
             self.prune(link);
         }
         if self.is_done() && self.pruning == Pruning::Over && !self.finish_sent {
@@ -449,7 +465,7 @@ impl CommSide for SourceComm<'_> {
                 Ok(())
             }
             Control::Pruned(_) if self.pruning == Pruning::Asked => {
-                self.pruning = Pruning::Over;
+                self.pruned();
                 Ok(())
             }
             Control::Counters(counters) => {

@@ -22,6 +22,7 @@ use carrack_wire::{TableReader, TableRecord};
 
 use super::Source;
 use super::chunks::{Chunks, FilePart, InChunk};
+use super::clearing::Clearing;
 use super::lane::Lane;
 use super::offers::{Answered, Offers, Origin};
 use super::queue::{Job, Opening, Parcel};
@@ -47,6 +48,11 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
     };
     if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
         feeder.first().report(Event::Notice(notice));
+    }
+    if let Some(clearing) = &source.clearing
+        && !feeder.clear(&scan, clearing)
+    {
+        return;
     }
     let finding = || match &source.chunks {
         Some(chunks) => feeder.work_in_lane(0, &|| feeder.take_chunks(chunks)),
@@ -90,6 +96,26 @@ impl<'a> Feeder<'a> {
         };
         let _seat = lane.crew.sit(duty);
         work();
+    }
+
+    /// Looks whether everything can be read, and lets the sink remove what is not there; false if the session ends.
+    fn clear(&self, scan: &Scan, clearing: &Clearing) -> bool {
+        // Attributes are of no use here, and would be told as lost twice.
+        let scan = Scan {
+            roots: scan.roots.iter().map(ScanRoot::clone).collect(),
+            extras: None,
+            filter: scan.filter.clone(),
+            ..*scan
+        };
+        let first = self.first();
+        let found = |found| {
+            clearing.found(&found);
+            if first.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        scan.run_on(&|i, work| self.work_in_lane(i, work), &found);
+        clearing.looked();
+        first.mail.wake();
+        clearing.wait()
     }
 
     /// The lane that leads: what is found is counted and told there.

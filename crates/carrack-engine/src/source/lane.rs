@@ -331,6 +331,9 @@ impl Stop for Lane<'_> {
         if let Some(chunks) = &self.source.chunks {
             chunks.close();
         }
+        if let Some(clearing) = &self.source.clearing {
+            clearing.close();
+        }
         self.readers.close();
         self.queue.close();
         self.room.close();

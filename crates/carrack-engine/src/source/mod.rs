@@ -17,11 +17,13 @@
 //! | [`spill`] | what may go to flash when it can't leave, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
 //! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
+//! | [`clearing`] | what waits until the sink has removed what is not here, if that goes first | scan, comm |
 //! | [`detail`] | what who watches is told beyond the counters | comm |
 //! | [`tuning`] | how many threads and connections are used (Y4, Y5) | comm |
 
 mod bundle_filling;
 mod chunks;
+mod clearing;
 mod comm;
 mod detail;
 mod endings;
@@ -60,6 +62,7 @@ use crate::settings::Settings;
 use crate::sharing::Share;
 use crate::spill::{Spill, spills};
 use chunks::Chunks;
+use clearing::Clearing;
 use comm::SourceComm;
 use detail::Sizes;
 use flow::Place;
@@ -119,6 +122,8 @@ struct Source<'a> {
     counts_flow: bool,
     /// What waits for the sink's word, if it is asked.
     offers: Option<Offers>,
+    /// What waits until the sink has removed what is not here, if that goes first.
+    clearing: Option<Clearing>,
     /// Questions of a sink that removes what is not here.
     stands_answered: AtomicU64,
     /// What the work comes in, if it does not scan.
@@ -146,6 +151,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         counts_flow: start.sink_has_targets,
         offers: (start.spec.sync.is_some() || start.sink_resumes && !start.spec.dry_run)
             .then(|| Offers::new(start.spec.sync.is_some())),
+        clearing: deletes_first(&start.spec).then(Clearing::new),
         stands_answered: AtomicU64::new(0),
         chunks: start.feed.map(Chunks::new),
         lanes_over: AtomicUsize::new(0),
@@ -160,6 +166,10 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         observer: start.observer,
     };
     source.run(starts, failures, destination, abort)
+}
+
+fn deletes_first(spec: &TransferSpec) -> bool {
+    spec.sync.as_ref().and_then(|sync| sync.deletion).is_some_and(|deletion| deletion.first)
 }
 
 impl Source<'_> {

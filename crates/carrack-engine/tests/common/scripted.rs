@@ -187,6 +187,7 @@ impl Scripted {
             lanes: 1,
             selects: true,
             knows_links: true,
+            prunes_first: true,
             ..Welcome::default()
         }));
         self.dial_failed_back(spec);

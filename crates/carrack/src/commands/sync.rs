@@ -21,7 +21,10 @@ pub const SYNC: &str = "What is sent, and what is deleted";
 /// The destination is always a directory: `carrack sync tree host:data` makes data/tree like tree, whether data is there or not, and
 /// `carrack sync tree/ host:data` makes data like tree.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help(), override_usage = "carrack sync [OPTIONS] SOURCE... DESTINATION")]
+#[command(
+    after_long_help = after_long_help(),
+    override_usage = "carrack sync [OPTIONS] SOURCE... DESTINATION"
+)]
 pub struct SyncArgs {
     #[command(flatten)]
     copying: Copying,
@@ -46,11 +49,17 @@ pub struct SyncArgs {
     ///
     /// Only within directories that are sources; not if anything failed at the source. What a pattern leaves out stays; so does what
     /// is left out by size or time, as it is at the source. --dry-run lists what would be deleted. At a daemon, whoever may write may delete.
-    #[arg(long, conflicts_with = "files_from", help_heading = SYNC)]
+    #[arg(long, conflicts_with = "files_from", group = "deleting", help_heading = SYNC)]
     delete: bool,
 
+    /// The same before anything is sent, for a destination that is nearly full
+    ///
+    /// The sources are scanned once more for that. What can't be opened to be read is only met afterwards.
+    #[arg(long, conflicts_with = "files_from", group = "deleting", help_heading = SYNC)]
+    delete_before: bool,
+
     /// Delete no more than N entries; if there are more, the exit code is 1
-    #[arg(long, value_name = "N", requires = "delete", help_heading = SYNC)]
+    #[arg(long, value_name = "N", requires = "deleting", help_heading = SYNC)]
     max_delete: Option<u64>,
 }
 
@@ -71,7 +80,8 @@ impl SyncArgs {
             update: self.update,
             existing: self.existing,
             ignore_existing: self.ignore_existing,
-            deletion: self.delete.then_some(Deletion { most: self.max_delete }),
+            deletion: (self.delete || self.delete_before)
+                .then_some(Deletion { most: self.max_delete, first: self.delete_before }),
         }
     }
 }
@@ -147,11 +157,18 @@ mod tests {
         let words =
             ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7", "-a", "a", "b"];
         let args = parse(&words).unwrap();
-        assert_eq!(args.sync().deletion, Some(Deletion { most: Some(7) }));
+        assert_eq!(args.sync().deletion, Some(Deletion { most: Some(7), first: false }));
+        let first = parse(&["--delete-before", "--max-delete", "7", "a", "b"]).unwrap();
+        assert_eq!(first.sync().deletion, Some(Deletion { most: Some(7), first: true }));
         let sync = args.sync();
         assert!(sync.by_contents && sync.update && sync.existing && sync.ignore_existing);
         assert!(args.copying.0.fidelity.archive);
-        for bad in [&["--max-delete", "7", "a", "b"][..], &["--delete", "--files-from", "f", "a", "b"]] {
+        for bad in [
+            &["--max-delete", "7", "a", "b"][..],
+            &["--delete", "--files-from", "f", "a", "b"],
+            &["--delete-before", "--files-from", "f", "a", "b"],
+            &["--delete-before", "--delete", "a", "b"],
+        ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }
