@@ -35,7 +35,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
 
 .DEFAULT_GOAL := build
 .PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
-    release deb deb-test tarball tarball-test sbom reproducible book
+    release deb deb-test tarball tarball-test cross-check sbom reproducible book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -127,6 +127,10 @@ tarball: ## Make an archive for older Linuxes, target/tarball/carrack-*.tar.xz: 
 tarball-test: ## Run what `make tarball` made beside nothing but an old C library
 	@scripts/setup tarball
 	scripts/tarball-test $(TARGET_DIR)/tarball/carrack-*.tar.xz
+
+cross-check: ## Build for 64-bit ARM, and copy with it under QEMU: a whole build, not in CI
+	@scripts/setup cross
+	scripts/cross-check
 
 book: ## Make the book of docs/, target/book/index.html
 	@scripts/setup book
