@@ -142,7 +142,9 @@ impl FailureKind {
             FailureKind::Unreadable => "run as a user who may read it, or leave it out",
             FailureKind::Changed => "something writes to it: stop that, or copy a snapshot",
             FailureKind::NoSpace => "make room at the destination and run the same command again",
-            FailureKind::InTheWay => "move away what stands there, or choose another destination",
+            FailureKind::InTheWay => {
+                "move it away, choose another destination, or replace it with `carrack sync --delete`"
+            }
             FailureKind::Corrupt => "memory or a network device damages data: check both hosts",
             FailureKind::IsDirectory => "copy directories with -r",
             FailureKind::Released => "recall it with --recall, or by the archive's own tools",

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, ftruncate, openat, statat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, ftruncate, openat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
 use crate::durable::{settle_size, sync_whole};
@@ -82,17 +82,17 @@ const DIRECT_ALIGNMENT: usize = 4_096;
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 impl GrowingFile {
-    /// Creates the temporary file for `name` in `directory`; says too what became of the striping.
+    /// Creates the temporary file for `name` in `directory`; says too what became of the striping. Whether the name can be had
+    /// shows when the file is committed.
     ///
     /// # Errors
-    /// [`SinkError::InTheWay`] if a directory has the name: better now than after the data has travelled.
+    /// What creating it says.
     pub fn create(
         directory: OwnedFd,
         name: &[u8],
         spec: GrowingSpec<'_>,
         scratch: &ScratchNames,
     ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
-        refuse_directory(&directory, name)?;
         let create = |free: &[u8]| {
             spec.file_system.create(directory.as_fd(), free, create_flags(), WORKING_MODE, spec.stripe)
         };
@@ -114,7 +114,6 @@ impl GrowingFile {
         held_end: u64,
         spec: GrowingSpec<'_>,
     ) -> Result<Option<GrowingFile>, SinkError> {
-        refuse_directory(&directory, name)?;
         let temporary = ScratchName::existing(temporary);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(&directory, temporary.as_bytes(), flags, Mode::empty()) {
@@ -142,7 +141,6 @@ impl GrowingFile {
         temporary: &[u8],
         spec: GrowingSpec<'_>,
     ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
-        refuse_directory(&directory, name)?;
         let created =
             spec.file_system.create(directory.as_fd(), temporary, create_flags(), WORKING_MODE, spec.stripe);
         let (growing, outcome) = match created {
@@ -324,16 +322,6 @@ fn write_direct(direct: BorrowedFd<'_>, buffer: &[u8], offset: u64) -> Result<us
     Ok(done)
 }
 
-fn refuse_directory(directory: &OwnedFd, name: &[u8]) -> Result<(), SinkError> {
-    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-            Err(SinkError::InTheWay(Errno::ISDIR.into()))
-        }
-        Ok(_) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(SinkError::naming("looking for what stands there", errno)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,15 +403,13 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_way_is_told_early_and_late() {
+    fn a_directory_in_the_way_stays() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("d")).unwrap();
-        assert_eq!(create(&dir, b"d", 1).unwrap_err().kind(), FailureKind::InTheWay);
         let file = create(&dir, b"e", 1).unwrap();
         file.write_at(b"x", 0).unwrap();
         fs::create_dir(dir.path().join("e")).unwrap();
         assert_eq!(file.commit(&Metadata::default(), true).unwrap_err().kind(), FailureKind::InTheWay);
-        assert_eq!(names(&dir).len(), 2);
+        assert_eq!(names(&dir), ["e"]);
     }
 
     #[test]

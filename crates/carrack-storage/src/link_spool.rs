@@ -83,15 +83,21 @@ impl LinkSpool {
         Ok(())
     }
 
-    /// Makes them all; returns how many there are now, and calls `failed` for each other.
-    pub fn finish(self, scratch: &ScratchNames, mut failed: impl FnMut(EntryFailure)) -> u64 {
+    /// Makes them all; returns how many there are now, and calls `failed` for each other. Where a directory has a name, `make_way`
+    /// is asked, with the directory that holds it, whether it is gone.
+    pub fn finish(
+        self,
+        scratch: &ScratchNames,
+        mut make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
+        mut failed: impl FnMut(EntryFailure),
+    ) -> u64 {
         let LinkSpool { root, records, spilled } = self;
         let mut done = 0;
         let mut make_all = |records: &[u8]| {
             let mut rest = records;
             while let Some((link, after)) = first_record(rest) {
                 rest = after;
-                match make(&root, &link, scratch) {
+                match make(&root, &link, scratch, &mut make_way) {
                     Ok(()) => done += 1,
                     Err(error) => failed(failure(&root, &link.directory, &link.name, &error)),
                 }
@@ -144,7 +150,12 @@ fn first_record(records: &[u8]) -> Option<(Link, &[u8])> {
 }
 
 /// The first name has to lead to what the source said: it may have failed, and an older file stand there.
-fn make(root: &Root, link: &Link, scratch: &ScratchNames) -> Result<(), SinkError> {
+fn make(
+    root: &Root,
+    link: &Link,
+    scratch: &ScratchNames,
+    make_way: &mut impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
+) -> Result<(), SinkError> {
     let missing = || SinkError::naming("linking to the first name", Errno::NOENT);
     let (parent, first) = link.first.split_last().ok_or_else(missing)?;
     let from = root.open_directory(&parent).map_err(SinkError::of_directory)?;
@@ -157,11 +168,15 @@ fn make(root: &Root, link: &Link, scratch: &ScratchNames) -> Result<(), SinkErro
     let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
     let (from, into) = (from.as_fd(), into.as_fd());
     let place = |name: &[u8]| linkat(from, first, into, name, AtFlags::empty());
-    let linked = match place(&link.name) {
+    let put = || match place(&link.name) {
         Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(()),
         Err(Errno::EXIST) => {
             scratch.create(&link.name, place).and_then(|((), made)| made.rename(into, &link.name))
         }
+        answer => answer,
+    };
+    let linked = match put() {
+        Err(Errno::ISDIR) if make_way(into, &link.directory, &link.name) => put(),
         answer => answer,
     };
     linked.map_err(|errno| SinkError::naming("linking", errno))
@@ -209,7 +224,7 @@ mod tests {
             for (directory, name) in [("", "old"), ("b/c", "new"), ("a", "beside")] {
                 spool.note(&rel(directory), name.as_bytes(), &same_as, mtime).unwrap();
             }
-            assert_eq!(spool.finish(&scratch, |failure| panic!("{failure}")), 3);
+            assert_eq!(spool.finish(&scratch, |_, _, _| false, |failure| panic!("{failure}")), 3);
             assert_eq!(fs::metadata(dir.path().join("old")).unwrap().nlink(), 4);
         }
         assert_eq!(fs::read(dir.path().join("b/c/new")).unwrap(), b"content");
@@ -226,7 +241,7 @@ mod tests {
         spool.note(&rel(""), b"gone", &SameAs { path: rel("none"), ..same_as.clone() }, mtime).unwrap();
         spool.note(&rel(""), b"dir", &SameAs { path: rel("a"), ..same_as }, mtime).unwrap();
         let mut failures = 0;
-        assert_eq!(spool.finish(&scratch, |_| failures += 1), 0);
+        assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| failures += 1), 0);
         assert_eq!((failures, fs::read_dir(dir.path()).unwrap().count()), (4, 1));
     }
 
@@ -243,7 +258,7 @@ mod tests {
             spool.note(&rel(""), format!("{}", count % 100).as_bytes(), &same_as, mtime).unwrap();
             count += 1;
         }
-        assert_eq!(spool.finish(&scratch, |failure| panic!("{failure}")), count);
+        assert_eq!(spool.finish(&scratch, |_, _, _| false, |failure| panic!("{failure}")), count);
         assert_eq!(fs::metadata(dir.path().join("a/first")).unwrap().nlink(), 101);
     }
 }

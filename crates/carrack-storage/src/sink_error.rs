@@ -67,9 +67,18 @@ impl SinkError {
 
     /// What a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`] means.
     pub fn of_directory(error: io::Error) -> SinkError {
+        SinkError::of("opening or making its directory", error)
+    }
+
+    /// What a failure of [`crate::look_at`] means, where something is to be placed.
+    pub fn of_looking(error: io::Error) -> SinkError {
+        SinkError::of("looking for what stands there", error)
+    }
+
+    fn of(action: &'static str, error: io::Error) -> SinkError {
         match Errno::from_io_error(&error) {
-            Some(errno) => SinkError::naming("opening or making its directory", errno),
-            None => SinkError::Write { action: "opening or making its directory", error },
+            Some(errno) => SinkError::naming(action, errno),
+            None => SinkError::Write { action, error },
         }
     }
 

@@ -248,3 +248,81 @@ fn what_lies_beside_a_source_stays() {
     run_once();
     assert_eq!(names(&ground.path("dst/d")), ["e", "g"], "the same command does the same");
 }
+
+/// Small and large files, links and further names of files, each where a directory stands; directories where files and links stand.
+fn plant_conflicts(ground: &Ground) {
+    ground.write("src/small", "content", 1_000);
+    fs::write(ground.path("src/large"), vec![7; 3_000_000]).unwrap();
+    fs::hard_link(ground.path("src/small"), ground.path("src/z-name")).unwrap();
+    symlink("small", ground.path("src/a-link")).unwrap();
+    for directory in ["dst/small/in", "dst/large/in", "dst/z-name/in", "dst/a-link/in"] {
+        fs::create_dir_all(ground.path(directory)).unwrap();
+        ground.write(&format!("{directory}/old.o"), "", 1_000);
+    }
+    fs::create_dir_all(ground.path("src/tree/deep")).unwrap();
+    ground.write("src/tree/deep/f", "deep", 1_000);
+    fs::create_dir(ground.path("src/other")).unwrap();
+    fs::create_dir(ground.path("outside")).unwrap();
+    ground.write("outside/stays", "", 1_000);
+    ground.write("dst/tree", "a file", 1_000);
+    symlink("../outside", ground.path("dst/other")).unwrap();
+}
+
+#[test]
+fn what_is_of_another_kind_gives_way() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        plant_conflicts(&ground);
+        let told = ground.sync(ends, &["-a", "--delete", "-n"], 0);
+        assert_eq!(counted(&told, "entries_to_delete"), 6, "{ends:?}: {told:?}");
+        assert!(ground.path("dst/small/in/old.o").exists() && ground.path("dst/tree").is_file());
+        // What is to stay keeps its directories; what is no directory gives way.
+        let told = ground.sync(ends, &["-a", "--delete", "--exclude", "*.o"], 1);
+        assert_eq!((counted(&told, "entries_deleted"), counted(&told, "entries_failed")), (0, 4), "{ends:?}");
+        assert_eq!(ground.read("dst/tree/deep/f"), "deep");
+        assert!(ground.path("dst/other").is_dir() && !ground.path("dst/other").is_symlink());
+        assert!(ground.path("outside/stays").exists(), "links are not followed");
+        let told = ground.sync(ends, &["-a"], 1);
+        assert_eq!((counted(&told, "entries_deleted"), counted(&told, "entries_failed")), (0, 4), "{ends:?}");
+        assert!(
+            ["small", "large", "z-name", "a-link"]
+                .iter()
+                .all(|name| ground.path(&format!("dst/{name}/in/old.o")).exists())
+        );
+        let told = ground.sync(ends, &["-a", "--delete"], 0);
+        assert_eq!(counted(&told, "entries_deleted"), 12, "{ends:?}");
+        assert_eq!(
+            (ground.read("dst/small"), ground.read("dst/z-name")),
+            ("content".into(), "content".into())
+        );
+        assert_eq!(fs::metadata(ground.path("dst/large")).unwrap().len(), 3_000_000);
+        assert_eq!(fs::read_link(ground.path("dst/a-link")).unwrap(), Path::new("small"));
+        let told = ground.sync(ends, &["-a", "--delete"], 0);
+        // A further name is made again.
+        assert_eq!((counted(&told, "files_done"), counted(&told, "entries_deleted")), (1, 0), "{ends:?}");
+    }
+}
+
+/// As nothing in them is lost.
+#[test]
+fn empty_directories_give_way_without_deletion() {
+    let ground = Ground::new();
+    ground.write("src/small", "content", 1_000);
+    fs::write(ground.path("src/large"), vec![7; 3_000_000]).unwrap();
+    for name in ["dst/small", "dst/large"] {
+        fs::create_dir(ground.path(name)).unwrap();
+    }
+    ground.sync(("", "host:"), &[], 0);
+    assert_eq!(ground.read("dst/small"), "content");
+    assert_eq!(fs::metadata(ground.path("dst/large")).unwrap().len(), 3_000_000);
+}
+
+#[test]
+fn what_gives_way_counts_as_deleted() {
+    let ground = Ground::new();
+    plant_conflicts(&ground);
+    let told = ground.sync(("host:", ""), &["-a", "--delete", "--max-delete", "5"], 1);
+    assert_eq!(counted(&told, "entries_deleted"), 5);
+    let told = ground.sync(("host:", ""), &["-a", "--delete", "--max-delete", "7"], 0);
+    assert_eq!(counted(&told, "entries_deleted"), 7);
+}

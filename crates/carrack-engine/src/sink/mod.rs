@@ -12,6 +12,7 @@
 //! | [`offers`], [`past`] | what an earlier session left, and what is therefore not wanted | I/O |
 //! | [`sync`] | what differs from what is there, where that is to be made like the source | I/O |
 //! | [`prune`] | what the source does not have goes | I/O |
+//! | [`removal`], [`make_way`] | what of that stays; what stands where another kind of entry is to be | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
@@ -21,9 +22,11 @@ mod committer;
 mod group;
 mod inbox;
 mod lane;
+mod make_way;
 mod offers;
 mod past;
 pub(crate) mod prune;
+mod removal;
 mod siblings;
 mod sink_file;
 mod spill;
@@ -40,7 +43,7 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
-use carrack_model::{Extras, Kept, Metadata, Scheduling, Selection, TargetId, TransferSpec};
+use carrack_model::{Extras, Kept, Metadata, Scheduling, TargetId, TransferSpec};
 use carrack_plan::RateSteps;
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{ReceiveEndpoint, StreamCount};
@@ -60,6 +63,7 @@ use comm::SinkComm;
 use committer::Committer;
 use lane::Lane;
 use past::Past;
+use removal::Removal;
 use siblings::Siblings;
 pub(crate) use storage::{SinkStorage, stripes_to_message};
 
@@ -109,8 +113,8 @@ struct Sink<'a> {
     root: Option<Arc<Root>>,
     /// The same, and in the dry run of a sync what is only looked at.
     seen: Option<Arc<Root>>,
-    /// What a removal spares.
-    selection: Selection,
+    /// What may go, in a sync.
+    removal: Option<Removal>,
     /// What the source said of names that may go.
     stands: Monitor<prune::Answers>,
     confinement: Confinement,
@@ -174,10 +178,12 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     });
     let one_file_system = storage.is_one_file_system();
     let committer = |root: &Arc<Root>| Committer::new(Arc::clone(root), journal, one_file_system, settings);
-    let prepared = ScratchNames::new(tag)
-        .map_err(SessionError::local("making a temporary name"))
-        .and_then(|scratch| Ok((scratch, start.root.as_ref().map(committer).transpose()?)));
-    let (scratch, committer) = match prepared {
+    let prepared =
+        ScratchNames::new(tag).map_err(SessionError::local("making a temporary name")).and_then(|scratch| {
+            let removal = start.spec.sync.as_ref().map(|sync| Removal::new(sync, &settings.selection));
+            Ok((scratch, removal.transpose()?, start.root.as_ref().map(committer).transpose()?))
+        });
+    let (scratch, removal, committer) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
     };
@@ -214,7 +220,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
         seen: start.root.clone().or(start.seen),
-        selection: settings.selection.clone(),
+        removal,
         stands: Monitor::new(prune::Answers::new()),
         root: start.root,
         confinement: start.confinement,

@@ -104,7 +104,7 @@ impl Lane<'_> {
                         &path,
                     )?;
                     let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&path).ok());
-                    answering.section(self.leaves_directory(held.is_some()));
+                    answering.section(self.leaves_directory(&path, held.is_some()));
                     if let (Some(held), Memory::Own(past)) = (&held, &memory) {
                         past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
                     }
@@ -132,9 +132,16 @@ impl Lane<'_> {
     }
 
     /// Whether nothing is to be done for a directory itself.
-    fn leaves_directory(&self, is_there: bool) -> bool {
+    fn leaves_directory(&self, path: &RelPath, is_there: bool) -> bool {
         let makes_none = self.sink.spec.sync.as_ref().is_some_and(|sync| sync.existing);
-        if is_there { self.sink.spec.dry_run } else { makes_none }
+        if is_there { self.sink.spec.dry_run } else { makes_none && !self.is_taken(path) }
+    }
+
+    /// Whether something has the name that a directory is to have.
+    fn is_taken(&self, path: &RelPath) -> bool {
+        let Some((parent, name)) = path.split_last() else { return true };
+        let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&parent).ok());
+        held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
     }
 
     fn keep(&self, entry: &Entry) -> Verdict {

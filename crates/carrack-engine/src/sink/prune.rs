@@ -5,22 +5,17 @@
 //! so does what the source can't tell of. No link is followed: directories are opened beneath the destination, and what goes is
 //! unlinked in the directory that was listed. Memory: the questions that are open, and the paths of directories that wait.
 
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_journal::id_of_file_name;
 use carrack_model::{EntryFailure, Event, FailureKind, Metadata, RelPath};
-use carrack_storage::{Filter, RemovalStep, Removing, Root, remove_in};
+use carrack_storage::Root;
 use carrack_wire::message::{Control, Prune, Pruned, Stand, Stands};
 use rustix::fs::{Dir, FileType};
 
 use super::lane::Lane;
+use super::removal::{self, Removal};
 use crate::error::SessionError;
 
 /// Names of one question; with the longest path and the longest names it stays below the largest control message.
@@ -50,11 +45,7 @@ struct Question {
 struct Pruner<'a, 'l> {
     lane: &'a Lane<'l>,
     root: &'a Root,
-    filter: Option<Filter>,
-    /// Entries that may still go.
-    left: Cell<u64>,
-    /// Whether something stayed because no more may go.
-    has_stayed: Cell<bool>,
+    removal: &'a Removal,
     waiting: Vec<Place>,
     open: VecDeque<Question>,
     newest: u64,
@@ -63,19 +54,16 @@ struct Pruner<'a, 'l> {
 impl Lane<'_> {
     /// Removes what the source does not have, and says so.
     pub(super) fn prune(&self, prune: &Prune) -> Result<(), SessionError> {
-        let deletion = self.sink.spec.sync.as_ref().and_then(|sync| sync.deletion);
-        let Some(deletion) = deletion else {
+        let removal = self.sink.removal.as_ref().filter(|removal| removal.deletes());
+        let Some(removal) = removal else {
             return Err(SessionError::Protocol("something to be deleted that nobody asked for".into()));
         };
         let trees = self.trees(prune)?;
         if let Some(root) = &self.sink.seen {
-            let filter = Filter::new(&self.sink.selection);
             let mut pruner = Pruner {
                 lane: self,
                 root,
-                filter: filter.map_err(|error| SessionError::refused(error.to_string(), ""))?,
-                left: Cell::new(deletion.most.unwrap_or(u64::MAX)),
-                has_stayed: Cell::new(false),
+                removal,
                 waiting: trees.into_iter().map(|path| Place { path, at_source: RelPath::root() }).collect(),
                 open: VecDeque::new(),
                 newest: 0,
@@ -150,7 +138,9 @@ impl Pruner<'_, '_> {
             };
             let (name, is_directory) =
                 (entry.file_name().to_bytes(), entry.file_type() == FileType::Directory);
-            if matches!(name, b"." | b"..") || self.is_spared(&place.at_source, name, is_directory) {
+            if matches!(name, b"." | b"..")
+                || self.removal.is_spared(self.lane.sink, &place.at_source, name, is_directory)
+            {
                 continue;
             }
             names.push((name.to_vec(), is_directory));
@@ -159,13 +149,6 @@ impl Pruner<'_, '_> {
             }
         }
         if names.is_empty() { Ok(()) } else { self.ask(place, &held, names) }
-    }
-
-    /// Whether a name stays whatever the source has: what the user left out, and what is carrack's own.
-    fn is_spared(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
-        let is_journals = name.starts_with(b".carrack-") && name.ends_with(b".journals");
-        let is_own = is_journals || id_of_file_name(name).is_some() || self.lane.sink.scratch.is_own(name);
-        is_own || self.filter.as_ref().is_some_and(|filter| filter.excludes(directory, name, is_directory))
     }
 
     fn ask(
@@ -201,6 +184,8 @@ impl Pruner<'_, '_> {
             match kind {
                 0 => self.remove(&question, name)?,
                 2 if *is_directory => self.enter(&question.place, name),
+                1 if *is_directory => self.would_give_way(&question.place, name),
+                2 => self.would_give_way(&question.place, name),
                 _ => {}
             }
         }
@@ -213,6 +198,13 @@ impl Pruner<'_, '_> {
         }
     }
 
+    /// Another kind of entry is to stand there: it goes when that is placed. Tells so where nothing is done.
+    fn would_give_way(&self, place: &Place, name: &[u8]) {
+        if let (true, Ok(path)) = (self.lane.sink.spec.dry_run, place.path.join(name)) {
+            self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
+        }
+    }
+
     fn remove(&self, question: &Question, name: &[u8]) -> Result<(), SessionError> {
         let place = &question.place;
         let Ok(path) = place.path.join(name) else { return Ok(()) };
@@ -220,63 +212,13 @@ impl Pruner<'_, '_> {
             self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
             return Ok(());
         }
-        let spares = |step: RemovalStep, beneath: &[u8]| self.spares(&place.at_source, step, beneath);
-        let mut failure = Ok(());
-        let mut told = |removing: Removing| {
-            match removing {
-                Removing::Removed(count) => {
-                    self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
-                }
-                Removing::Failed { path, error } => {
-                    let kind = FailureKind::WriteError;
-                    let detail = format!("deleting it: {error}");
-                    failure = self.lane.fail(EntryFailure { path, kind, detail });
-                }
-            }
-            if failure.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
+        let at_source = std::slice::from_ref(&place.at_source);
         let shown = self.root.full_path(&place.path, name);
-        let shown = Path::new(std::ffi::OsStr::from_bytes(&shown));
-        let removed = remove_in(question.held.as_fd(), name, shown, &spares, &mut told);
-        match removed {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                self.failed(&place.path, name, &error)
-            }
-            _ => failure,
-        }
-    }
-
-    /// Whether something stays within what goes; counts what does not.
-    fn spares(&self, directory: &RelPath, step: RemovalStep, beneath: &[u8]) -> bool {
-        let (above, name) = match beneath.iter().rposition(|&byte| byte == b'/') {
-            Some(slash) => (&beneath[..slash], &beneath[slash + 1..]),
-            None => (&b""[..], beneath),
-        };
-        let mut place = directory.clone();
-        for part in above.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
-            match place.join(part) {
-                Ok(inner) => place = inner,
-                Err(_) => return true,
-            }
-        }
-        if self.is_spared(&place, name, step != RemovalStep::Unlink) {
-            return true;
-        }
-        match (step, self.left.get()) {
-            (_, 0) => {
-                self.has_stayed.set(true);
-                true
-            }
-            (RemovalStep::Enter, _) => false,
-            (_, left) => {
-                self.left.set(left - 1);
-                false
-            }
-        }
+        self.removal.remove(self.lane, (question.held.as_fd(), name), &shown, at_source)
     }
 
     fn tell_stayed(&self) -> Result<(), SessionError> {
-        if !self.has_stayed.get() {
+        if !self.removal.has_stayed() {
             return Ok(());
         }
         let path = self.root.full_path(&RelPath::root(), b"");
@@ -285,8 +227,6 @@ impl Pruner<'_, '_> {
     }
 
     fn failed(&self, directory: &RelPath, name: &[u8], error: &std::io::Error) -> Result<(), SessionError> {
-        let path = self.root.full_path(directory, name);
-        let detail = format!("looking for what is to be deleted: {error}");
-        self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
+        self.lane.fail(removal::failed(self.root.full_path(directory, name), error))
     }
 }

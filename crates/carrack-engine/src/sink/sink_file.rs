@@ -149,7 +149,8 @@ impl SinkFile {
     }
 
     fn create(&self, root: &Root, lane: &Lane<'_>) -> Result<(GrowingFile, StripeOutcome), SinkError> {
-        let held = root.make_directory(&self.directory).map_err(SinkError::of_directory)?;
+        let held = lane.make_directory(root, &self.directory)?;
+        lane.check_way(held.as_fd(), &self.entry.name)?;
         let storage = &lane.sink.storage;
         let found = match storage.is_one_file_system() {
             true => None,

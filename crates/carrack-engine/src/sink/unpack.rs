@@ -1,6 +1,6 @@
 //! A bundle becomes small files, links and special files (M7). Every file is published whole, under its own name, at once.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
@@ -92,7 +92,7 @@ impl Unpacker {
         let is_held = |held: &Held| held.path == path && held.directory.is_ok();
         if !self.held.as_ref().is_some_and(is_held) {
             self.held = None;
-            let directory = root.make_directory(&path).map_err(SinkError::of_directory);
+            let directory = lane.make_directory(root, &path);
             self.held = Some(Held { path, directory });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
@@ -130,15 +130,17 @@ impl Unpacker {
                 Err(error) => fail(&error),
             };
         }
-        match &held.directory {
-            Ok(directory) => match place(lane, directory, entry, content) {
-                Ok(true) => Ok(Outcome::Placed),
-                Ok(false) => Ok(Outcome::Lost),
-                // The bundle comes once more.
-                Err(SinkError::Damaged) => Ok(Outcome::Damaged),
-                Err(error) => fail(&error),
-            },
-            Err(error) => fail(error),
+        let directory = match &held.directory {
+            Ok(directory) => directory.as_fd(),
+            Err(error) => return fail(error),
+        };
+        let place = || place(lane, directory, entry, content);
+        match lane.place_over(directory, (&held.path, entry.name), place)? {
+            Ok(true) => Ok(Outcome::Placed),
+            Ok(false) => Ok(Outcome::Lost),
+            // The bundle comes once more.
+            Err(SinkError::Damaged) => Ok(Outcome::Damaged),
+            Err(error) => fail(&error),
         }
     }
 }
@@ -247,8 +249,13 @@ fn report_digests(lane: &Lane<'_>, table: &[u8], left_out: &[usize]) -> Result<(
 }
 
 /// False if it is of a kind that can't be had here.
-fn place(lane: &Lane<'_>, held: &OwnedFd, entry: &TableEntry<'_>, content: &[u8]) -> Result<bool, SinkError> {
-    let (sink, held, extras) = (lane.sink, held.as_fd(), entry.extras.as_deref());
+fn place(
+    lane: &Lane<'_>,
+    held: BorrowedFd<'_>,
+    entry: &TableEntry<'_>,
+    content: &[u8],
+) -> Result<bool, SinkError> {
+    let (sink, extras) = (lane.sink, entry.extras.as_deref());
     if let Some(target) = entry.symlink_target {
         let dress = sink.dress(&entry.metadata, extras);
         return place_symlink(held, entry.name, target, dress, &sink.scratch).map(|()| true);

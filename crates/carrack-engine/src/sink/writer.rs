@@ -1,11 +1,11 @@
 //! An I/O thread of the sink: drives a stream, checks what comes while its cache holds it, and writes it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet};
+use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet, RelPath};
 use carrack_plan::Service;
 use carrack_storage::{GrowingFile, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
@@ -152,10 +152,17 @@ impl Writer<'_> {
         if lane.leads
             && let Some(links) = lane.sink.links().take()
         {
-            let mut failures = Vec::new();
-            done += links.finish(&lane.sink.scratch, |failure| failures.push(failure));
+            let (mut failures, mut ended) = (Vec::new(), Ok(()));
+            let make_way = |held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]| {
+                let made = lane.make_way(held, directory, name);
+                made.unwrap_or_else(|error| {
+                    ended = Err(error);
+                    false
+                })
+            };
+            done += links.finish(&lane.sink.scratch, make_way, |failure| failures.push(failure));
             lane.counters.files_done.fetch_add(done, Relaxed);
-            failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
+            ended.and(failures.into_iter().try_for_each(|failure| lane.fail(failure)))?;
         }
         if lane.leads
             && let Some(spool) = lane.sink.directories().take()
@@ -341,6 +348,9 @@ impl Lane<'_> {
             return Ok(());
         }
         let Some(root) = &self.sink.root else { return Err(SessionError::Internal) };
+        if let Some(growing) = file.grown() {
+            self.make_way(growing.directory(), &file.directory, &file.entry.name)?;
+        }
         let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
             Ok(growing) => {
                 let syncs = committer.syncs_before_naming();
@@ -387,20 +397,14 @@ impl Lane<'_> {
         Ok(())
     }
 
-    pub(super) fn report_digest(
-        &self,
-        directory: &carrack_model::RelPath,
-        name: &[u8],
-        size: u64,
-        digest: [u8; 32],
-    ) {
+    pub(super) fn report_digest(&self, directory: &RelPath, name: &[u8], size: u64, digest: [u8; 32]) {
         if let Ok(path) = directory.join(name) {
             self.report(Event::FileDigest { path: path.as_bytes().into(), size, digest });
         }
     }
 
     /// The path as the user knows it.
-    pub(super) fn path(&self, directory: &carrack_model::RelPath, name: &[u8]) -> Box<[u8]> {
+    pub(super) fn path(&self, directory: &RelPath, name: &[u8]) -> Box<[u8]> {
         match &self.sink.root {
             Some(root) => root.full_path(directory, name),
             None => name.into(),
