@@ -13,8 +13,8 @@ use carrack_model::limits::{
     STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Account, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling, Selection, SinkIo,
-    SourceIo, TransferId, TransferSpec, Verify,
+    Account, AccountMap, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling,
+    Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
@@ -418,6 +418,8 @@ impl Settings {
             numeric_ids: self.fidelity.numeric_ids,
             user: self.fidelity.user.as_ref().map(account_to_message),
             group: self.fidelity.group.as_ref().map(account_to_message),
+            user_map: self.fidelity.user_map.as_str().to_owned(),
+            group_map: self.fidelity.group_map.as_str().to_owned(),
             selection: selection_to_message(&self.selection),
         }
     }
@@ -503,6 +505,8 @@ impl Settings {
                 numeric_ids: message.numeric_ids,
                 user: message.user.as_ref().map(account_of).transpose()?,
                 group: message.group.as_ref().map(account_of).transpose()?,
+                user_map: account_map_of(&message.user_map)?,
+                group_map: account_map_of(&message.group_map)?,
             },
             selection: selection_of(message.selection.as_ref())?,
             tunes: !message.no_tune,
@@ -526,6 +530,13 @@ fn account_of(message: &message::Account) -> Result<Account, MessageError> {
             Ok(Account { number, name: message.name.as_slice().into() })
         }
         _ => Err(MessageError::OutOfRange("a name of a user or group")),
+    }
+}
+
+fn account_map_of(text: &str) -> Result<AccountMap, MessageError> {
+    match text {
+        "" => Ok(AccountMap::default()),
+        text => AccountMap::parse(text).map_err(|_| MessageError::OutOfRange("rules of users or groups")),
     }
 }
 
@@ -609,6 +620,8 @@ mod tests {
                 numeric_ids: true,
                 user: Some(Account { number: 7, name: b""[..].into() }),
                 group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
+                user_map: AccountMap::parse("a*:7").unwrap(),
+                group_map: AccountMap::parse("0-9:x,:y").unwrap(),
             },
             selection: Selection {
                 patterns: vec!["*.o".into(), "!keep.o".into()],

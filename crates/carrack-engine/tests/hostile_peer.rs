@@ -13,10 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    Abort, Admission, Channel, House, Outcome, OwnHouse, Request, Role, SessionError, Settings, serve,
+    Abort, Admission, Channel, House, Outcome, OwnHouse, Request, Role, SessionError, Settings, Transfer,
+    serve,
 };
 use carrack_model::{
-    Checksum, Deletion, Event, FailureKind, LinkPolicy, Protection, RelPath, Sync, TransferSpec,
+    AccountMap, Checksum, Deletion, Event, FailureKind, LinkPolicy, Protection, RelPath, Sync, TransferSpec,
 };
 use carrack_wire::message::{
     self, Control, Counters, DialFailed, FileRef, Finish, Hello, ObjectsDone, Place, SinkState, Spec, Welcome,
@@ -559,15 +560,21 @@ fn counters_out_of_all_proportion_do_no_harm() {
 /// A source that does not know what was asked would copy what was left out.
 #[test]
 fn a_source_that_is_too_old_is_refused() {
-    // The first knows of no selection; the second of those that leave links alone.
-    for (links, selects) in
-        [(LinkPolicy::Copied, false), (LinkPolicy::Followed, true), (LinkPolicy::SafeOnly, true)]
-    {
+    type Ask = fn(&mut Transfer);
+    // The first knows of no selection, the others only of those that leave links alone.
+    let asks: [(bool, Ask); 5] = [
+        (false, |_| {}),
+        (true, |transfer| transfer.settings.selection.links = LinkPolicy::Followed),
+        (true, |transfer| transfer.settings.selection.links = LinkPolicy::SafeOnly),
+        (true, |transfer| transfer.settings.fidelity.user_map = AccountMap::parse("a:b").unwrap()),
+        (true, |transfer| transfer.settings.fidelity.group_map = AccountMap::parse("a:b").unwrap()),
+    ];
+    for (selects, ask) in asks {
         within(LIMIT_S, move || {
             let world = World::new();
             let mut transfer = transfer(&[Path::new("/nothing/")], &world.destination());
             transfer.spec.sync = Some(Sync::default());
-            transfer.settings.selection.links = links;
+            ask(&mut transfer);
             let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
             session.peer.preambles();
             let Control::Hello(_) = session.peer.message() else { panic!("no hello") };

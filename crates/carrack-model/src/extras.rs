@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{RelPath, Special};
+use crate::{AccountMap, RelPath, Special};
 
 /// A number that means nobody (`chown(2)`): an account that is known by its name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -310,6 +310,10 @@ pub struct Fidelity {
     pub user: Option<Account>,
     /// The group that everything gets instead of its own.
     pub group: Option<Account>,
+    /// Whose it becomes, by whose it is.
+    pub user_map: AccountMap,
+    /// Likewise for groups.
+    pub group_map: AccountMap,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! Every other crate speaks in these words. Nothing here does I/O, reads a clock or starts a thread.
 
+mod account_map;
 mod checksum;
 mod durability;
 mod entry;
@@ -19,6 +20,7 @@ mod selection;
 mod spec;
 mod special;
 
+pub use account_map::{AccountMap, AccountRule, BadAccountMap, Whose, account};
 pub use checksum::Checksum;
 pub use durability::{Durability, Verify};
 pub use entry::{Directory, Entry, EntryKind, Metadata, Section, Timestamp};

@@ -14,6 +14,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
 
+use crate::account_rules::AccountRules;
 use crate::{Identity, Losses};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
@@ -34,6 +35,8 @@ pub struct ExtrasReader {
     fidelity: Fidelity,
     bytes_max: usize,
     is_root: bool,
+    user_rules: AccountRules,
+    group_rules: AccountRules,
     users: Names,
     groups: Names,
     losses: Losses,
@@ -64,6 +67,8 @@ impl ExtrasReader {
     pub fn new(fidelity: Fidelity, slot_bytes: usize) -> Option<ExtrasReader> {
         let bytes_max = if slot_bytes >= 256 << 10 { EXTRAS_BYTES_MAX } else { EXTRAS_BYTES_SMALL };
         (!fidelity.kept.is_nothing()).then(|| ExtrasReader {
+            user_rules: AccountRules::new(&fidelity.user_map),
+            group_rules: AccountRules::new(&fidelity.group_map),
             fidelity,
             bytes_max,
             is_root: rustix::process::geteuid().is_root(),
@@ -82,8 +87,8 @@ impl ExtrasReader {
     /// Of one entry with this owner and group.
     pub(crate) fn read(&self, spot: Spot<'_>, uid: u32, gid: u32) -> Option<Box<Extras>> {
         let Fidelity { kept, user, group, .. } = &self.fidelity;
-        let own_user = || self.account(uid, &self.users, user_name);
-        let own_group = || self.account(gid, &self.groups, group_name);
+        let own_user = || self.account(uid, &self.user_rules, &self.users, user_name);
+        let own_group = || self.account(gid, &self.group_rules, &self.groups, group_name);
         let is_asked = kept.attributes || kept.acls;
         let (attributes, all_told) = if is_asked { self.attributes(spot) } else { Default::default() };
         let extras = Extras {
@@ -133,7 +138,16 @@ impl ExtrasReader {
     }
 
     /// Root is root everywhere.
-    fn account(&self, number: u32, names: &Names, look_up: fn(u32) -> Option<String>) -> Account {
+    fn account(
+        &self,
+        number: u32,
+        rules: &AccountRules,
+        names: &Names,
+        look_up: fn(u32) -> Option<String>,
+    ) -> Account {
+        if let Some(account) = rules.of(number, || names.of(number, look_up)) {
+            return account;
+        }
         let is_number = self.fidelity.numeric_ids || number == 0;
         let name = if is_number { Arc::default() } else { names.of(number, look_up) };
         Account { number, name }

@@ -4,6 +4,7 @@
 //! Plain system calls through `rustix`, Linux 4.18 or newer; newer calls have fallbacks. Nothing here chooses what to
 //! read next, knows a network, or starts a thread (the scan excepted, which ends its threads before it returns).
 
+mod account_rules;
 mod base;
 mod beneath;
 mod browse;

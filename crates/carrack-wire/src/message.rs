@@ -432,6 +432,13 @@ pub struct Settings {
     /// Which entries the source takes; all if nothing is said.
     #[prost(message, optional, tag = "35")]
     pub selection: Option<Selection>,
+    /// Whose entries become, by whose they are: rules as `carrack_model::AccountMap` reads them; empty for none. A source knows of
+    /// it that says `maps_owners` in its `Welcome`.
+    #[prost(string, tag = "36")]
+    pub user_map: String,
+    /// Likewise for groups.
+    #[prost(string, tag = "37")]
+    pub group_map: String,
     /// Where the sink puts objects that its storage does not take.
     #[prost(message, repeated, tag = "40")]
     pub sink_spill: Vec<SpillDirectory>,
@@ -554,6 +561,9 @@ pub struct Welcome {
     /// It is the source, and knows of `deletes_first` of a [`Sync`].
     #[prost(bool, tag = "10")]
     pub prunes_first: bool,
+    /// It is the source, and knows of `user_map` and `group_map` of [`Settings`].
+    #[prost(bool, tag = "11")]
+    pub maps_owners: bool,
 }
 
 /// What the source must know of the sink.

@@ -44,7 +44,7 @@ pub fn transfer_id(route: &Route, fidelity: &Fidelity) -> io::Result<TransferId>
 
 /// What an earlier session completed has to be complete for this one too.
 fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
-    let Fidelity { kept, numeric_ids, user, group } = fidelity;
+    let Fidelity { kept, numeric_ids, user, group, user_map, group_map } = fidelity;
     hasher.update(&kept.bits().to_le_bytes());
     hasher.update(&[u8::from(*numeric_ids)]);
     for account in [user, group] {
@@ -56,6 +56,13 @@ fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
         hasher.update(&account.number.to_le_bytes());
         hasher.update(&(account.name.len() as u64).to_le_bytes());
         hasher.update(&account.name);
+    }
+    // Without rules it is what it was before there were any.
+    if !user_map.is_empty() || !group_map.is_empty() {
+        for map in [user_map, group_map] {
+            hasher.update(&(map.as_str().len() as u64).to_le_bytes());
+            hasher.update(map.as_str().as_bytes());
+        }
     }
 }
 
@@ -77,7 +84,7 @@ fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> 
 mod tests {
     use std::ffi::{OsStr, OsString};
 
-    use carrack_model::{Account, Kept};
+    use carrack_model::{Account, AccountMap, Kept};
 
     use super::*;
 
@@ -106,6 +113,8 @@ mod tests {
             Fidelity { kept: Kept::ALL, ..Fidelity::default() },
             Fidelity { user: user.clone(), ..Fidelity::default() },
             Fidelity { group: user, ..Fidelity::default() },
+            Fidelity { user_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
+            Fidelity { group_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
         ]
         .map(|fidelity| transfer_id(&route, &fidelity).unwrap());
         for (i, one) in ids.iter().enumerate() {

@@ -234,6 +234,49 @@ fn each_can_be_left_out_and_owners_can_be_given() {
     assert!(told.contains(expected), "{told}");
 }
 
+/// As rsync maps them.
+#[test]
+fn owners_become_others_by_rules() {
+    let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };
+    let tree = ground.path("tree");
+    fs::create_dir(&tree).unwrap();
+    // root, daemon, bin, nobody; no one has the last two.
+    let numbers = [0, 1, 2, NOBODY, 54_321, 54_399];
+    for number in numbers {
+        let path = tree.join(number.to_string());
+        fs::write(&path, "x").unwrap();
+        lchown(&path, Some(number), Some(number)).unwrap();
+    }
+    let rules = [
+        "daemon:7",
+        "*:7",
+        "d*:7,b?n:nobody,*:9",
+        "0:5,54321-54398:6",
+        ":8,nobody:0",
+        "root:bin,[b-d]*:4",
+        "1:2,2:1,2-9:3",
+    ];
+    for (number, rules) in rules.into_iter().enumerate() {
+        let owners = |there: &Path| {
+            numbers.map(|number| {
+                let found = fs::metadata(there.join(number.to_string())).unwrap();
+                (found.uid(), found.gid())
+            })
+        };
+        let (ours, theirs) = (ground.path(&format!("ours{number}")), ground.path(&format!("theirs{number}")));
+        // The groups of some of these names have other names, or none.
+        let group_rules = rules.replace("nobody:", "nogroup:").replace(":nobody", ":nogroup");
+        copy(&["-r", "--usermap", rules, "--groupmap", &group_rules], &tree, &ours);
+        let mut rsync = Command::new("rsync");
+        rsync.args(["-rog", &format!("--usermap={rules}"), &format!("--groupmap={group_rules}")]);
+        if !rsync.arg(tree.join("")).arg(theirs.join("")).status().is_ok_and(|status| status.success()) {
+            return skip("no rsync to compare with");
+        }
+        assert_eq!(owners(&ours), owners(&theirs), "{rules}");
+        assert_ne!(owners(&ours), owners(&tree), "{rules}");
+    }
+}
+
 /// Alone, with names that are files of their own at the destination, and where the first name can't be had.
 #[test]
 fn names_of_one_file_stay_together() {

@@ -201,6 +201,7 @@ impl Answerer {
                 welcome.selects = true;
                 welcome.knows_links = true;
                 welcome.prunes_first = true;
+                welcome.maps_owners = true;
                 say(link, Control::Welcome(welcome))?;
                 part
             }

@@ -471,6 +471,7 @@ fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
 
 /// Refuses a source that would copy what was not selected.
 fn check_selects(spec: &TransferSpec, settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
+    check_owners(settings, welcome)?;
     if settings.selection.is_everything() && spec.sync.is_none() || welcome.selects {
         check_links(settings, welcome)?;
         return check_deletion(spec, welcome);
@@ -487,6 +488,16 @@ fn check_links(settings: &Settings, welcome: &Welcome) -> Result<(), SessionErro
     }
     let message = "the carrack at the source is too old to follow links, and to tell which are safe";
     Err(SessionError::refused(message, "install this version there"))
+}
+
+/// Refuses a source that would tell other owners.
+fn check_owners(settings: &Settings, welcome: &Welcome) -> Result<(), SessionError> {
+    let fidelity = &settings.fidelity;
+    if fidelity.user_map.is_empty() && fidelity.group_map.is_empty() || welcome.maps_owners {
+        return Ok(());
+    }
+    let message = "the carrack at the source is too old for --usermap and --groupmap";
+    Err(SessionError::refused(message, "install this version there, or use --chown"))
 }
 
 /// Refuses a source that would delete at the end what is to go first.

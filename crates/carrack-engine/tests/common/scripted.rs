@@ -188,6 +188,7 @@ impl Scripted {
             selects: true,
             knows_links: true,
             prunes_first: true,
+            maps_owners: true,
             ..Welcome::default()
         }));
         self.dial_failed_back(spec);

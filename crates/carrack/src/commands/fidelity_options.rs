@@ -1,8 +1,6 @@
 //! What of an entry is kept beyond contents, mode and modification time.
 
-use std::sync::Arc;
-
-use carrack_model::{Account, Fidelity, Kept, NO_NUMBER};
+use carrack_model::{Account, AccountMap, Fidelity, Kept, account};
 use clap::{ArgAction, Args};
 
 const FIDELITY: &str = "What of a file is kept";
@@ -41,6 +39,17 @@ pub struct FidelityArgs {
     /// Give everything to USER and GROUP, by name or number; one of the two may be left out (`alice`, `:staff`)
     #[arg(long, value_name = "USER:GROUP", value_parser = parse_chown, help_heading = FIDELITY)]
     chown: Option<Chown>,
+
+    /// Give what FROM owns to TO: `alice:bob,1000-1999:guest,*:data`
+    ///
+    /// The first rule that matches counts; what none matches keeps its owner. FROM is whose it is at the source: a number, a range of numbers, a name
+    /// with or without `*`, `?`, `[a-z]`, or nothing for numbers without a name. TO is a name or number at the destination.
+    #[arg(long, value_name = "FROM:TO,...", value_parser = AccountMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
+    usermap: Option<AccountMap>,
+
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO,...", value_parser = AccountMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
+    groupmap: Option<AccountMap>,
 
     /// Keep extended attributes: `user.*`, and for root those that only root may set
     #[arg(long, overrides_with = "no_xattrs", help_heading = FIDELITY)]
@@ -95,15 +104,25 @@ impl FidelityArgs {
     pub fn fidelity(&self) -> Fidelity {
         let (user, group) = self.chown.clone().map_or((None, None), |chown| (chown.user, chown.group));
         let kept = Kept {
-            users: (self.archive || self.owner) && !self.no_owner || user.is_some(),
-            groups: (self.archive || self.group) && !self.no_group || group.is_some(),
+            users: (self.archive || self.owner) && !self.no_owner || user.is_some() || self.usermap.is_some(),
+            groups: (self.archive || self.group) && !self.no_group
+                || group.is_some()
+                || self.groupmap.is_some(),
             attributes: (self.archive || self.xattrs) && !self.no_xattrs,
             acls: (self.archive || self.acls) && !self.no_acls,
             hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
             devices: (self.archive || self.devices) && !self.no_devices,
             specials: (self.archive || self.specials) && !self.no_specials,
         };
-        Fidelity { kept, numeric_ids: self.numeric_ids, user, group }
+        let (user_map, group_map) = (self.usermap.clone(), self.groupmap.clone());
+        Fidelity {
+            kept,
+            numeric_ids: self.numeric_ids,
+            user,
+            group,
+            user_map: user_map.unwrap_or_default(),
+            group_map: group_map.unwrap_or_default(),
+        }
     }
 }
 
@@ -116,19 +135,13 @@ fn parse_chown(text: &str) -> Result<Chown, String> {
     }
 }
 
-/// A number is one, also where somebody has it as his name.
-fn account(text: &str) -> Option<Account> {
-    let number = text.parse().ok().filter(|&number| number != NO_NUMBER);
-    match number {
-        _ if text.is_empty() => None,
-        Some(number) => Some(Account { number, name: Arc::default() }),
-        None => Some(Account { number: NO_NUMBER, name: text.as_bytes().into() }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+
+    use std::sync::Arc;
+
+    use carrack_model::NO_NUMBER;
 
     use super::*;
 
@@ -166,6 +179,15 @@ mod tests {
         assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });
         assert_eq!(kept(&["--xattrs"]), Kept { attributes: true, ..Kept::default() });
         assert_eq!(kept(&["--chown", ":staff"]), Kept { groups: true, ..Kept::default() });
+    }
+
+    #[test]
+    fn rules_for_owners_keep_owners_and_exclude_one_for_all() {
+        assert_eq!(kept(&["--usermap", "a:b"]), Kept { users: true, ..Kept::default() });
+        assert_eq!(kept(&["--groupmap", "a:b", "--no-group"]), Kept { groups: true, ..Kept::default() });
+        let refused = |options: &[&str]| Line::try_parse_from(["cp"].iter().chain(options)).is_err();
+        assert!(refused(&["--usermap", "alice"]));
+        assert!(refused(&["--usermap", "a:b", "--chown", "c"]));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const FIDELITY: &str =
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 66] = [
+const OPTIONS: [(&str, bool, &str); 68] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
@@ -25,6 +25,8 @@ const OPTIONS: [(&str, bool, &str); 66] = [
     ("no-group", false, FIDELITY),
     ("numeric-ids", false, FIDELITY),
     ("chown", true, FIDELITY),
+    ("usermap", true, FIDELITY),
+    ("groupmap", true, FIDELITY),
     ("xattrs", false, FIDELITY),
     ("no-xattrs", false, FIDELITY),
     ("acls", false, FIDELITY),
