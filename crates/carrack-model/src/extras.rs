@@ -1,11 +1,11 @@
 //! What is kept of an entry beyond its mode and time, where the user asks for it (`carrack cp --archive`): owner, extended
 //! attributes and access control lists.
 //!
-//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3, 5, 11 and 135.
+//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3, 5, 11, 13 and 135.
 
 use std::sync::Arc;
 
-use crate::{AccountMap, RelPath, Special};
+use crate::{AccountMap, FileFlags, RelPath, Special};
 
 /// A number that means nobody (`chown(2)`): an account that is known by its name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -26,6 +26,9 @@ const TAG_SAME_AS: u8 = 135;
 
 /// That attributes are all told.
 const TAG_ALL_TOLD: u8 = 11;
+
+/// File flags'.
+const TAG_FLAGS: u8 = 13;
 
 const HAS_USER: u8 = 1;
 const HAS_GROUP: u8 = 2;
@@ -98,6 +101,8 @@ pub struct Extras {
     pub attributes: Vec<Attribute>,
     /// Whether these are all.
     pub all_told: AllTold,
+    /// Its file flags, if they are kept.
+    pub flags: Option<FileFlags>,
     /// What it is another name of, if it is one.
     pub same_as: Option<SameAs>,
 }
@@ -135,6 +140,9 @@ impl Extras {
             let AllTold { attributes, acls } = self.all_told;
             put(TAG_ALL_TOLD, &[u8::from(attributes) * ALL_ATTRIBUTES + u8::from(acls) * ALL_ACLS]);
         }
+        if let Some(flags) = self.flags {
+            put(TAG_FLAGS, &flags.to_bytes());
+        }
         if let Some(SameAs { path, size }) = &self.same_as {
             put(TAG_SAME_AS, &[&size.to_le_bytes(), path.as_bytes()].concat());
         }
@@ -149,7 +157,7 @@ impl Extras {
 
     /// Whether [`Extras::tags`] gives such a tag.
     pub fn knows(tag: u8) -> bool {
-        matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_SAME_AS)
+        matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_FLAGS | TAG_SAME_AS)
     }
 
     /// Takes in what [`Extras::tags`] gave; `false` for another tag.
@@ -161,6 +169,7 @@ impl Extras {
             TAG_OWNER => self.keep_owner(value).ok_or(BadExtra)?,
             TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(BadExtra)?),
             TAG_ALL_TOLD => self.all_told = all_told_of(value).ok_or(BadExtra)?,
+            TAG_FLAGS => self.flags = Some(FileFlags::of_bytes(value).ok_or(BadExtra)?),
             TAG_SAME_AS => self.same_as = Some(same_as_of(value).ok_or(BadExtra)?),
             _ => return Ok(false),
         }
@@ -229,6 +238,8 @@ pub struct Kept {
     pub devices: bool,
     /// Named pipes and sockets.
     pub specials: bool,
+    /// File flags.
+    pub file_flags: bool,
 }
 
 impl Kept {
@@ -241,6 +252,7 @@ impl Kept {
         hard_links: true,
         devices: true,
         specials: true,
+        file_flags: true,
     };
 
     /// As a set of bits, which travels.
@@ -259,6 +271,7 @@ impl Kept {
             hard_links: is_set(4),
             devices: is_set(5),
             specials: is_set(6),
+            file_flags: is_set(7),
         }
     }
 
@@ -288,14 +301,15 @@ impl Kept {
             "hard links",
             "devices",
             "named pipes and sockets",
+            "file flags",
         ];
         let named = lacking.flags().into_iter().zip(words).filter(|(is_set, _)| *is_set);
         named.map(|(_, word)| word).collect::<Vec<_>>().join(", ")
     }
 
-    fn flags(self) -> [bool; 7] {
-        let Kept { users, groups, attributes, acls, hard_links, devices, specials } = self;
-        [users, groups, attributes, acls, hard_links, devices, specials]
+    fn flags(self) -> [bool; 8] {
+        let Kept { users, groups, attributes, acls, hard_links, devices, specials, file_flags } = self;
+        [users, groups, attributes, acls, hard_links, devices, specials, file_flags]
     }
 }
 
@@ -327,6 +341,7 @@ mod tests {
             group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
             all_told: AllTold { attributes: false, acls: true },
+            flags: Some(FileFlags::new(crate::IMMUTABLE | crate::NO_DUMP, crate::NO_DUMP)),
             same_as: Some(SameAs { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
         }
     }
@@ -352,8 +367,13 @@ mod tests {
     #[test]
     fn the_examples_of_the_format_document() {
         let mut owner = Vec::new();
-        let extras =
-            Extras { attributes: Vec::new(), all_told: AllTold::default(), same_as: None, ..example() };
+        let extras = Extras {
+            attributes: Vec::new(),
+            all_told: AllTold::default(),
+            flags: None,
+            same_as: None,
+            ..example()
+        };
         extras.tags(|_, value| owner = value.to_vec());
         assert_eq!(owner, b"\x03\x07\0\0\0\x05alice\xff\xff\xff\xff\x04data");
     }
@@ -365,6 +385,7 @@ mod tests {
         for bad in [&b""[..], b"\x01", b"\x01\0\0\0\0", b"\x01\0\0\0\0\x02a", b"\x08", b"\x00\x00"] {
             assert_eq!(extras.keep(TAG_OWNER, bad), Err(BadExtra), "{bad:?}");
         }
+        assert_eq!(extras.keep(TAG_FLAGS, b"1234567"), Err(BadExtra));
         for bad in [&b""[..], b"\x01\x00"] {
             assert_eq!(extras.keep(TAG_ALL_TOLD, bad), Err(BadExtra));
         }
@@ -388,13 +409,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_survives_its_bits() {
-        for bits in 0..128 {
+        for bits in 0..256 {
             assert_eq!(Kept::from_bits(bits).bits(), bits);
         }
         assert_eq!(Kept::from_bits(u32::MAX), Kept::ALL);
         assert_eq!(
             Kept::ALL.lacking_in(Kept { users: true, acls: true, ..Kept::default() }),
-            "groups, extended attributes, hard links, devices, named pipes and sockets"
+            "groups, extended attributes, hard links, devices, named pipes and sockets, file flags"
         );
         assert_eq!(Kept::ALL.lacking_in(Kept::ALL), "");
     }

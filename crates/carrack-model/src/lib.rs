@@ -10,6 +10,7 @@ mod entry;
 mod error;
 mod event;
 mod extras;
+mod file_flags;
 mod ids;
 pub mod limits;
 mod path;
@@ -30,6 +31,7 @@ pub use event::{
     TargetReport, size_class,
 };
 pub use extras::{Account, AllTold, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
+pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
 pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};

@@ -15,11 +15,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use carrack_model::{EntryFailure, Extras, FailureKind, Metadata, RelPath, Timestamp};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use carrack_model::{EntryFailure, Extras, FailureKind, FileFlags, Metadata, RelPath, Timestamp};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::sink_file::set_mtime;
+use crate::status::{is_regular, mtime_of};
 use crate::{Dress, Keeper, Root, ScratchNames, SinkError};
 
 /// Records kept in memory: about 50,000 directories.
@@ -32,6 +33,9 @@ const TRAILER_BYTES: usize = 22;
 
 /// The owner's permission to search a directory.
 const OWNER_SEARCH: u32 = 0o100;
+
+/// In the mode of a record: it is about a file (`S_IFREG`, inode(7)).
+const IS_FILE: u32 = 0o100_000;
 
 /// Directories to be finished, see the module's comment.
 #[derive(Debug)]
@@ -74,15 +78,29 @@ impl DirectorySpool {
         Ok(())
     }
 
-    /// Sets the metadata of all directories; returns how many succeeded and calls `failed` for each other.
+    /// Remembers that the file `path`, which was last changed at `mtime`, gets file flags after which nothing can be done with it.
+    ///
+    /// # Errors
+    /// As [`DirectorySpool::note`].
+    pub fn note_file(&mut self, path: &RelPath, mtime: Timestamp, flags: FileFlags) -> Result<(), SinkError> {
+        let extras = Extras { flags: Some(flags), ..Extras::default() };
+        self.note(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
+    }
+
+    /// Sets the metadata of all directories, and the flags of files; returns how many directories succeeded and calls `failed` for each other.
     pub fn finish(mut self, mut failed: impl FnMut(EntryFailure)) -> u64 {
         let mut done_count = 0;
         let mut closed_depths = BTreeSet::new();
         let records = std::mem::take(&mut self.records);
         let (root, keeper) = (Arc::clone(&self.root), Arc::clone(&self.keeper));
-        let mut apply = |path: &RelPath, last: &Last| match set_metadata(&root, &keeper, path, last) {
-            Ok(()) => done_count += 1,
-            Err(error) => failed(failure(&root, path, &error)),
+        let mut apply = |path: &RelPath, last: &Last| {
+            if last.metadata.mode & IS_FILE != 0 {
+                return fasten_file(&root, &keeper, path, last);
+            }
+            match set_metadata(&root, &keeper, path, last) {
+                Ok(()) => done_count += 1,
+                Err(error) => failed(failure(&root, path, &error)),
+            }
         };
         let mut read = self.for_each(&records, |path, last| {
             if is_closed(&last.metadata) {
@@ -140,7 +158,7 @@ struct Last {
 
 /// Whether the directory will shut off what is in it.
 fn is_closed(metadata: &Metadata) -> bool {
-    metadata.mode & OWNER_SEARCH == 0
+    metadata.mode & (OWNER_SEARCH | IS_FILE) == 0
 }
 
 fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, extras: Option<&Extras>) {
@@ -207,7 +225,30 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
     let handle = root.open_directory(path).map_err(SinkError::of_directory)?;
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
     let dress = Dress { metadata: &last.metadata, extras };
-    dress.put_on(handle.as_fd(), true).and(set_mtime(handle.as_fd(), last.metadata.mtime))
+    let dressed = dress.put_on(handle.as_fd(), true).and(set_mtime(handle.as_fd(), last.metadata.mtime));
+    if let Some(flags) = flags_of(last) {
+        keeper.fasten(handle.as_fd(), flags);
+    }
+    dressed
+}
+
+fn flags_of(last: &Last) -> Option<FileFlags> {
+    last.extras.as_ref().and_then(|extras| extras.flags)
+}
+
+/// What is not there any more as it was told gets none.
+fn fasten_file(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) {
+    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(last)) else { return };
+    let Ok(held) = root.open_directory(&parent) else { return };
+    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat(&held, name, how, Mode::empty());
+    match opened.and_then(|file| Ok((fstat(&file)?, file))) {
+        Ok((stat, file)) if is_regular(&stat) && mtime_of(&stat) == last.metadata.mtime => {
+            keeper.fasten(file.as_fd(), flags);
+        }
+        Ok(_) | Err(Errno::NOENT | Errno::LOOP) => {}
+        Err(errno) => keeper.not_flagged(errno),
+    }
 }
 
 fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {

@@ -10,15 +10,16 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use carrack_model::{Account, AllTold, Attribute, Extras, Metadata, NO_NUMBER, Special};
+use carrack_model::{Account, AllTold, Attribute, Extras, FileFlags, Metadata, NO_DUMP, NO_NUMBER, Special};
 use nix::unistd::{Group, User};
 use rustix::fs::{
-    AtFlags, Gid, Mode, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr, fremovexattr, fsetxattr,
-    lgetxattr, llistxattr, lsetxattr,
+    AtFlags, Gid, IFlags, Mode, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr, fremovexattr,
+    fsetxattr, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr, lsetxattr,
 };
 use rustix::io::Errno;
 
 use crate::extras_source::{grown, path_of, reason};
+use crate::file_flags::flags_of;
 use crate::{Losses, SinkError};
 
 /// Accounts whose numbers are remembered.
@@ -31,6 +32,7 @@ const OWNER: &str = "the owner";
 const GROUP: &str = "the group";
 const ATTRIBUTES: &str = "extended attributes";
 const ACLS: &str = "ACLs";
+const FLAGS: &str = "file flags";
 
 /// What a file gets when its contents are complete.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,10 @@ pub(crate) trait Wearer {
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
     fn list_attributes(&self, names: &mut [u8]) -> Result<usize, Errno>;
     fn remove_attribute(&self, name: &CStr) -> Result<(), Errno>;
+    /// The descriptor, if it can have file flags.
+    fn flagged(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 impl Wearer for BorrowedFd<'_> {
@@ -76,10 +82,14 @@ impl Wearer for BorrowedFd<'_> {
     fn remove_attribute(&self, name: &CStr) -> Result<(), Errno> {
         fremovexattr(self, name)
     }
+
+    fn flagged(&self) -> Option<BorrowedFd<'_>> {
+        Some(*self)
+    }
 }
 
 impl Dress<'_> {
-    /// Everything but the time; the mode if `sets_mode`, or if something may have changed it.
+    /// Everything but the time, and file flags that would keep it from being set; the mode if `sets_mode`, or if something may have changed it.
     pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<(), SinkError> {
         let set_mode = || {
             let set = wearer.set_mode(Mode::from_raw_mode(self.metadata.mode));
@@ -88,6 +98,7 @@ impl Dress<'_> {
         let Some((extras, keeper)) = self.extras else {
             return if sets_mode { set_mode() } else { Ok(()) };
         };
+        keeper.loosen(&wearer, extras);
         keeper.own(extras, |uid, gid| wearer.own(uid, gid));
         keeper.strip(&wearer, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
@@ -154,6 +165,55 @@ impl Keeper {
         };
         stale(&present, extras).next().is_some()
             || extras.attributes.iter().any(|attribute| self.may_set(attribute) && !has(attribute))
+    }
+
+    /// Whether the file flags of `name` in `directory` are others than they are to be, as far as that can be had.
+    pub fn would_flag(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+        let (Some(flags), Ok(name)) = (extras.flags, CString::new(name)) else { return false };
+        let present = flags_of(directory, &name, AtFlags::SYMLINK_NOFOLLOW);
+        let may_be = if self.is_trusting { flags } else { flags.among(NO_DUMP) };
+        present.is_some_and(|present| may_be.differs_from(present))
+    }
+
+    /// What does not keep a file from being changed is set, and what does is taken away: it comes back by [`Keeper::fasten`].
+    fn loosen(&self, wearer: &impl Wearer, extras: &Extras) {
+        if let (Some(flags), Some(fd)) = (extras.flags, wearer.flagged()) {
+            self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));
+        }
+    }
+
+    /// Sets what keeps a file or directory from being changed. Nothing else can be done with it afterwards.
+    pub(crate) fn fasten(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
+        let flags = flags.fastening();
+        if flags.set() == 0 {
+            return;
+        }
+        match self.is_trusting {
+            true => self.flag(fd, flags),
+            false => self.losses.count(FLAGS, "the sink sets none"),
+        }
+    }
+
+    /// Counts flags that could not be set.
+    pub(crate) fn not_flagged(&self, errno: Errno) {
+        self.losses.count(FLAGS, &reason(errno));
+    }
+
+    /// Where a file system has no flags, none that are wanted are missing.
+    fn flag(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
+        let flagged = ioctl_getflags(fd).and_then(|present| {
+            let wanted = present.bits() & !flags.known() | flags.set();
+            if wanted == present.bits() {
+                Ok(())
+            } else {
+                ioctl_setflags(fd, IFlags::from_bits_retain(wanted))
+            }
+        });
+        match flagged {
+            Err(Errno::NOTTY | Errno::OPNOTSUPP) if flags.set() == 0 => {}
+            Err(errno) => self.not_flagged(errno),
+            Ok(()) => {}
+        }
     }
 
     /// Whether a device, pipe or socket may be made. Counts those that may not: a device gives rights on its machine.

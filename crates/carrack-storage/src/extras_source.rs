@@ -9,12 +9,13 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{Account, AllTold, Attribute, Extras, Fidelity, RelPath, SameAs, Special};
+use carrack_model::{Account, AllTold, Attribute, Extras, Fidelity, FileFlags, RelPath, SameAs, Special};
 use nix::unistd::{Gid, Group, Uid, User};
-use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
+use rustix::fs::{AtFlags, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
 
 use crate::account_rules::AccountRules;
+use crate::file_flags::flags_of;
 use crate::{Identity, Losses};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
@@ -96,6 +97,7 @@ impl ExtrasReader {
             group: kept.groups.then(|| group.clone().unwrap_or_else(own_group)),
             attributes,
             all_told,
+            flags: if kept.file_flags { flags_at(spot) } else { None },
             same_as: None,
         };
         (!extras.is_empty()).then(|| Box::new(extras))
@@ -198,6 +200,17 @@ impl ExtrasReader {
         let is_plain = name.starts_with(b"user.");
         let is_privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
         is_acl && kept.acls || kept.attributes && (is_plain || is_privileged && self.is_root)
+    }
+}
+
+/// One more `statx`: the one of the scan comes from another room, and directories have none.
+fn flags_at(spot: Spot<'_>) -> Option<FileFlags> {
+    match spot {
+        Spot::Open(fd) => flags_of(fd, c"", AtFlags::EMPTY_PATH),
+        Spot::Named { directory, name, follow: true } => flags_of(directory, name, AtFlags::empty()),
+        Spot::Named { directory, name, follow: false } => {
+            flags_of(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod directory_spool;
 mod durable;
 mod extras_sink;
 mod extras_source;
+mod file_flags;
 mod growing_file;
 pub mod layout;
 mod link_spool;

@@ -40,6 +40,17 @@ pub enum SinkError {
         #[source]
         error: io::Error,
     },
+    /// Not even the owner may (`EPERM`), which mostly is because of file flags.
+    #[error(
+        "{action} failed: {error}; `lsattr` shows whether it or its directory is immutable or append-only, `chattr -i -a` ends that"
+    )]
+    NotPermitted {
+        /// What failed.
+        action: &'static str,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
     /// Anything else; nothing was placed, what stood there still does.
     #[error("{action} failed: {error}")]
     Write {
@@ -58,7 +69,7 @@ impl SinkError {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
             SinkError::InTheWay(_) => FailureKind::InTheWay,
             SinkError::BadName(_) => FailureKind::BadName,
-            SinkError::Vanished => FailureKind::WriteError,
+            SinkError::Vanished | SinkError::NotPermitted { .. } => FailureKind::WriteError,
             SinkError::Damaged | SinkError::WrongSize { .. } => FailureKind::Corrupt,
             SinkError::Metadata { .. } => FailureKind::Metadata,
             SinkError::Write { .. } => FailureKind::WriteError,
@@ -95,6 +106,7 @@ impl SinkError {
     pub(crate) fn writing(action: &'static str, errno: Errno) -> SinkError {
         match errno {
             Errno::NOSPC | Errno::DQUOT => SinkError::NoSpace(errno.into()),
+            Errno::PERM => SinkError::NotPermitted { action, error: errno.into() },
             errno => SinkError::Write { action, error: errno.into() },
         }
     }

@@ -5,6 +5,8 @@
 #[path = "fidelity/census.rs"]
 mod census;
 mod common;
+#[path = "fidelity/flags.rs"]
+mod flags;
 #[path = "fidelity/plant.rs"]
 mod plant;
 #[path = "fidelity/specials.rs"]

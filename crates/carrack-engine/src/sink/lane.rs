@@ -9,7 +9,9 @@ use std::thread::Scope;
 
 use carrack_machine::{Duty, LaneCrew, Monitor, Seated, SlotPool};
 use carrack_model::limits::OPEN_FILES_MAX;
-use carrack_model::{EntryFailure, Event, FailureKind, FileId, Notice, TargetId, escape};
+use carrack_model::{
+    EntryFailure, Event, Extras, FailureKind, FileId, Notice, RelPath, TargetId, Timestamp, escape,
+};
 use carrack_storage::WriteIo;
 use carrack_transport::{Incoming, ReceiveEndpoint};
 use carrack_wire::message::{Control, Knobs};
@@ -213,6 +215,26 @@ impl<'a> Lane<'a> {
         }
         self.report(Event::Failed(failure));
         Ok(())
+    }
+
+    /// A file is in its place: flags after which nothing can be done with it come at the end.
+    pub(super) fn note_flags(
+        &self,
+        directory: &RelPath,
+        name: &[u8],
+        mtime: Timestamp,
+        extras: Option<&Extras>,
+    ) -> Result<(), SessionError> {
+        let flags = extras.filter(|extras| extras.same_as.is_none()).and_then(|extras| extras.flags);
+        let Some(flags) = flags.filter(|flags| flags.fastening().set() != 0) else { return Ok(()) };
+        let Ok(path) = directory.join(name) else { return Ok(()) };
+        let mut directories = self.sink.directories();
+        let noted = directories.as_mut().map_or(Ok(()), |spool| spool.note_file(&path, mtime, flags));
+        drop(directories);
+        noted.or_else(|error| {
+            let path = self.path(directory, name);
+            self.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
+        })
     }
 
     /// The target whose queue an object waits in. What can't be told yet goes with the destination's own.

@@ -10,7 +10,7 @@ use carrack_journal::{EntryKey, Partial};
 use carrack_model::{Entry, EntryKind, RelPath};
 use carrack_storage::{Present, digest_of, look_at};
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
-use carrack_wire::{TableReader, TableRecord, ranges_from_message, ranges_to_message};
+use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
 use super::lane::Lane;
 use super::past::Past;
@@ -112,7 +112,7 @@ impl Lane<'_> {
                 }
                 (TableRecord::Entry(entry), Some((path, held))) => {
                     self.check_allowed(self.sink.confinement.allows_entry(path, entry.name), path)?;
-                    answering.note(match (held, sync) {
+                    let verdict = match (held, sync) {
                         (Some(held), Some(sync))
                             if self.compare(sync, held.as_fd(), &entry) == Wish::Left =>
                         {
@@ -121,7 +121,11 @@ impl Lane<'_> {
                         (Some(held), _) => self.judge(&memory, path, held, &entry.to_entry())?,
                         (None, Some(sync)) if sync.existing => Verdict::Kept,
                         (None, _) => Verdict::Wanted,
-                    });
+                    };
+                    if let Verdict::Kept = verdict {
+                        self.fasten(path, &entry)?;
+                    }
+                    answering.note(verdict);
                 }
                 // The table reader gives no entry before a section.
                 (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
@@ -129,6 +133,14 @@ impl Lane<'_> {
         }
         self.say(Control::Wanted(answering.wanted));
         Ok(())
+    }
+
+    /// What is kept gets flags that an earlier session had no time to set; what was to stay as it is gets none.
+    fn fasten(&self, path: &RelPath, entry: &TableEntry<'_>) -> Result<(), SessionError> {
+        if self.sink.spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing) {
+            return Ok(());
+        }
+        self.note_flags(path, entry.name, entry.metadata.mtime, entry.extras.as_deref())
     }
 
     /// Whether nothing is to be done for a directory itself.

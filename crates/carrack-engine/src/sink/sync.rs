@@ -104,7 +104,9 @@ impl Lane<'_> {
     fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> bool {
         let keeper = &self.sink.keeper;
         entry.extras.as_deref().is_some_and(|extras| {
-            keeper.would_own(extras, owner) || keeper.would_change(extras, held, entry.name)
+            keeper.would_own(extras, owner)
+                || keeper.would_change(extras, held, entry.name)
+                || keeper.would_flag(extras, held, entry.name)
         })
     }
 }

@@ -136,7 +136,10 @@ impl Unpacker {
         };
         let place = || place(lane, directory, entry, content);
         match lane.place_over(directory, (&held.path, entry.name), place)? {
-            Ok(true) => Ok(Outcome::Placed),
+            Ok(true) => {
+                lane.note_flags(&held.path, entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
+                Ok(Outcome::Placed)
+            }
             Ok(false) => Ok(Outcome::Lost),
             // The bundle comes once more.
             Err(SinkError::Damaged) => Ok(Outcome::Damaged),

@@ -388,6 +388,8 @@ impl Lane<'_> {
 
     fn committed(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         self.sink.committer()?.ended(file, End::Done)?;
+        let entry = &file.entry;
+        self.note_flags(&file.directory, &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
         self.counters.files_done.fetch_add(1, Relaxed);
         if self.sink.spec.report_digests {
             let digest = file.digest().map_err(|e| SessionError::Protocol(e.to_string()))?;

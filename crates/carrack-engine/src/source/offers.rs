@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_machine::Monitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
-use carrack_model::{Entry, EntryKind, RangeSet, Section};
+use carrack_model::{Entry, EntryKind, Extras, RangeSet, Section};
 use carrack_storage::digest_of;
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableWriter, ranges_from_message};
@@ -155,7 +155,7 @@ impl Offers {
                 true => {
                     tray.put(section, origin.clone(), |writer, entry| compared(writer, entry, &mut digests))
                 }
-                false => tray.put(section, origin.clone(), |mut writer, entry| writer.whole(entry)),
+                false => tray.put(section, origin.clone(), recorded),
             };
             let is_full = tray.is_full() || rest.is_some();
             let full = is_full.then(|| std::mem::take(&mut *tray));
@@ -240,6 +240,14 @@ fn bytes_of(entry: &Entry) -> usize {
     };
     let extras = entry.extras.as_deref().map_or(0, |extras| extras.tag_bytes(size_of::<u32>()));
     RECORD_BYTES + entry.name.len() + target + extras
+}
+
+/// An entry as journals have it, with flags that an earlier session may not have set yet.
+fn recorded(writer: TableWriter<'_>, entry: &Entry) {
+    let flags = entry.extras.as_deref().and_then(|extras| extras.flags);
+    let flags = flags.filter(|flags| flags.fastening().set() != 0);
+    let extras = flags.map(|flags| Extras { flags: Some(flags), ..Extras::default() });
+    writer.with(extras.as_ref()).whole(entry);
 }
 
 /// An entry with what a sink needs that compares it: all that it has, and the digest of its contents if that counts.

@@ -90,6 +90,12 @@ pub struct FidelityArgs {
     /// With --archive: leave named pipes and sockets out
     #[arg(long, overrides_with = "specials", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_specials: bool,
+
+    /// Keep file flags: immutable, append-only (both only root may set) and no-dump, as `chattr` sets them
+    ///
+    /// No part of --archive: what is immutable at the destination can be neither replaced nor deleted by a later run.
+    #[arg(long, help_heading = FIDELITY)]
+    file_flags: bool,
 }
 
 /// Whose everything becomes.
@@ -113,6 +119,7 @@ impl FidelityArgs {
             hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
             devices: (self.archive || self.devices) && !self.no_devices,
             specials: (self.archive || self.specials) && !self.no_specials,
+            file_flags: self.file_flags,
         };
         let (user_map, group_map) = (self.usermap.clone(), self.groupmap.clone());
         Fidelity {
@@ -151,6 +158,8 @@ mod tests {
         args: FidelityArgs,
     }
 
+    const ARCHIVE: Kept = Kept { file_flags: false, ..Kept::ALL };
+
     fn kept(options: &[&str]) -> Kept {
         let words = ["cp"].iter().chain(options);
         Line::try_parse_from(words).unwrap().args.fidelity().kept
@@ -159,8 +168,8 @@ mod tests {
     #[test]
     fn an_archive_has_everything_but_what_is_left_out() {
         assert_eq!(kept(&[]), Kept::default());
-        assert_eq!(kept(&["-a"]), Kept::ALL);
-        assert_eq!(kept(&["-a", "--no-owner"]), Kept { users: false, ..Kept::ALL });
+        assert_eq!(kept(&["-a"]), ARCHIVE);
+        assert_eq!(kept(&["-a", "--no-owner"]), Kept { users: false, ..ARCHIVE });
         assert_eq!(
             kept(&[
                 "-a",
@@ -173,9 +182,10 @@ mod tests {
             ]),
             Kept { users: true, ..Kept::default() }
         );
+        assert_eq!(kept(&["-a", "--file-flags"]), Kept::ALL);
         assert_eq!(kept(&["--devices"]), Kept { devices: true, ..Kept::default() });
         assert_eq!(kept(&["--specials"]), Kept { specials: true, ..Kept::default() });
-        assert_eq!(kept(&["-a", "--no-devices"]), Kept { devices: false, ..Kept::ALL });
+        assert_eq!(kept(&["-a", "--no-devices"]), Kept { devices: false, ..ARCHIVE });
         assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });
         assert_eq!(kept(&["--xattrs"]), Kept { attributes: true, ..Kept::default() });
         assert_eq!(kept(&["--chown", ":staff"]), Kept { groups: true, ..Kept::default() });

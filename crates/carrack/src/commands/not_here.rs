@@ -14,7 +14,7 @@ const FIDELITY: &str =
 const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 68] = [
+const OPTIONS: [(&str, bool, &str); 69] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
@@ -37,6 +37,7 @@ const OPTIONS: [(&str, bool, &str); 68] = [
     ("no-devices", false, FIDELITY),
     ("specials", false, FIDELITY),
     ("no-specials", false, FIDELITY),
+    ("file-flags", false, "`carrack cp --file-flags` keeps them"),
     ("exclude", true, SELECTION),
     ("include", true, SELECTION),
     ("filter-from", true, SELECTION),
