@@ -26,6 +26,8 @@ mod live;
 mod location;
 mod manifest;
 mod page;
+#[cfg(test)]
+mod pages;
 mod pending_file;
 mod ports;
 mod process;

@@ -1,8 +1,10 @@
-//! The pages of docs/: the commands of their runnable blocks (`console run`), and that the book has them all.
+//! The pages of docs/: the commands of their runnable blocks (`console run`), and that the book has them all. What a block needs that its readers have
+//! stands before it in a comment, `<!-- run`, a command a line. Any host is this one, and `$PAGE` is the page.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,8 +12,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::common::CARRACK;
 use crate::common::process::{Running, talk};
+use crate::common::{CARRACK, DIRECT_SHELL};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 
@@ -21,14 +23,17 @@ const PORT: &str = "7512";
 /// Many times what a page takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A page's runnable commands as a script: what follows `$ `, and `> ` where a command goes on.
+/// A page's runnable commands as a script: what follows `$ `, and `> ` where a command goes on; and what prepares them.
 fn script(page: &str) -> String {
     let mut script = String::new();
-    let mut inside = false;
+    let (mut inside, mut is_comment) = (false, false);
     for line in page.lines() {
         match line {
             "```console run" => inside = true,
             "```" => inside = false,
+            "<!-- run" => is_comment = true,
+            "-->" => is_comment = false,
+            _ if is_comment => script += &format!("{line}\n"),
             _ if inside => {
                 if let Some(command) = line.strip_prefix("$ ").or_else(|| line.strip_prefix("> ")) {
                     script += &format!("{command}\n");
@@ -51,15 +56,17 @@ impl Drop for Group {
 }
 
 /// In an empty directory that is the home, too; it ends at the first command that fails, and what it started ends with it.
-fn run(script: &str) -> Output {
+fn run(script: &str, page: &Path) -> Output {
     let home = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let program = Path::new(CARRACK).parent().unwrap().display();
-    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    let shells = tempfile::tempdir().unwrap();
+    symlink(DIRECT_SHELL, shells.path().join("ssh")).unwrap();
+    let path = format!("{}:{program}:{}", shells.path().display(), std::env::var("PATH").unwrap());
     let script = format!("set -eu -o pipefail\n{}", script.replace(PORT, &port));
     let mut bash = Command::new("bash");
     bash.args(["-xc", &script]).current_dir(home.path()).process_group(0);
-    bash.env("HOME", home.path()).env("PATH", path);
+    bash.env("HOME", home.path()).env("PATH", path).env("PAGE", page);
     for variable in ["CARRACK_CA", "CARRACK_TOKEN", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] {
         bash.env_remove(variable);
     }
@@ -87,12 +94,24 @@ fn the_commands_of_the_pages_run() {
     for page in found {
         let script = script(&fs::read_to_string(&page).unwrap());
         if !script.is_empty() {
-            let output = run(&script);
+            let output = run(&script, &page);
             assert!(output.status.success(), "{}: {}\n{}", page.display(), output.status, talk(&output));
             ran.insert(page.file_name().unwrap().to_owned());
         }
     }
-    for page in ["first-transfer.md", "dtn.md", "exit-codes.md"] {
+    for page in [
+        "config.md",
+        "daemon.md",
+        "dtn.md",
+        "exit-codes.md",
+        "first-transfer.md",
+        "queue.md",
+        "resume.md",
+        "retry.md",
+        "scheduling.md",
+        "sharing.md",
+        "watching.md",
+    ] {
         assert!(ran.contains(Path::new(page).as_os_str()), "{page} has nothing to run");
     }
 }
@@ -100,9 +119,11 @@ fn the_commands_of_the_pages_run() {
 #[test]
 fn a_command_of_a_page_that_fails_is_noticed() {
     let page = |command: &str| format!("```console run\n$ true\nfalse\n$ {command}\n$ true\n```\n$ false\n");
-    assert!(run(&script(&page("cat <<END\n> false\n> END"))).status.success());
+    let run = |page: String| run(&script(&page), Path::new("page.md"));
+    assert!(run(page("cat <<END\n> false\n> END")).status.success());
     for command in ["false", "false | cat", "carrack cp nothing to"] {
-        assert!(!run(&script(&page(command))).status.success(), "{command}");
+        assert!(!run(page(command)).status.success(), "{command}");
+        assert!(!run(format!("<!-- run\n{command}\n-->\n")).status.success(), "{command}");
     }
 }
 

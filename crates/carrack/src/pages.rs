@@ -1,0 +1,115 @@
+//! The commands that README.md and the pages of docs/ name are commands of carrack, with options that they have. Those in blocks that need
+//! nothing but one machine are run by the integration tests (`tests/book`).
+
+use std::fs;
+use std::path::Path;
+
+use clap::Command;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Each command that begins with `carrack`, in blocks and between backticks, up to where a shell would end it.
+fn commands(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut in_block, mut is_run) = (false, false);
+    let joined = page.replace("\\\n", " ");
+    for line in joined.lines() {
+        if let Some(kind) = line.strip_prefix("```") {
+            in_block = !in_block;
+            is_run = in_block && kind == "console run";
+            continue;
+        }
+        if is_run {
+            continue;
+        }
+        let parts: Vec<&str> = match in_block {
+            // Words of a sentence are no commands.
+            true => vec![line],
+            false => line.split('`').skip(1).step_by(2).filter(|text| text.starts_with("carrack ")).collect(),
+        };
+        found.extend(parts.into_iter().flat_map(of_shell));
+    }
+    found
+}
+
+fn of_shell(text: &str) -> Vec<String> {
+    let starts = text.match_indices("carrack ").map(|(at, _)| at);
+    let is_command = |at: &usize| {
+        let before = text[..*at].trim_end();
+        before.is_empty()
+            || ["$", ">", "&", "|", ";", "(", "until", "while", "exec"]
+                .iter()
+                .any(|end| before.ends_with(end))
+    };
+    let end = |command: &str| command.find(['#', '&', '|', ';', ')', '<', '>', '…']).unwrap_or(command.len());
+    starts.filter(is_command).map(|at| text[at..][..end(&text[at..])].trim().to_owned()).collect()
+}
+
+/// What of a command line is unknown.
+fn unknown(carrack: &Command, line: &str) -> Option<String> {
+    let mut command = carrack;
+    let is_end = |word: &&str| *word == "--";
+    let mut words = line.split_whitespace().skip(1).take_while(|word| !is_end(word)).peekable();
+    if words.peek().is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_digit())) {
+        // The name of a derived key.
+        return None;
+    }
+    while let Some(inner) = words.peek().and_then(|word| command.find_subcommand(word)) {
+        command = inner;
+        words.next();
+    }
+    let is_placeholder =
+        |word: &str| word.chars().all(|letter| letter.is_ascii_uppercase() || "[]".contains(letter));
+    if command.has_subcommands()
+        && let Some(word) = words.peek().filter(|word| !word.starts_with('-') && !is_placeholder(word))
+    {
+        return Some(format!("no command '{word}'"));
+    }
+    let options = words.filter_map(|word| word.strip_prefix("--").or_else(|| word.strip_prefix("[--")));
+    let names = options.map(|option| option.split(['=', ']', '`', ',', '|']).next().unwrap_or_default());
+    let has = |name: &str| {
+        let is_its = |arg: &clap::Arg| {
+            arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
+        };
+        command.get_arguments().chain(carrack.get_arguments()).any(is_its)
+    };
+    let mut bad = names.filter(|name| !name.is_empty() && !["help", "version"].contains(name) && !has(name));
+    bad.next().map(|name| format!("no option --{name}"))
+}
+
+#[test]
+fn pages_name_commands_and_options_that_are_there() {
+    let mut carrack = crate::config::command();
+    carrack.build();
+    let pages = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for path in pages.chain(["README.md", "ARCHITECTURE.md"].map(|name| Path::new(ROOT).join(name))) {
+        for line in commands(&fs::read_to_string(&path).unwrap()) {
+            count += 1;
+            if let Some(what) = unknown(&carrack, &line) {
+                wrong.push(format!("{}: {line}: {what}", path.file_name().unwrap().display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 200, "only {count} commands were found");
+}
+
+#[test]
+fn what_is_not_there_is_noticed() {
+    let mut carrack = crate::config::command();
+    carrack.build();
+    let page = "`carrack cp --no-such a b`, `carrack copy x`, `carrack keys make`\n```sh\n$ true && carrack cp -r --nice a \\\n  --neither b & carrack ls x # --comment\nsay carrack is\n```\n";
+    let wrong: Vec<Option<String>> = commands(page).iter().map(|line| unknown(&carrack, line)).collect();
+    let told = |text: &str| Some(text.to_owned());
+    let expected = [
+        told("no option --no-such"),
+        told("no command 'copy'"),
+        told("no command 'make'"),
+        told("no option --neither"),
+        None,
+    ];
+    assert_eq!(wrong, expected);
+}
