@@ -276,6 +276,9 @@ fn what_is_of_another_kind_gives_way() {
         let told = ground.sync(ends, &["-a", "--delete", "-n"], 0);
         assert_eq!(counted(&told, "entries_to_delete"), 6, "{ends:?}: {told:?}");
         assert!(ground.path("dst/small/in/old.o").exists() && ground.path("dst/tree").is_file());
+        // What is left out takes no place.
+        let told = ground.sync(ends, &["-a", "--delete", "-n", "--max-size", "1"], 0);
+        assert_eq!(counted(&told, "entries_to_delete"), 3, "{ends:?}: {told:?}");
         // What is to stay keeps its directories; what is no directory gives way.
         let told = ground.sync(ends, &["-a", "--delete", "--exclude", "*.o"], 1);
         assert_eq!((counted(&told, "entries_deleted"), counted(&told, "entries_failed")), (0, 4), "{ends:?}");

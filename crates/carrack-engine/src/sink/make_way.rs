@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use carrack_model::RelPath;
+use carrack_model::{Event, RelPath};
 use carrack_storage::{Present, Root, SinkError, look_at};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
@@ -49,6 +49,26 @@ impl Lane<'_> {
             return Err(SinkError::InTheWay(Errno::ISDIR.into()));
         }
         Ok(())
+    }
+
+    /// In a dry run, tells of a directory that would go for an entry that is wanted.
+    pub(super) fn tell_way(&self, held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]) {
+        let stands = || matches!(look_at(held, name), Ok(Some(Present::Other)));
+        if self.sink.spec.dry_run
+            && stands()
+            && self.check_way(held, name).is_ok()
+            && let Ok(path) = directory.join(name)
+        {
+            self.report(Event::WouldDelete { path: path.as_bytes().into() });
+        }
+    }
+
+    /// In a dry run, tells of what would go for a directory.
+    pub(super) fn tell_way_of_directory(&self, path: &RelPath) {
+        let stays = self.sink.spec.sync.as_ref().is_none_or(|sync| sync.ignore_existing);
+        if self.sink.spec.dry_run && !stays {
+            self.report(Event::WouldDelete { path: path.as_bytes().into() });
+        }
     }
 
     /// Removes a directory where another kind of entry is to be; false if something stands there still.

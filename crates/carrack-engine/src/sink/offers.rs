@@ -99,12 +99,10 @@ impl Lane<'_> {
         for record in TableReader::new(&offer.table) {
             match (record?, &place) {
                 (TableRecord::Section { path, metadata, .. }, _) => {
-                    self.check_allowed(
-                        self.sink.confinement.allows_section(&path, metadata.as_ref()),
-                        &path,
-                    )?;
+                    let is_allowed = self.sink.confinement.allows_section(&path, metadata.as_ref());
+                    self.check_allowed(is_allowed, &path)?;
                     let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&path).ok());
-                    answering.section(self.leaves_directory(&path, held.is_some()));
+                    answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
                     if let (Some(held), Memory::Own(past)) = (&held, &memory) {
                         past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
                     }
@@ -112,20 +110,7 @@ impl Lane<'_> {
                 }
                 (TableRecord::Entry(entry), Some((path, held))) => {
                     self.check_allowed(self.sink.confinement.allows_entry(path, entry.name), path)?;
-                    let verdict = match (held, sync) {
-                        (Some(held), Some(sync))
-                            if self.compare(sync, held.as_fd(), &entry) == Wish::Left =>
-                        {
-                            self.keep(&entry.to_entry())
-                        }
-                        (Some(held), _) => self.judge(&memory, path, held, &entry.to_entry())?,
-                        (None, Some(sync)) if sync.existing => Verdict::Kept,
-                        (None, _) => Verdict::Wanted,
-                    };
-                    if let Verdict::Kept = verdict {
-                        self.fasten(path, &entry)?;
-                    }
-                    answering.note(verdict);
+                    answering.note(self.weigh(&memory, path, held.as_ref(), &entry)?);
                 }
                 // The table reader gives no entry before a section.
                 (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
@@ -133,6 +118,31 @@ impl Lane<'_> {
         }
         self.say(Control::Wanted(answering.wanted));
         Ok(())
+    }
+
+    /// Whether an entry is wanted; `held` is its directory, if that is there.
+    fn weigh(
+        &self,
+        memory: &Memory<'_>,
+        path: &RelPath,
+        held: Option<&OwnedFd>,
+        entry: &TableEntry<'_>,
+    ) -> Result<Verdict, SessionError> {
+        let sync = self.sink.spec.sync.as_ref();
+        let Some(held) = held else {
+            let makes_none = sync.is_some_and(|sync| sync.existing);
+            return Ok(if makes_none { Verdict::Kept } else { Verdict::Wanted });
+        };
+        let is_left = sync.is_some_and(|sync| self.compare(sync, held.as_fd(), entry) == Wish::Left);
+        let verdict = match is_left {
+            true => self.keep(&entry.to_entry()),
+            false => self.judge(memory, path, held, &entry.to_entry())?,
+        };
+        match verdict {
+            Verdict::Kept => self.fasten(path, entry)?,
+            Verdict::Wanted | Verdict::Held(_) => self.tell_way(held.as_fd(), path, entry.name),
+        }
+        Ok(verdict)
     }
 
     /// What is kept gets flags that an earlier session had no time to set; what was to stay as it is gets none.
@@ -143,15 +153,21 @@ impl Lane<'_> {
         self.note_flags(path, entry.name, entry.metadata.mtime, entry.extras.as_deref())
     }
 
-    /// Whether nothing is to be done for a directory itself.
-    fn leaves_directory(&self, path: &RelPath, is_there: bool) -> bool {
-        let makes_none = self.sink.spec.sync.as_ref().is_some_and(|sync| sync.existing);
-        if is_there { self.sink.spec.dry_run } else { makes_none && !self.is_taken(path) }
+    /// Whether nothing is to be done for a directory itself. It is told of once where its metadata are.
+    fn leaves_directory(&self, path: &RelPath, is_told: bool, is_there: bool) -> bool {
+        if is_there {
+            return self.sink.spec.dry_run;
+        }
+        let is_taken = self.is_taken(path);
+        if is_taken && is_told {
+            self.tell_way_of_directory(path);
+        }
+        self.sink.spec.sync.as_ref().is_some_and(|sync| sync.existing) && !is_taken
     }
 
-    /// Whether something has the name that a directory is to have.
+    /// Whether something that is no directory has the name that one is to have.
     fn is_taken(&self, path: &RelPath) -> bool {
-        let Some((parent, name)) = path.split_last() else { return true };
+        let Some((parent, name)) = path.split_last() else { return false };
         let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&parent).ok());
         held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
     }

@@ -184,8 +184,6 @@ impl Pruner<'_, '_> {
             match kind {
                 0 => self.remove(&question, name)?,
                 2 if *is_directory => self.enter(&question.place, name),
-                1 if *is_directory => self.would_give_way(&question.place, name),
-                2 => self.would_give_way(&question.place, name),
                 _ => {}
             }
         }
@@ -195,13 +193,6 @@ impl Pruner<'_, '_> {
     fn enter(&mut self, place: &Place, name: &[u8]) {
         if let (Ok(path), Ok(at_source)) = (place.path.join(name), place.at_source.join(name)) {
             self.waiting.push(Place { path, at_source });
-        }
-    }
-
-    /// Another kind of entry is to stand there: it goes when that is placed. Tells so where nothing is done.
-    fn would_give_way(&self, place: &Place, name: &[u8]) {
-        if let (true, Ok(path)) = (self.lane.sink.spec.dry_run, place.path.join(name)) {
-            self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
         }
     }
 
