@@ -167,6 +167,13 @@ pub struct Options {
     /// `--deadline`, in milliseconds since 1970; a machine's queue has it, a fleet does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// `--bwlimit` by the time of the week, as it is typed; a machine's queue has it, a fleet does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timetable: Option<String>,
+    /// Options of `carrack cp` that say which entries are copied and what of them is kept, such as `--archive` and
+    /// `--exclude=*.tmp`, in their order; likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub copy_options: Vec<String>,
     /// `--bwlimit-per-target` of each mover of a pair, in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes_per_s_per_target: Option<u64>,

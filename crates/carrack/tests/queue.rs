@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -219,6 +220,30 @@ fn a_transfer_waits_goes_on_and_ends_as_its_user_wants() {
 }
 
 #[test]
+fn what_is_copied_and_kept_is_said_as_for_a_copy() {
+    let site = Site::started("");
+    fs::hard_link(site.path("src/sub/small"), site.path("src/another-name")).unwrap();
+    for name in ["src/left.tmp", "src/taken.tmp"] {
+        fs::write(site.path(name), "x").unwrap();
+    }
+    let limit = "mon-sun 00:00-12:00 1GB, 2GB";
+    let options =
+        ["--exclude", "*.tmp", "--include", "taken.tmp", "-a", "--no-owner", "--bwlimit", limit, "--wait"];
+    let id = site.submit("dst", &options);
+    site.assert_copied("dst");
+    assert_eq!(fs::metadata(site.path("dst/another-name")).unwrap().nlink(), 2);
+    assert!(site.path("dst/taken.tmp").exists() && !site.path("dst/left.tmp").exists());
+    let kept = &site.record(&id)["submission"]["options"];
+    assert_eq!(kept["timetable"], limit);
+    let expected = ["--exclude=*.tmp", "--include=taken.tmp", "--archive", "--no-owner"];
+    assert_eq!(kept["copy_options"], serde_json::json!(expected));
+    let said = site.refused(&["submit", "--filter-from", "x", &site.local("src/"), &site.local("y")], 3);
+    assert!(said.contains("--filter-from"), "{said}");
+    let said = site.refused(&["submit", "--max-size", "many", &site.local("src/"), &site.local("y")], 2);
+    assert!(said.contains("--max-size"), "{said}");
+}
+
+#[test]
 fn turns_go_by_priority() {
     let site = Site::started("max_running = 1");
     let first = site.submit("first", &["--bwlimit", "8MB"]);
@@ -370,7 +395,7 @@ fn copies_have_the_rights_of_their_user() {
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata = fs::metadata(site.path("open/sub/small")).unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), 65_534);
+    assert_eq!(metadata.uid(), 65_534);
     let output = as_nobody(&["submit", "--wait", &site.local("secret"), &site.local("open/")]);
     assert!(!output.status.success() && !site.path("open/secret").exists(), "{output:?}");
 

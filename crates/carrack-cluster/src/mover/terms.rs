@@ -66,6 +66,15 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
                     and --when=best finds a start"
             .to_owned());
     }
+    if options.timetable.is_some() {
+        return Err("timetable: pairs come and go, and none follows one; limit_bytes_per_s is of each pair"
+            .to_owned());
+    }
+    if let Some(option) = options.copy_options.first() {
+        return Err(format!(
+            "copy_options: {option}: movers copy everything, with modes and times; `carrack cp` and a machine's queue have it"
+        ));
+    }
     let defaults = Settings::default();
     let settings = Settings {
         pool_bytes: options.buffer_bytes.unwrap_or(defaults.pool_bytes),
@@ -194,6 +203,8 @@ mod tests {
             Options { io_threads: Some(1000), ..Options::default() },
             Options { class: Some("two words".into()), ..Options::default() },
             Options { deadline_ms: Some(1_795_399_200_000), ..Options::default() },
+            Options { timetable: Some("sat-sun off, 1GB".into()), ..Options::default() },
+            Options { copy_options: vec!["--archive".into()], ..Options::default() },
             Options { pairs_max: Some(0), ..Options::default() },
             Options { chunk_bytes: Some(0), ..Options::default() },
             Options { limit_bytes_per_s: Some(0), ..Options::default() },

@@ -38,7 +38,7 @@ pub use launch::{Errand, become_copy};
 pub use service::{EndsWith, QueueError, serve_local};
 use store::Store;
 pub use store::StoreError;
-pub use words::LOCAL_SITE;
+pub use words::{COPY_OPTIONS, LOCAL_SITE};
 
 /// Transfers that are not over, at most: a bound on what users can have the disk hold.
 const OPEN_MAX: u64 = 100_000;

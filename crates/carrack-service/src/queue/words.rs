@@ -10,12 +10,50 @@ use carrack_model::limits::{
     IO_THREADS_MAX, SLOT_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_COUNT_MIN, STREAMS_MAX,
 };
 use carrack_model::{Checksum, Cipher, PolicyChoice, Protection};
+use carrack_plan::Timetable;
 
 /// The site that is this machine.
 pub const LOCAL_SITE: &str = "local";
 
 /// The longest label, in bytes.
 const LABEL_BYTES_MAX: usize = 256;
+
+/// Those of [`Options::copy_options`], and whether they have a value. What is read from a file is none: it would be one of this
+/// machine's.
+pub const COPY_OPTIONS: [(&str, bool); 29] = [
+    ("archive", false),
+    ("owner", false),
+    ("no-owner", false),
+    ("group", false),
+    ("no-group", false),
+    ("numeric-ids", false),
+    ("chown", true),
+    ("usermap", true),
+    ("groupmap", true),
+    ("xattrs", false),
+    ("no-xattrs", false),
+    ("acls", false),
+    ("no-acls", false),
+    ("hard-links", false),
+    ("no-hard-links", false),
+    ("devices", false),
+    ("no-devices", false),
+    ("specials", false),
+    ("no-specials", false),
+    ("file-flags", false),
+    ("exclude", true),
+    ("include", true),
+    ("min-size", true),
+    ("max-size", true),
+    ("newer", true),
+    ("one-file-system", false),
+    ("skip-links", false),
+    ("safe-links", false),
+    ("copy-links", false),
+];
+
+/// Bytes of all of them together.
+const COPY_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn refused(message: impl Display, hint: impl Display) -> ControlError {
     ControlError::Refused { message: message.to_string(), hint: hint.to_string() }
@@ -41,6 +79,7 @@ pub fn arguments(
         words.push("--nice".to_owned());
     }
     words.extend(options(&submission.options)?.into_iter().map(|(name, value)| format!("--{name}={value}")));
+    words.extend(copy_options(&submission.options.copy_options)?);
     words.push("--".to_owned());
     words.push(place(&submission.source, sites)?);
     words.push(place(&submission.destination, sites)?);
@@ -59,6 +98,42 @@ fn place(location: &Location, sites: &BTreeMap<String, String>) -> Result<String
         format!("there is no site {} here", location.site),
         format!("this queue is one machine's; it knows {}", known.join(", ")),
     ))
+}
+
+/// Only what says which entries are copied and what is kept: nothing that names a program, a key or a file.
+fn copy_options(options: &[String]) -> Result<Vec<String>, ControlError> {
+    if options.iter().map(String::len).sum::<usize>() > COPY_BYTES_MAX {
+        return Err(refused(format!("more than {COPY_BYTES_MAX} bytes of options"), "give fewer of them"));
+    }
+    let is_one = |option: &String| {
+        let name = option.strip_prefix("--").unwrap_or_default();
+        let (name, has_value) = name.split_once('=').map_or((name, false), |(name, _)| (name, true));
+        COPY_OPTIONS.contains(&(name, has_value))
+    };
+    match options.iter().find(|option| !is_one(option)) {
+        None => Ok(options.to_vec()),
+        Some(option) => {
+            let names = COPY_OPTIONS
+                .map(|(name, has_value)| if has_value { format!("--{name}=…") } else { format!("--{name}") });
+            Err(refused(
+                format!("{option:?} is none of copy_options"),
+                format!("these are: {}", names.join(", ")),
+            ))
+        }
+    }
+}
+
+/// A rate by the time of the week, if it can be read.
+fn timetable(options: &Options) -> Result<Option<(&'static str, String)>, ControlError> {
+    let Some(text) = &options.timetable else { return Ok(None) };
+    if options.limit_bytes_per_s.is_some() {
+        return Err(refused("a rate and a timetable of rates", "give one of them"));
+    }
+    // Which rates there are knows who carries it out.
+    match Timetable::parse(text, |_| Ok(1)) {
+        Ok(_) => Ok(Some(("bwlimit", text.clone()))),
+        Err(problem) => Err(refused(problem, "as in 'mon-fri 08:00-18:00 100MB, 1GB'")),
+    }
 }
 
 fn options(options: &Options) -> Result<Vec<(&'static str, String)>, ControlError> {
@@ -118,6 +193,7 @@ fn options(options: &Options) -> Result<Vec<(&'static str, String)>, ControlErro
         ("io-threads", options.io_threads.map(u64::from)),
     ];
     words.extend(numbers.into_iter().filter_map(|(option, value)| Some((option, value?.to_string()))));
+    words.extend(timetable(options)?);
     words.extend(options.deadline_ms.map(|ms| ("deadline", format!("@{}", ms.div_ceil(1_000)))));
     Ok(words)
 }
@@ -181,6 +257,32 @@ mod tests {
         assert_eq!(with(storage).unwrap()[9], "--deadline=@1795399200");
         let words = with(options).unwrap();
         assert_eq!(words[4..7], ["--checksum=blake3", "--streams=4", "--bwlimit=7"]);
+    }
+
+    #[test]
+    fn what_is_copied_and_kept_is_handed_on_and_nothing_else() {
+        let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let copied = |words: &[&str]| with(Options { copy_options: list(words), ..Options::default() });
+        let wanted = ["--archive", "--no-owner", "--exclude=*.tmp", "--include=a=b", "--max-size=1GiB"];
+        assert_eq!(copied(&wanted).unwrap()[4..9], wanted);
+        for bad in [
+            "archive",
+            "-a",
+            "--ssh=sh",
+            "--exclude",
+            "--archive=x",
+            "--files-from=/etc/shadow",
+            "--identity=x",
+            "--",
+            "",
+        ] {
+            assert!(copied(&[bad]).is_err(), "{bad}");
+        }
+        assert!(copied(&[&format!("--exclude={}", "x".repeat(COPY_BYTES_MAX))]).is_err());
+        let by_time = Options { timetable: Some("sat-sun off, 1GB".into()), ..Options::default() };
+        assert_eq!(with(by_time.clone()).unwrap()[4], "--bwlimit=sat-sun off, 1GB");
+        assert!(with(Options { limit_bytes_per_s: Some(7), ..by_time }).is_err());
+        assert!(with(Options { timetable: Some("sometimes 1GB".into()), ..Options::default() }).is_err());
     }
 
     #[test]

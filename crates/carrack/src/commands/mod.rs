@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod config;
+mod copied_options;
 pub mod cp;
 mod cp_options;
 mod daemon_options;

@@ -8,48 +8,11 @@ const MOVERS: &str = "each machine that carries the transfer decides that by its
 const PATIENCE: &str = "submitted transfers try again by themselves; `carrack cancel` ends one";
 const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
 
-const FIDELITY: &str =
-    "`carrack cp -a` keeps owners, attributes, ACLs, hard links, devices, pipes and sockets";
-
-const SELECTION: &str = "`carrack cp` has it; or submit the directories that are wanted, each by itself";
-
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 69] = [
+const OPTIONS: [(&str, bool, &str); 37] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
-    ("archive", false, FIDELITY),
-    ("owner", false, FIDELITY),
-    ("no-owner", false, FIDELITY),
-    ("group", false, FIDELITY),
-    ("no-group", false, FIDELITY),
-    ("numeric-ids", false, FIDELITY),
-    ("chown", true, FIDELITY),
-    ("usermap", true, FIDELITY),
-    ("groupmap", true, FIDELITY),
-    ("xattrs", false, FIDELITY),
-    ("no-xattrs", false, FIDELITY),
-    ("acls", false, FIDELITY),
-    ("no-acls", false, FIDELITY),
-    ("hard-links", false, FIDELITY),
-    ("no-hard-links", false, FIDELITY),
-    ("devices", false, FIDELITY),
-    ("no-devices", false, FIDELITY),
-    ("specials", false, FIDELITY),
-    ("no-specials", false, FIDELITY),
-    ("file-flags", false, "`carrack cp --file-flags` keeps them"),
-    ("exclude", true, SELECTION),
-    ("include", true, SELECTION),
-    ("filter-from", true, SELECTION),
-    ("min-size", true, SELECTION),
-    ("max-size", true, SELECTION),
-    ("newer", true, SELECTION),
-    ("one-file-system", false, SELECTION),
-    ("skip-links", false, SELECTION),
-    ("safe-links", false, SELECTION),
-    ("copy-links", false, SELECTION),
-    ("files-from", true, SELECTION),
-    ("from0", false, SELECTION),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
     ("stripe", true, "give the destination's directory its striping beforehand: new files take it over"),
     ("targets", true, "`carrack cp --targets` has it"),

@@ -126,7 +126,7 @@ impl StorageArgs {
             rate: match &self.bwlimit {
                 None => 0,
                 Some(Limit::Always(rate)) => *rate,
-                Some(Limit::ByTime(_)) => self.timetable().map_or(0, |steps| steps.most()),
+                Some(Limit::ByTime(..)) => self.timetable().map_or(0, |steps| steps.most()),
             },
             target_rate: self.bwlimit_per_target.unwrap_or(0),
             in_flight_max: self.max_inflight_per_target,
@@ -136,7 +136,7 @@ impl StorageArgs {
     /// How the rate changes with the time, from now on.
     pub fn timetable(&self) -> Option<RateSteps> {
         match &self.bwlimit {
-            Some(Limit::ByTime(table)) => Some(clock::steps(table)),
+            Some(Limit::ByTime(_, table)) => Some(clock::steps(table)),
             _ => None,
         }
     }
@@ -154,22 +154,42 @@ impl StorageArgs {
 
 /// Bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Limit {
+pub enum Limit {
     Always(u64),
-    ByTime(Timetable),
+    /// As it was typed, and what it means.
+    ByTime(String, Timetable),
 }
 
 impl Limit {
-    fn parse(text: &str) -> Result<Limit, String> {
+    /// # Errors
+    /// If it is neither a rate nor a timetable.
+    pub fn parse(text: &str) -> Result<Limit, String> {
         if let Ok(rate) = parse_rate(text) {
             return Ok(Limit::Always(rate));
         }
         // What is one word with neither days nor times is meant as a rate.
         match text.contains([',', ':', ' ']) {
             false => parse_rate(text).map(Limit::Always),
-            true => {
-                Timetable::parse(text, parse_rate).map(Limit::ByTime).map_err(|problem| problem.to_string())
-            }
+            true => match Timetable::parse(text, parse_rate) {
+                Ok(table) => Ok(Limit::ByTime(text.to_owned(), table)),
+                Err(problem) => Err(problem.to_string()),
+            },
+        }
+    }
+
+    /// The rate, if it is always the same.
+    pub fn always(&self) -> Option<u64> {
+        match self {
+            Limit::Always(rate) => Some(*rate),
+            Limit::ByTime(..) => None,
+        }
+    }
+
+    /// The timetable as it was typed.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Limit::Always(_) => None,
+            Limit::ByTime(text, _) => Some(text.clone()),
         }
     }
 }
@@ -242,7 +262,7 @@ mod tests {
             assert!(Limit::parse(text).is_err_and(|error| error.contains("a rate is")), "{text}");
         }
         assert_eq!(Limit::parse("1 GiB"), Ok(Limit::Always(1 << 30)));
-        assert!(matches!(Limit::parse("mon-fri 8:00-18:00 1MB/s, off"), Ok(Limit::ByTime(_))));
+        assert!(matches!(Limit::parse("mon-fri 8:00-18:00 1MB/s, off"), Ok(Limit::ByTime(..))));
         assert!(Limit::parse("mon-fri 8:00-18:00 fast").is_err_and(|error| error.contains("a rate is")));
         assert!(Limit::parse("fri 8-18 1MB").is_err_and(|error| error.contains("HH:MM")));
     }

@@ -6,7 +6,9 @@ use carrack_cluster::records::{Location, Options, Submission};
 use carrack_model::limits::{IO_THREADS_MAX, STREAMS_MAX};
 use clap::Args;
 
+use super::copied_options::CopiedArgs;
 use super::not_here::NotHere;
+use super::storage_options::Limit;
 use super::target_options::{TargetArgs, control};
 use super::wait::await_end;
 use super::when_options::WhenArgs;
@@ -76,9 +78,9 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse_slot, help_heading = HOW)]
     object_size: Option<u32>,
 
-    /// Bytes per second that each pair of movers may move
-    #[arg(long, value_name = "RATE", value_parser = size::parse, help_heading = HOW)]
-    bwlimit: Option<u64>,
+    /// Bytes per second that each pair of movers may move; on one machine also a timetable, as for `carrack cp`
+    #[arg(long, value_name = "RATE", value_parser = Limit::parse, help_heading = HOW)]
+    bwlimit: Option<Limit>,
 
     /// As for `carrack cp`: adaptive, round-robin, threshold:W,T,M
     #[arg(long, value_name = "POLICY", help_heading = HOW)]
@@ -127,6 +129,10 @@ pub struct SubmitArgs {
     #[command(flatten)]
     when: WhenArgs,
 
+    /// On one machine; a fleet copies everything, with modes and times.
+    #[command(flatten)]
+    copied: CopiedArgs,
+
     #[command(flatten)]
     not_here: NotHere,
 
@@ -135,8 +141,8 @@ pub struct SubmitArgs {
 }
 
 impl SubmitArgs {
-    fn submission(&self, not_before_ms: Option<u64>) -> Submission {
-        Submission {
+    fn submission(&self, not_before_ms: Option<u64>) -> Result<Submission, Trouble> {
+        Ok(Submission {
             source: self.source.clone(),
             destination: self.destination.clone(),
             priority: self.priority,
@@ -151,7 +157,9 @@ impl SubmitArgs {
                 streams: self.streams,
                 buffer_bytes: self.buffer,
                 object_bytes: self.object_size,
-                limit_bytes_per_s: self.bwlimit,
+                limit_bytes_per_s: self.bwlimit.as_ref().and_then(Limit::always),
+                timetable: self.bwlimit.as_ref().and_then(Limit::text),
+                copy_options: self.copied.words()?,
                 policy: self.policy.clone(),
                 nice: self.nice,
                 class: self.class.clone(),
@@ -165,7 +173,7 @@ impl SubmitArgs {
                 pairs_max: self.pairs,
                 static_striping: self.static_striping,
             },
-        }
+        })
     }
 }
 
@@ -182,7 +190,7 @@ fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
     let start = args.when.start()?;
     let target = control(&args.target)?;
     // Who asks is found out by the one who is asked.
-    let record = target.wait(target.control.submit("", args.submission(start.not_before_ms)))?;
+    let record = target.wait(target.control.submit("", args.submission(start.not_before_ms)?))?;
     if !start.words.is_empty() {
         let _ = writeln!(io::stderr(), "carrack: {}", start.words);
     }
