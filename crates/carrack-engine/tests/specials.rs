@@ -151,8 +151,7 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
         assert_eq!(names, [b"f"]);
         let recorder = session.recorder.clone();
         drop(session.hang_up());
-        let told =
-            "not kept, as the carrack at the destination is too old for it: devices, named pipes and sockets";
+        let told = "not kept, as the carrack at the destination is too old for it: devices, named pipes and sockets, file flags";
         assert_eq!(warnings(&recorder).iter().filter(|text| *text == told).count(), 1);
     });
 }
