@@ -6,6 +6,7 @@ mod daemon;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use carrack_engine::{Role, Settings};
 use carrack_model::TransferSpec;
 use daemon::{Copy, Daemon, Site, noise, wait_until};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with};
 
 /// How long the attack goes on; `CARRACK_RACE_SECONDS` says otherwise.
 const SECONDS: u64 = 3;
@@ -93,7 +94,7 @@ impl Race {
     fn exchange(&self, victim: &Path, evil: &Path) {
         // Twice: what was there comes back, so that the race goes on.
         for _ in 0..2 {
-            if renameat_with(CWD, victim, CWD, evil, RenameFlags::EXCHANGE).is_ok() {
+            if exchange_inside(victim, evil).is_ok() {
                 self.swaps.fetch_add(1, Ordering::Relaxed);
             }
             thread::yield_now();
@@ -122,6 +123,18 @@ impl Race {
             }
         }
     }
+}
+
+/// Exchanges two entries whose directories are reached over no link. A victim that appears between the two exchanges
+/// leaves a link in its place; who followed it to the next victim would change what lies outside himself.
+fn exchange_inside(victim: &Path, evil: &Path) -> io::Result<()> {
+    let directory_of = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(CWD, path.parent().unwrap(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+    };
+    let (victims, evils) = (directory_of(victim)?, directory_of(evil)?);
+    let [victim, evil] = [victim, evil].map(|path| path.file_name().unwrap());
+    Ok(renameat_with(victims, victim, evils, evil, RenameFlags::EXCHANGE)?)
 }
 
 fn assert_no_secret_in(directory: &Path) {
