@@ -1,6 +1,6 @@
 """Whether a copy is complete and right: names and sizes always, metadata and contents on request."""
 
-import multiprocessing
+import concurrent.futures
 import os
 import stat
 from contextlib import suppress
@@ -124,8 +124,8 @@ def compare_contents(source, copy, listing):
             jobs.append((str(source), str(copy), paths))
             paths, total = [], 0
     jobs.append((str(source), str(copy), paths))
-    with multiprocessing.Pool(os.cpu_count()) as pool:
-        different = [path for found in pool.imap_unordered(_differing, jobs, chunksize=1) for path in found]
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
+        different = [path for found in pool.map(_differing, jobs) for path in found]
     return _named([f"contents differ: {path}" for path in sorted(different)])
 
 

@@ -3,9 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A file that travels as objects of its own, numbered by the source within a session, from 1.
+/// A file that travels as objects of its own, numbered by the source within a session, from 1; files that announce themselves
+/// apart from the others, from [`FileId::FIRST_BY_ITSELF`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
+
+impl FileId {
+    /// The first of the files that announce themselves.
+    pub const FIRST_BY_ITSELF: FileId = FileId(1 << 63);
+
+    /// Whether the file's first object says what it is, and the sink commits it as soon as it is whole. Such ids reach the sink
+    /// in any order, as objects do.
+    pub fn is_by_itself(self) -> bool {
+        self >= FileId::FIRST_BY_ITSELF
+    }
+}
 
 /// An object (or a bundle) that travels, numbered by the source within a session, from 1.
 ///

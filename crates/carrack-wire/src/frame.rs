@@ -60,7 +60,7 @@ pub struct FrameHeader {
     pub file: FileId,
     /// Where in the file the object begins.
     pub offset: u64,
-    /// Bytes of the entry table at the end of a bundle's body; 0 otherwise.
+    /// Bytes of the entry table at the end of the body: of a bundle, or of an object that announces its file; 0 otherwise.
     pub table_len: u32,
     /// The lane that a control message is for; 0 in data frames, whose stream says it.
     pub lane: u32,
@@ -153,7 +153,12 @@ impl FrameHeader {
         if self.body_len > limit {
             return Err(FrameError::BodyTooLong(self.body_len, limit));
         }
-        let table_limit = if self.kind == FrameKind::Bundle { self.body_len } else { 0 };
+        let table_limit = match self.kind {
+            FrameKind::Bundle => self.body_len,
+            // An object has contents, and only a file that announces itself has a table.
+            FrameKind::Object if self.file.is_by_itself() => self.body_len.saturating_sub(1),
+            FrameKind::Object | FrameKind::Control => 0,
+        };
         if self.table_len > table_limit {
             return Err(FrameError::BadTableLength(self.table_len, self.body_len));
         }
@@ -238,6 +243,16 @@ mod tests {
         assert_eq!(with(15, 1), Err(FrameError::BodyTooLong(0x0104_0000, 1 << 20)));
         assert_eq!(with(40, 1), Err(FrameError::BadTableLength(1, 0x0004_0000)));
         assert!(with(8, 1).is_ok(), "flags that are not critical are ignored");
+    }
+
+    #[test]
+    fn an_object_that_announces_its_file_has_a_table_and_contents() {
+        let by_itself = |table_len| {
+            let file = FileId::FIRST_BY_ITSELF;
+            FrameHeader::decode(&FrameHeader { file, table_len, ..object() }.encode(), 1 << 20)
+        };
+        assert!(by_itself(0).is_ok() && by_itself(0x0003_ffff).is_ok());
+        assert_eq!(by_itself(0x0004_0000), Err(FrameError::BadTableLength(0x0004_0000, 0x0004_0000)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the source has announced and what of it has arrived: the rules that the sink holds the source to.
 //!
-//! Ids rise, sizes are promises, no byte arrives twice, a file is committed only when whole. Whoever breaks a rule
-//! gets a [`LedgerError`], which ends the session. `T` is what the sink attaches to a file, such as its descriptor.
+//! Ids rise (but for those of files that announce themselves, which come as objects do, in any order), sizes are promises,
+//! no byte arrives twice, a file is committed only when whole. Whoever breaks a rule gets a [`LedgerError`], which ends the session. `T` is what the sink attaches to a file, such as its descriptor.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use carrack_model::{ByteRange, FileId, RangeSet};
 /// A rule that the source broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// File ids must rise.
+    /// File ids must rise, or at least be new.
     #[error("file {} was announced out of order", .0.0)]
     NotRising(FileId),
     /// More files open at once than agreed.
@@ -32,7 +32,7 @@ pub enum LedgerError {
 pub enum Arrival<T> {
     /// Check and write it to this file.
     Write(T),
-    /// Its file was not announced yet; the control channel lags behind the data.
+    /// Its file was not announced yet: the control channel lags behind the data, or one stream behind another.
     Early,
     /// Its file was given up here; drop it.
     Drop,
@@ -67,13 +67,16 @@ impl<T: Clone> Ledger<T> {
         attached: Option<T>,
         held: RangeSet,
     ) -> Result<(), LedgerError> {
-        if id <= self.newest {
+        let is_new = if id.is_by_itself() { !self.open.contains_key(&id) } else { id > self.newest };
+        if !is_new {
             return Err(LedgerError::NotRising(id));
         }
         if self.open.len() >= self.open_max {
             return Err(LedgerError::TooManyOpen(self.open_max));
         }
-        self.newest = id;
+        if !id.is_by_itself() {
+            self.newest = id;
+        }
         self.open.insert(id, OpenFile { size, arrived: held, attached });
         Ok(())
     }
@@ -90,10 +93,10 @@ impl<T: Clone> Ledger<T> {
 
     /// An object arrives: its range counts as there from now on.
     pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<Arrival<T>, LedgerError> {
-        if id > self.newest {
-            return Ok(Arrival::Early);
-        }
-        let file = self.open.get_mut(&id).ok_or(LedgerError::NotOpen(id))?;
+        let Some(file) = self.open.get_mut(&id) else {
+            // Also of a file that announced itself and has ended: who sends more of it ends with that in his hands.
+            return if id > self.newest { Ok(Arrival::Early) } else { Err(LedgerError::NotOpen(id)) };
+        };
         let fits = range.len > 0 && range.end().is_some_and(|end| end <= file.size);
         if !fits || !file.arrived.insert(range) {
             return Err(LedgerError::BadRange(id, range));
@@ -155,6 +158,23 @@ mod tests {
         assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Write("file")));
         assert_eq!(ledger.commit(A), Ok(Some("file")));
         assert_eq!(ledger.open_count(), 0);
+    }
+
+    #[test]
+    fn files_that_announce_themselves_come_in_any_order() {
+        let FileId(first) = FileId::FIRST_BY_ITSELF;
+        let (one, two) = (FileId(first), FileId(first + 1));
+        let mut ledger = Ledger::new(3);
+        assert_eq!(ledger.arrive(one, range(5, 5)), Ok(Arrival::Early));
+        ledger.announce(two, 10, Some(2), RangeSet::new()).unwrap();
+        ledger.announce(A, 10, Some(3), RangeSet::new()).unwrap();
+        ledger.announce(one, 10, Some(1), RangeSet::new()).unwrap();
+        assert_eq!(ledger.announce(one, 10, Some(1), RangeSet::new()), Err(LedgerError::NotRising(one)));
+        assert_eq!(ledger.arrive(one, range(0, 10)), Ok(Arrival::Write(1)));
+        assert!(ledger.arrive(one, range(5, 5)).is_err(), "bytes that came before");
+        assert_eq!(ledger.commit(one), Ok(Some(1)));
+        assert_eq!(ledger.arrive(two, range(0, 5)), Ok(Arrival::Write(2)));
+        assert_eq!(ledger.commit(two), Err(LedgerError::NotWhole(two)));
     }
 
     #[test]

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, FileId, Notice, Side, escape};
+use carrack_model::{Event, FileId, Notice, Side};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint, TransportError};
 use carrack_wire::message::{Control, Counters, ObjectsDone, OpenFile};
 use rustix::event::PollFlags;
 
 use super::inbox::Task;
 use super::lane::{Answers, Lane, Letter};
-use super::sink_file::SinkFile;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
@@ -242,20 +241,8 @@ impl<'a> SinkComm<'a> {
     }
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
-        let file = Arc::new(self.announced(message)?);
-        let confinement = &self.lane.sink.confinement;
-        if !confinement.allows_section(&file.directory, None)
-            || !confinement.allows_entry(&file.directory, &file.entry.name)
-        {
-            let name = escape(&file.entry.name);
-            return Err(SessionError::Protocol(format!("'{name}' was not asked for")));
-        }
-        let id = FileId(message.id);
-        let mut files = self.lane.files();
-        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(&file)), file.held())?;
+        let (file, early) = self.lane.announce(message)?;
         self.lane.counters.bytes_done.fetch_add(file.hole_bytes(), Relaxed);
-        let early = files.early.remove(&id).unwrap_or_default();
-        drop(files);
         if self.lane.sink.is_sorting {
             self.push_end(Task::Create(file));
         }
@@ -268,28 +255,6 @@ impl<'a> SinkComm<'a> {
             self.queue(incoming);
         }
         Ok(())
-    }
-
-    fn announced(&self, message: &OpenFile) -> Result<SinkFile, SessionError> {
-        let sink = self.lane.sink;
-        let mut file = SinkFile::announced(message, sink.committer()?.next_number())?;
-        if sink.siblings.is_some() {
-            file.entry.metadata = sink.allowed(file.entry.metadata);
-            return file.sharing(message.coming.as_ref());
-        }
-        if message.coming.is_some() {
-            return Err(SessionError::Protocol("a part of a file that nobody else writes to".into()));
-        }
-        let take = || sink.past.as_ref().and_then(|past| past.take(&file.directory, &file.entry));
-        let past = message.goes_on.then(take);
-        file.entry.metadata = sink.allowed(file.entry.metadata);
-        match past {
-            Some(Some(past)) => {
-                file.going_on(past).map_err(|error| SessionError::Protocol(error.to_string()))
-            }
-            Some(None) => Err(SessionError::Protocol("a file goes on of which nothing is there".into())),
-            None => Ok(file),
-        }
     }
 
     fn queue(&self, incoming: Incoming) {

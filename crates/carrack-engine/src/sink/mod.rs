@@ -17,6 +17,7 @@
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 
+mod announcing;
 mod comm;
 mod committer;
 mod group;

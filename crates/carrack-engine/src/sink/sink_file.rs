@@ -2,11 +2,11 @@
 //! written by many, renamed when whole.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use carrack_journal::{DigestError, FileDigest, Partial, Subtree};
-use carrack_model::{ByteRange, Entry, RangeSet, RelPath, TargetId};
+use carrack_model::{ByteRange, Entry, FileId, RangeSet, RelPath, TargetId};
 use carrack_plan::Layout;
 use carrack_storage::{GrowingFile, GrowingSpec, Root, SinkError, StripeOutcome};
 use carrack_wire::message::{Coming, OpenFile, Stripes};
@@ -48,6 +48,8 @@ pub(super) struct SinkFile {
     damage: Mutex<RangeSet>,
     /// Whether there ever were any.
     was_damaged: AtomicBool,
+    /// Bytes that were written, of a file by itself.
+    written_bytes: AtomicU64,
 }
 
 impl SinkFile {
@@ -65,6 +67,10 @@ impl SinkFile {
         let holes = ranges_from_message(&message.holes, entry.size())?;
         if message.coming.is_some() && !holes.is_empty() {
             return Err(SessionError::Protocol("holes of a file that comes in parts".into()));
+        }
+        let is_plain = message.coming.is_none() && !message.goes_on && holes.is_empty();
+        if FileId(message.id).is_by_itself() && !is_plain {
+            return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
         }
         Ok(SinkFile {
             id: message.id,
@@ -84,6 +90,7 @@ impl SinkFile {
             is_begun: AtomicBool::new(false),
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
+            written_bytes: AtomicU64::new(0),
         })
     }
 
@@ -118,6 +125,16 @@ impl SinkFile {
             self.is_part = *is_part;
         }
         Ok(self)
+    }
+
+    /// Whether it gets its name as soon as it is whole, without another word.
+    pub(super) fn is_by_itself(&self) -> bool {
+        FileId(self.id).is_by_itself()
+    }
+
+    /// So many bytes of a file by itself were written; whether that was the last of it.
+    pub(super) fn is_all_written(&self, bytes: u64) -> bool {
+        self.written_bytes.fetch_add(bytes, AcqRel) + bytes == self.entry.size()
     }
 
     /// Whether others bring something of it.

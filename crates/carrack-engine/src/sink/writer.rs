@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use carrack_journal::Subtree;
 use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet, RelPath};
 use carrack_plan::Service;
 use carrack_storage::{GrowingFile, Root, SinkError, WriteIo};
@@ -207,8 +208,15 @@ impl Lane<'_> {
         file.growing(root, self, |growing, refusal| self.tell_news(growing.io(), refusal))
     }
 
-    fn store_object(&self, root: &Root, incoming: Incoming) -> Result<Option<Service>, SessionError> {
+    pub(super) fn store_object(
+        &self,
+        root: &Root,
+        incoming: Incoming,
+    ) -> Result<Option<Service>, SessionError> {
         let header = incoming.header;
+        if header.table_len > 0 {
+            return self.store_first(root, incoming).map(|()| None);
+        }
         let range = ByteRange::new(header.offset, header.body_len.into());
         let arrival = {
             let mut files = self.files();
@@ -250,6 +258,18 @@ impl Lane<'_> {
         if value != incoming.header.check {
             return Ok(None);
         }
+        self.write_checked(root, file, range, body, &subtrees).map(Some)
+    }
+
+    /// Writes what has passed its check; a file by itself that is whole then gets its name.
+    pub(super) fn write_checked(
+        &self,
+        root: &Root,
+        file: &Arc<SinkFile>,
+        range: ByteRange,
+        body: &[u8],
+        subtrees: &[Subtree],
+    ) -> Result<Service, SessionError> {
         let growing = self.growing(root, file);
         let began = Instant::now();
         let written = match growing {
@@ -267,12 +287,27 @@ impl Lane<'_> {
         match written {
             Ok(()) => {
                 self.counters.bytes_done.fetch_add(range.len, Relaxed);
-                file.add_subtrees(&subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
-                self.sink.committer()?.wrote(file, range, &subtrees, body)?;
+                file.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
+                self.sink.committer()?.wrote(file, range, subtrees, body)?;
+                if file.is_by_itself() && file.is_all_written(range.len) {
+                    self.close(file)?;
+                }
             }
             Err((kind, detail)) => self.give_up(file, kind, detail)?,
         }
-        Ok(Some(service))
+        Ok(service)
+    }
+
+    /// Everything of a file by itself is written. The source hears of it by the last object's answer, or before that answer
+    /// that it failed.
+    fn close(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        let id = FileId(file.id);
+        match self.name(file)? {
+            true => self.files().ledger.commit(id).map(|_| ())?,
+            // The source abandons it.
+            false => self.files().ledger.give_up(id).map_or((), drop),
+        }
+        Ok(())
     }
 
     /// The file can't be written: reported once, and the source is told before the object is answered.
@@ -343,10 +378,18 @@ impl Lane<'_> {
         if file.is_part() {
             return Err(SessionError::Protocol("a part that was treated as a whole file".into()));
         }
-        let committer = self.sink.committer()?;
         if self.is_damaged(file)? {
             return Ok(());
         }
+        if self.name(file)? {
+            self.say(Control::FileDone(FileRef { id: file.id }));
+        }
+        Ok(())
+    }
+
+    /// Gives a file that is whole its metadata and its name; false if it could not be done, as was told.
+    fn name(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
+        let committer = self.sink.committer()?;
         let Some(root) = &self.sink.root else { return Err(SessionError::Internal) };
         if let Some(growing) = file.grown() {
             self.make_way(growing.directory(), &file.directory, &file.entry.name)?;
@@ -359,15 +402,17 @@ impl Lane<'_> {
             Err(error) => Err((error.kind(), error.to_string())),
         });
         match committed {
-            Ok(()) => self.committed(file),
+            Ok(()) => {}
             // Another session was faster: the same version of it has its name.
-            Err(_) if self.sink.siblings.is_some() && self.is_in_place(root, file) => self.committed(file),
+            Err(_) if self.sink.siblings.is_some() && self.is_in_place(root, file) => {}
             Err((kind, detail)) => {
                 self.say(Control::FileFailed(FileRef { id: file.id }));
                 self.forsake(file)?;
-                self.fail(EntryFailure { path: self.path(&file.directory, &file.entry.name), kind, detail })
+                self.fail(EntryFailure { path: self.path(&file.directory, &file.entry.name), kind, detail })?;
+                return Ok(false);
             }
         }
+        self.named(file).map(|()| true)
     }
 
     fn is_in_place(&self, root: &Root, file: &SinkFile) -> bool {
@@ -386,7 +431,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn committed(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+    fn named(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         self.sink.committer()?.ended(file, End::Done)?;
         let entry = &file.entry;
         self.note_flags(&file.directory, &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
@@ -395,7 +440,6 @@ impl Lane<'_> {
             let digest = file.digest().map_err(|e| SessionError::Protocol(e.to_string()))?;
             self.report_digest(&file.directory, &file.entry.name, file.entry.size(), digest);
         }
-        self.say(Control::FileDone(FileRef { id: file.id }));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use carrack_model::{Event, FileId, Notice, ObjectId, Side};
 use carrack_transport::{Incoming, Link, Patience, SendState};
-use carrack_wire::message::{Control, FileLacks, FilePlaced, Finish, Leave, Mark, ObjectsDone};
+use carrack_wire::message::{Control, FileLacks, FilePlaced, Finish, Leave, Mark, ObjectsDone, OpenFile};
 use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
@@ -56,6 +56,8 @@ pub(super) struct SourceComm<'a> {
     leads: bool,
     /// Endpoints on which objects leave that had to wait for credits.
     driven: Vec<Numbered>,
+    /// Messages about files that could not announce themselves.
+    announcements: Vec<OpenFile>,
     both: BothEnds,
     before: BothEnds,
     counters_due: Instant,
@@ -80,6 +82,7 @@ impl<'a> SourceComm<'a> {
             lanes,
             leads: index == 0,
             driven: Vec::new(),
+            announcements: Vec::new(),
             both: BothEnds::default(),
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
@@ -322,14 +325,16 @@ impl<'a> SourceComm<'a> {
             self.lane.work_answered(posted.sent.work_bytes());
             match posted.sent {
                 Sent::Bundle(..) => self.lane.one_less_pending(),
-                Sent::Object(piece) => {
-                    let step = piece.file.confirmed(piece.extent.range.len);
-                    self.follow_later(piece.file, step);
-                }
+                Sent::Object(piece) => match piece.file.confirmed(piece.extent.range.len) {
+                    Step::Settle if piece.file.is_by_itself() => self.lane.file_ended(&piece.file),
+                    step => self.follow_later(piece.file, step),
+                },
             }
         }
         for id in done.corrupt {
-            credits += self.lane.reread(ObjectId(id)).ok_or_else(|| unknown(id))?;
+            let reread = self.lane.reread(ObjectId(id)).ok_or_else(|| unknown(id))?;
+            credits += reread.credits;
+            self.announcements.extend(reread.announcement);
         }
         self.pump(credits)
     }
@@ -346,9 +351,8 @@ impl<'a> SourceComm<'a> {
         if !self.lane.files().get(&id).is_some_and(committed) {
             return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
         }
-        let ended = self.lane.files().remove(&id);
-        ended.iter().for_each(|file| self.lane.slowest().note(self.lane.source, file));
-        self.lane.large_file_ended();
+        let file = self.lane.files().get(&id).cloned();
+        file.iter().for_each(|file| self.lane.file_ended(file));
         Ok(())
     }
 
@@ -400,6 +404,7 @@ impl<'a> SourceComm<'a> {
 
 impl CommSide for SourceComm<'_> {
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
+        self.announcements.drain(..).for_each(|file| link.queue_control(Control::OpenFile(file).to_body()));
         self.read_mail(link);
         self.feed_link(link);
         self.exchange_counters(link, now)?;

@@ -9,13 +9,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX, SPILLED_OBJECTS_MAX};
 use carrack_model::{FailureKind, ObjectId};
 use carrack_storage::SourceError;
-use carrack_wire::message::{Control, FileRef};
+use carrack_wire::message::{Control, FileRef, OpenFile};
 
 use super::chunks::FilePart;
 use super::flow::Place;
 use super::lane::Lane;
 use super::large_file::{Doom, LargeFile, Step};
 use super::queue::{Job, Opening, Parcel, Piece, Posted, Sent};
+
+/// An object that has to be read again.
+pub(super) struct Reread {
+    /// Credits that come with the answer.
+    pub(super) credits: u64,
+    /// The object was to announce its file, which takes a message now: other objects of it may wait for that in all of the sink's
+    /// slots.
+    pub(super) announcement: Option<OpenFile>,
+}
 
 impl Lane<'_> {
     /// An object, and with it its file, is lost; the first loss is reported.
@@ -37,6 +46,7 @@ impl Lane<'_> {
     pub(super) fn follow(&self, file: &Arc<LargeFile>, step: Step) {
         match step {
             Step::Wait => {}
+            Step::Settle if file.is_by_itself() => self.file_ended(file),
             Step::Settle => self.settle(file),
             Step::Abandon(doom) => self.abandon(file, doom),
         }
@@ -70,7 +80,9 @@ impl Lane<'_> {
         if self.files().remove(&file.id).is_none() {
             return;
         }
-        self.say(Control::AbandonFile(FileRef { id: file.id.0 }));
+        if file.is_announced() {
+            self.say(Control::AbandonFile(FileRef { id: file.id.0 }));
+        }
         let attempts = file.attempts + 1;
         match doom {
             // Of a file in parts the others are of what it was.
@@ -97,6 +109,14 @@ impl Lane<'_> {
         }
     }
 
+    /// A large file has its name at the sink.
+    pub(super) fn file_ended(&self, file: &Arc<LargeFile>) {
+        if self.files().remove(&file.id).is_some() {
+            self.slowest().note(self.source, file);
+            self.large_file_ended();
+        }
+    }
+
     /// A large file has come to its end, whatever that was.
     pub(super) fn large_file_ended(&self) {
         self.return_permit();
@@ -110,10 +130,16 @@ impl Lane<'_> {
 
     /// The sink could not use an object as it arrived: it is read again, or given up.
     ///
-    /// Returns the credits that come with the answer; nothing if there was no such object.
-    pub(super) fn reread(&self, object: ObjectId) -> Option<u64> {
+    /// Nothing if there was no such object.
+    pub(super) fn reread(&self, object: ObjectId) -> Option<Reread> {
         let posted = self.take_posted(object)?;
         let (credits, sent) = (posted.credits(), posted.sent);
+        let announcement = match &sent {
+            Sent::Object(Piece { file, extent, attempts: 0, .. }) if extent.range.offset == 0 => {
+                file.announcement()
+            }
+            _ => None,
+        };
         self.counters.objects_reread.fetch_add(1, Relaxed);
         self.returned(sent.work_bytes());
         match sent {
@@ -128,7 +154,7 @@ impl Lane<'_> {
             // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
             given_up => self.queue.release(|queue| queue.push_errand(Job::GiveUp(given_up))),
         }
-        Some(credits)
+        Some(Reread { credits, announcement })
     }
 
     /// An object that was sent has been answered, or will not be: what it was.

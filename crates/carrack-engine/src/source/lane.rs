@@ -74,6 +74,7 @@ pub(super) struct Lane<'a> {
     /// Objects that have a number and will not be sent.
     withdrawn: AtomicU64,
     pub(super) next_file: Mutex<FileId>,
+    next_by_itself: AtomicU64,
     pub(super) counters: Counters,
     pub(super) fault: Fault,
     is_stopped: AtomicBool,
@@ -134,6 +135,7 @@ impl<'a> Lane<'a> {
             next_object: AtomicU64::new(1),
             withdrawn: AtomicU64::new(0),
             next_file: Mutex::new(FileId(1)),
+            next_by_itself: AtomicU64::new(FileId::FIRST_BY_ITSELF.0),
             counters: Counters::default(),
             fault: Fault::default(),
             is_stopped: AtomicBool::new(false),
@@ -181,6 +183,11 @@ impl<'a> Lane<'a> {
 
     pub(super) fn next_object(&self) -> ObjectId {
         ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// For a file that announces itself.
+    pub(super) fn next_by_itself(&self) -> FileId {
+        FileId(self.next_by_itself.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Objects and bundles posted so far, but for those that were withdrawn.

@@ -5,6 +5,7 @@
 //! read, and when none of its objects is on its way any more it is abandoned.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use carrack_model::{Directory, Entry, FileId, TargetId};
 use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
 use carrack_transport::ExtentFile;
+use carrack_wire::message::OpenFile;
 
 use super::chunks::{FilePart, InChunk};
 use super::queue::Opening;
@@ -22,7 +24,8 @@ use super::queue::Opening;
 pub(super) enum Step {
     /// Others still have objects of it.
     Wait,
-    /// Everything is at the sink: see whether it changed, then commit.
+    /// Everything is at the sink: see whether it changed, then commit. A file by itself was looked at before its last object left,
+    /// and is done.
     Settle,
     /// It is doomed, and nothing of it is on its way.
     Abandon(Doom),
@@ -58,6 +61,9 @@ pub(super) struct LargeFile {
     opened: Instant,
     /// Bytes of it that are this session's to send.
     pub(super) wanted_bytes: u64,
+    /// What announces it, if its own first object does.
+    table: Option<Vec<u8>>,
+    is_announced: AtomicBool,
 }
 
 struct Progress {
@@ -103,7 +109,38 @@ impl LargeFile {
             progress,
             opened: Instant::now(),
             wanted_bytes,
+            table: None,
+            is_announced: AtomicBool::new(true),
         }
+    }
+
+    /// The same, announced by its first object with this table.
+    pub(super) fn by_itself(self, table: Vec<u8>) -> LargeFile {
+        LargeFile { table: Some(table), is_announced: AtomicBool::new(false), ..self }
+    }
+
+    /// Whether the sink commits it without another word as soon as it is whole.
+    pub(super) fn is_by_itself(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// The table that the next object has to carry; nothing if the sink was told of the file.
+    pub(super) fn table_to_send(&self) -> Option<&[u8]> {
+        self.table.as_deref().filter(|_| !self.is_announced())
+    }
+
+    /// The sink is told of it.
+    pub(super) fn announced(&self) {
+        self.is_announced.store(true, Relaxed);
+    }
+
+    pub(super) fn is_announced(&self) -> bool {
+        self.is_announced.load(Relaxed)
+    }
+
+    /// What a message says of it where its first object did not arrive well.
+    pub(super) fn announcement(&self) -> Option<OpenFile> {
+        self.table.clone().map(|table| OpenFile { id: self.id.0, table, ..OpenFile::default() })
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

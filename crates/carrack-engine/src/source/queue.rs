@@ -344,12 +344,16 @@ impl Queue {
     /// for a while: neighbours in a file then follow each other on one stream, and no two threads of the sink write to
     /// one file. Only when nothing else waits do several threads share a file.
     fn takes_one_by_one(&self) -> bool {
+        self.chooses() || self.items.is_empty()
+    }
+
+    /// Whether there is something to choose, or to hold back.
+    pub(super) fn chooses(&self) -> bool {
         self.known.len() > 1
             || self.flow.is_on()
             || self.scheduling.holds_back()
             || self.items.follows()
             || self.pass.is_some()
-            || self.items.is_empty()
     }
 
     /// The next thing to do.

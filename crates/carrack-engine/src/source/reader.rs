@@ -11,11 +11,12 @@ use carrack_machine::Slot;
 use carrack_model::limits::RANGES_MAX;
 use carrack_model::{
     Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice, TargetId,
+    Verify,
 };
 use carrack_plan::{Bundle, FileCursor, ObjectExtent, Service, SingleTarget};
 use carrack_storage::{FileLayout, SourceError, SourceFile};
 use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
-use carrack_wire::message::{Coming, Control, FileRef, OpenFile};
+use carrack_wire::message::{Coming, Control, FileRef, OpenFile, Stripes};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter, ranges_to_message};
 
 use super::bundle_filling::{self, Filled};
@@ -111,10 +112,7 @@ impl Reader<'_> {
     fn work(&mut self, job: Job) -> Result<(), SessionError> {
         match (job, self.serving) {
             (Job::Bundle(parcel), Some(target)) => self.bundle(target, parcel),
-            (Job::Open(opening), Some(target)) => {
-                self.open(target, opening);
-                Ok(())
-            }
+            (Job::Open(opening), Some(target)) => self.open(target, opening),
             (Job::Refill(file, ranges), _) => {
                 self.refill(&file, ranges);
                 Ok(())
@@ -204,10 +202,11 @@ impl Reader<'_> {
 
     // Large files.
 
-    fn open(&self, target: TargetId, mut opening: Opening) {
+    fn open(&mut self, target: TargetId, mut opening: Opening) -> Result<(), SessionError> {
         let lane = self.lane;
         if opening.part == Some(FilePart::Discard) {
-            return self.discard(&opening);
+            self.discard(&opening);
+            return Ok(());
         }
         match lane.counters.time(Stage::Storage, || self.open_source(&opening.directory, &opening.entry)) {
             // What others have of it, and will bring, is of what was found.
@@ -218,10 +217,11 @@ impl Reader<'_> {
             Ok(file) => {
                 // What is held is of the file that was offered.
                 opening.held.take_if(|_| !is_as_found(&file, &opening.entry));
-                self.announce(target, file, opening);
+                return self.begin(target, file, opening);
             }
             Err(error) => self.not_opened(&opening, error.kind(), error),
         }
+        Ok(())
     }
 
     /// Has the sink take away what there is of a file as it was found; it may be another by now, or gone.
@@ -267,7 +267,13 @@ impl Reader<'_> {
         self.lane.queue.release(|queue| queue.push(target, Job::Bundle(parcel)));
     }
 
-    fn announce(&self, target: TargetId, file: SourceFile, mut opening: Opening) {
+    /// Announces the file, or lets it announce itself.
+    fn begin(
+        &mut self,
+        target: TargetId,
+        file: SourceFile,
+        mut opening: Opening,
+    ) -> Result<(), SessionError> {
         let lane = self.lane;
         let (directory, entry) = (&opening.directory, &mut opening.entry);
         let size = file.stamp().size;
@@ -278,12 +284,61 @@ impl Reader<'_> {
         TableWriter::new(&mut table).section(&directory.sink, None);
         let mut writer = TableWriter::new(&mut table).with(entry.extras.as_deref());
         writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
-        let FileLayout { layout, geometry, .. } = self.layout_of(&file, size);
-        let is_to_be_preserved = lane.source.spec.stripe == StripeChoice::Preserve;
-        let stripes = geometry.filter(|_| is_to_be_preserved).as_ref().and_then(stripes_to_message);
-        let object_bytes = lane.source.object_bytes(&*layout);
+        let found = self.layout_of(&file, size);
         let may_leave = lane.source.leaves_holes && lane.source.chunks.is_none();
         let holes = if may_leave { file.holes() } else { RangeSet::new() };
+        let object_bytes = lane.source.object_bytes(&*found.layout);
+        let is_plain = holes.is_empty() && self.stripes_of(&found).is_none() && !file.is_direct();
+        let first_bytes = object_bytes + table.len() as u64;
+        if is_plain
+            && first_bytes <= lane.source.spec.slot_bytes.into()
+            && self.may_go_by_itself(&opening, size, object_bytes)
+        {
+            let id = lane.next_by_itself();
+            let cursor = FileCursor::new(id, size, found.layout, object_bytes);
+            let large = Arc::new(LargeFile::new(id, file, target, opening, size).by_itself(table));
+            lane.files().insert(id, Arc::clone(&large));
+            return self.run_of_objects(target, &large, cursor);
+        }
+        self.announce(target, file, opening, table, found, holes);
+        Ok(())
+    }
+
+    /// Whether one thread may read all of a file in one go, for a sink that needs no message about it: nothing of it is there, there is nothing
+    /// to choose, and nothing goes before what was read earlier.
+    fn may_go_by_itself(&self, opening: &Opening, size: u64, object_bytes: u64) -> bool {
+        let (lane, source) = (self.lane, self.lane.source);
+        size <= (RUN_OBJECTS as u64 - 1) * object_bytes
+            && opening.attempts == 0
+            && opening.held.is_none()
+            && opening.part.is_none()
+            && source.chunks.is_none()
+            && source.spec.checksum != Checksum::Blake3
+            && source.settings.verify != Verify::Readback
+            && lane.spills.is_empty()
+            && !self.sends_from_files()
+            && !lane.queue.with(|queue| queue.chooses())
+    }
+
+    /// How the sink is to stripe it.
+    fn stripes_of(&self, found: &FileLayout) -> Option<Stripes> {
+        let is_to_be_preserved = self.lane.source.spec.stripe == StripeChoice::Preserve;
+        found.geometry.as_ref().filter(|_| is_to_be_preserved).and_then(stripes_to_message)
+    }
+
+    fn announce(
+        &self,
+        target: TargetId,
+        file: SourceFile,
+        opening: Opening,
+        table: Vec<u8>,
+        found: FileLayout,
+        holes: RangeSet,
+    ) {
+        let lane = self.lane;
+        let size = file.stamp().size;
+        let stripes = self.stripes_of(&found);
+        let object_bytes = lane.source.object_bytes(&*found.layout);
 
         // Ids reach the sink in rising order: taken and said under one lock, which the comm thread never takes.
         let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -302,7 +357,7 @@ impl Reader<'_> {
         let holes = ranges_to_message(&holes);
         lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming, holes }));
         drop(next_id);
-        let cursor = FileCursor::new(id, size, layout, object_bytes);
+        let cursor = FileCursor::new(id, size, found.layout, object_bytes);
         let cursor = missing.into_iter().fold(cursor, FileCursor::over);
         self.queue_cursors(&large, cursor);
     }
@@ -370,47 +425,64 @@ impl Reader<'_> {
 
     fn object(&mut self, piece: Piece) -> Result<(), SessionError> {
         let (file, extent) = (Arc::clone(&piece.file), piece.extent);
-        let (payload, check) = if piece.attempts == 0 && self.leaves_from_file(&file) {
+        let prepared = if piece.attempts == 0 && self.leaves_from_file(&file) {
             self.storage_is_done(None);
-            (Payload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), [0; 32])
+            Ok((Payload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), 0, [0; 32]))
         } else {
             let mut slot = self.lease()?;
             let read = self.lane.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot));
-            match read {
-                Ok(check) => (Payload::Slot(slot), check),
+            read.map(|(table_len, check)| (Payload::Slot(slot), table_len, check))
+        };
+        let (payload, table_len, check) =
+            match prepared.and_then(|read| self.may_leave(&piece).map(|()| read)) {
+                Ok(read) => read,
                 Err(problem) => {
                     self.lane.arrived(piece.place);
                     self.lost(&file, problem);
                     return Ok(());
                 }
-            }
-        };
+            };
+        file.announced();
         let header = FrameHeader {
             kind: FrameKind::Object,
-            body_len: extent.range.len as u32,
+            body_len: extent.range.len as u32 + table_len,
             object: self.lane.next_object(),
             file: file.id,
             offset: extent.range.offset,
-            table_len: 0,
+            table_len,
             lane: 0,
             check,
         };
         self.post(Outgoing { header, payload }, Sent::Object(piece))
     }
 
+    fn sends_from_files(&self) -> bool {
+        self.lane.outbox.sends_extents && self.lane.source.spec.checksum == Checksum::None
+    }
+
+    /// With its last object, or one that is read again, a file by itself gets its name: not if it is another one by now.
+    fn may_leave(&self, piece: &Piece) -> Result<(), ReadProblem> {
+        let file = &piece.file;
+        let may_be_last = piece.attempts > 0 || piece.extent.range.end() == Some(file.entry.size());
+        if !file.is_by_itself() || !may_be_last {
+            return Ok(());
+        }
+        match file.source.is_unchanged() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ReadProblem::Changed),
+            Err(error) => Err(ReadProblem::Failed(SourceError::ReadError(error).to_string())),
+        }
+    }
+
     /// Whether the transport may send the file's objects straight from the page cache: nobody has to look at the bytes
-    /// here. A file that is tried again is read.
+    /// here. A file that is tried again is read, and one that nobody looks at once more when all of it has left.
     fn leaves_from_file(&self, file: &LargeFile) -> bool {
-        let lane = self.lane;
-        lane.outbox.sends_extents
-            && lane.source.spec.checksum == Checksum::None
-            && file.attempts == 0
-            && !file.source.is_direct()
+        self.sends_from_files() && file.attempts == 0 && !file.is_by_itself() && !file.source.is_direct()
     }
 
     fn lost(&self, file: &Arc<LargeFile>, problem: ReadProblem) {
         match problem {
-            ReadProblem::Shrunk => {
+            ReadProblem::Changed => {
                 let (_, step) = file.lost_one(Doom::Changed);
                 self.lane.follow(file, step);
             }
@@ -421,24 +493,30 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads an object into the slot and makes its check.
+    /// Reads an object into the slot, its file's table behind it if it has to carry that, and makes its check; returns the
+    /// table's length, too.
     fn read(
         &mut self,
         file: &LargeFile,
         extent: ObjectExtent,
         slot: &mut Slot,
-    ) -> Result<[u8; 32], ReadProblem> {
+    ) -> Result<(u32, [u8; 32]), ReadProblem> {
         let len = extent.range.len as usize;
         let wanted = if file.source.is_direct() { len.next_multiple_of(DIRECT_ALIGN) } else { len };
         let began = Instant::now();
         let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
         self.storage_is_done(Some(Service { time: began.elapsed(), bytes: extent.range.len }));
         if got.map_err(|error| ReadProblem::Failed(error.to_string()))? < len {
-            return Err(ReadProblem::Shrunk);
+            return Err(ReadProblem::Changed);
         }
-        let body = &slot.bytes()[..len];
-        object_check(self.lane.source.spec.checksum, extent.range, body, file.entry.size())
-            .map(|check| check.value)
+        let checksum = self.lane.source.spec.checksum;
+        if let Some(table) = file.table_to_send() {
+            let body_len = len + table.len();
+            slot.bytes_mut()[len..body_len].copy_from_slice(table);
+            return Ok((table.len() as u32, bundle_check(checksum, &slot.bytes()[..body_len], table.len())));
+        }
+        object_check(checksum, extent.range, &slot.bytes()[..len], file.entry.size())
+            .map(|check| (0, check.value))
             .map_err(|error| ReadProblem::Failed(error.to_string()))
     }
 }
@@ -480,8 +558,8 @@ fn is_as_found(file: &SourceFile, entry: &Entry) -> bool {
 
 /// Why an object could not be read.
 enum ReadProblem {
-    /// The file ends before it.
-    Shrunk,
+    /// The file ends before it, or is not what was opened any more.
+    Changed,
     /// In words.
     Failed(String),
 }
