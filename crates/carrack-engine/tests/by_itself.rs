@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 const LIMIT_S: u64 = 30;
 /// Objects of files in memory.
-const OBJECT: usize = 256 << 10;
+const OBJECT: usize = 512 << 10;
 const ID: u64 = FileId::FIRST_BY_ITSELF.0;
 
 fn spec() -> TransferSpec {

@@ -8,9 +8,10 @@ use std::thread::available_parallelism;
 
 use carrack_model::TargetId;
 
-/// Largest object on a [`Medium::Memory`] target: what was read is still in the core's second-level cache (from 512 KiB
-/// on server processors) when it is hashed and sent.
-const OBJECT_BYTES_MEMORY: u32 = 256 << 10;
+/// Largest object on a [`Medium::Memory`] target: what was read is still in the core's second-level cache (1 to 2 MiB on
+/// server processors) when it is hashed and sent. Half of it makes one large file a tenth slower, as threads take turns at it
+/// twice as often, and files of 1 MiB; twice as much is slower on several files (docs/performance.md).
+const OBJECT_BYTES_MEMORY: u32 = 512 << 10;
 
 /// Largest object elsewhere: the stripe unit of the paper's Lustre (L1), and enough to keep a disk or a server busy.
 const OBJECT_BYTES: u32 = 1 << 20;
@@ -145,7 +146,7 @@ mod tests {
             return;
         };
         let target = own_target(shm.as_fd());
-        assert_eq!((target.medium, target.object_bytes), (Medium::Memory, 256 << 10));
+        assert_eq!((target.medium, target.object_bytes), (Medium::Memory, 512 << 10));
         assert_eq!(Medium::of_magic(0x0BD0_0BD0), Medium::Network);
         assert_eq!(Medium::of_magic(0xEF53), Medium::Device);
     }

@@ -284,7 +284,7 @@ mod tests {
         let found = systems.of(shm.as_fd()).unwrap();
         assert_eq!((found.kind(), found.has_layouts()), (FileSystemKind::Plain, false));
         let own = found.own_target();
-        assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", Medium::Memory, 256 << 10));
+        assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", Medium::Memory, 512 << 10));
         assert_eq!((systems.target(own.id).as_ref(), &own.shared_name), (Some(own), &None));
         assert_eq!(systems.targets().len(), 1);
     }
