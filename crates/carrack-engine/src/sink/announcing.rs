@@ -17,7 +17,7 @@ use crate::check::bundle_check;
 use crate::error::SessionError;
 
 impl Lane<'_> {
-    /// Takes a file into the ledger; returns what of it was there before.
+    /// Takes a file into the ledger; returns its objects that came before it was announced, too.
     pub(super) fn announce(
         &self,
         message: &OpenFile,
