@@ -23,6 +23,8 @@ use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
 fn main() {
     write("frame_header", "control", &[&[20], &FrameHeader::control(9).encode()]);
     write("frame_header", "object", &[&[20], &object_header(1, 1, 0, 4096).encode()]);
+    let announcing = FrameHeader { table_len: 100, ..object_header(1, FileId::FIRST_BY_ITSELF.0, 0, 4096) };
+    write("frame_header", "announcing_object", &[&[20], &announcing.encode()]);
     write("frame_header", "bundle", &[&[20], &bundle_header(2, 4096, 100, [0; 32]).encode()]);
 
     let (content, table) = (b"abc", table(b"a/b", 3));
@@ -254,10 +256,11 @@ fn write(target: &str, name: &str, parts: &[&[u8]]) {
 
 /// A session that keeps to the rules: it must come to its end, if not at once: the pauses are short for a busy machine.
 fn write_session(role: Role, checksum: Checksum, name: &str, parts: &[&[u8]]) {
-    let (target, first) = if role == Role::Sink { ("sink_session", 1) } else { ("source_session", 0) };
+    let target = if role == Role::Sink { "sink_session" } else { "source_session" };
     write(target, name, parts);
     let ground = Ground::new();
-    let said = &parts.concat()[first..];
+    // Behind the byte that says the checksum.
+    let said = &parts.concat()[1..];
     let reaches_end = || {
         let result = ground.run(role, checksum, said).result;
         ground.tidy();
@@ -682,6 +685,28 @@ fn sessions() {
         &[&[2], &start, &open, &object(1, 1, 0, &body, xxh3(&body)), &checked, &end],
     );
 
+    // Two files that announce themselves; of one, the rest comes first.
+    let by_itself = FileId::FIRST_BY_ITSELF.0;
+    let announcing = |id, file, content: &[u8], table: &[u8]| {
+        let body = [content, table].concat();
+        let header = object_header(id, file, 0, body.len() as u32);
+        let header = FrameHeader { table_len: table.len() as u32, check: xxh3(&body), ..header };
+        [&header.encode()[..], &body].concat()
+    };
+    write_session(
+        Role::Sink,
+        Checksum::Xxh3,
+        "by_itself",
+        &[
+            &[2],
+            &start,
+            &object(1, by_itself, 3, b"def", xxh3(b"def")),
+            &announcing(2, by_itself, b"abc", &open_table(b"two", 6)),
+            &announcing(3, by_itself + 1, b"abc", &open_table(b"one", 3)),
+            &finish(3),
+        ],
+    );
+
     let whole = subtrees(0, &body, body.len() as u64).expect("a whole file").next().expect("its root");
     let mut digest = FileDigest::new(body.len() as u64);
     digest.add(whole).expect("the whole file");
@@ -714,8 +739,11 @@ fn sessions() {
     let all: Vec<u8> = (1..=4).flat_map(done).collect();
     let ended =
         [control(Control::FileDone(FileRef { id: 1 })), control(Control::Finished(counters()))].concat();
-    write_session(Role::Source, Checksum::None, "answers", &[&start, &all, &ended]);
-    write("source_session", "corrupt", &[&start, &corrupt, &ended]);
-    write("source_session", "refused", &[preamble, &refusal]);
-    write("source_session", "greeting", &[b"Last login: never\r\n", &start]);
+    write_session(Role::Source, Checksum::None, "answers", &[&[0], &start, &all, &ended]);
+    // The file goes by itself, or by its messages where the scratch directory is not in memory.
+    write("source_session", "by_itself", &[&[1], &start, &all, &control(Control::Finished(counters()))]);
+    write("source_session", "corrupt", &[&[0], &start, &corrupt, &ended]);
+    write("source_session", "by_itself_corrupt", &[&[1], &start, &corrupt, &all, &ended]);
+    write("source_session", "refused", &[&[0], preamble, &refusal]);
+    write("source_session", "greeting", &[&[0], b"Last login: never\r\n", &start]);
 }

@@ -89,6 +89,14 @@ mod tests {
         assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x08\x00\x08\x00\0\0\0\0");
     }
 
+    /// Sessions with an older preamble end at once, and fuzzing would meet nothing else.
+    #[test]
+    fn the_fuzz_seeds_are_of_this_version() {
+        let seed = include_bytes!("../../../fuzz/seeds/preamble/ours");
+        let hint = "cargo run --manifest-path fuzz/Cargo.toml --example seeds";
+        assert_eq!(seed, &Preamble::OURS.encode(), "write them again: {hint}");
+    }
+
     #[test]
     fn agrees_on_the_newest_common_version() {
         assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(8));
