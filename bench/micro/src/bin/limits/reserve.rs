@@ -4,6 +4,8 @@
 //! times dearer. So what a run is going to allocate on tmpfs is held and touched up to its start.
 
 use std::hint::black_box;
+use std::thread;
+use std::time::Duration;
 
 use crate::machine;
 
@@ -15,6 +17,10 @@ pub const EXTRA_BYTES: u64 = 256 << 20;
 
 /// What a file takes beside its contents: its inode and its name.
 pub const EXTRA_PER_FILE_BYTES: u64 = 2048;
+
+/// How long a reserve is kept at least: the kernel tells the host of freed memory two seconds after the first of it was
+/// freed (`PAGE_REPORTING_DELAY`), a sixteenth of what is free at a time, and what the last run left has to be told by then.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// One block of touched memory.
 pub struct Reserve {
@@ -30,8 +36,11 @@ impl Reserve {
         Reserve { memory: black_box(memory) }
     }
 
-    /// Gives it all back to the kernel, whose next allocations get these pages.
+    /// Gives it all back to the kernel, whose next allocations get these pages; after a while, for the host's sake.
     pub fn release(self) {
+        if !self.memory.is_empty() {
+            thread::sleep(SETTLE);
+        }
         drop(self.memory);
     }
 }

@@ -64,10 +64,10 @@ impl Row {
         Spread::of(self.runs.iter().map(|run| self.rate_of(run)))
     }
 
-    /// CPU microseconds a file for small files, else CPU seconds a GB; of both ends together, the median.
-    pub fn cpu_cost(&self) -> Option<f64> {
+    /// CPU microseconds a file for small files, else CPU seconds a GB; of both ends together.
+    pub fn cpu_cost(&self) -> Option<Spread> {
         let unit = if self.counts_files() { self.files as f64 / 1e6 } else { self.bytes as f64 / 1e9 };
-        Spread::of(self.runs.iter().map(|run| run.cpu_s / unit)).map(|spread| spread.median)
+        Spread::of(self.runs.iter().map(|run| run.cpu_s / unit))
     }
 
     /// The unit of [`Row::rate`].
@@ -101,7 +101,7 @@ impl Row {
             "files": self.files,
             "rate": self.rate(),
             "rate_unit": self.rate_unit(),
-            "cpu": self.cpu_cost(),
+            "cpu": self.cpu_cost().map(|cost| cost.median),
             "cpu_unit": self.cpu_unit(),
             "runs": self.runs,
             "problem": self.problem,
@@ -147,10 +147,13 @@ mod tests {
         let copy =
             Row { runs: runs(&[1.0, 2.0, 4.0]), ..Row::new(Kind::Local(Local::CopyHot), 4_000_000_000, 0) };
         assert_eq!(copy.rate(), Some(Spread { median: 2.0, min: 1.0, max: 4.0 }));
-        assert_eq!((copy.cpu_cost(), copy.rate_unit(), copy.cpu_unit()), (Some(1.0), "GB/s", "s/GB"));
+        assert_eq!(
+            (copy.cpu_cost().unwrap().median, copy.rate_unit(), copy.cpu_unit()),
+            (1.0, "GB/s", "s/GB")
+        );
         let kind = Kind::Small(Small { operation: Operation::Stat, threads: 1 });
         let stat = Row { runs: runs(&[0.5]), ..Row::new(kind, 0, 1_000) };
-        assert_eq!((stat.rate().unwrap().median, stat.cpu_cost()), (2_000.0, Some(1_000.0)));
+        assert_eq!((stat.rate().unwrap().median, stat.cpu_cost().unwrap().median), (2_000.0, 1_000.0));
     }
 
     #[test]
