@@ -91,6 +91,7 @@ class Bench:
             directory.mkdir(parents=True)
         self._network.refresh()
         self._fill_reserve(workload)
+        self._reserve.settle()
         probe, slow = self._wait_for_a_quiet_moment()
         timeout_s = self._options.run_timeout_s
         measurement = meter.measure(tool, case, self._reserve.release, timeout_s, with_peaks=first_round)

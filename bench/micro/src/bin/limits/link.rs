@@ -5,12 +5,15 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::net::sockopt::set_tcp_congestion;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_congestion};
 
 use crate::kind::Transfer;
 
 /// Nothing on loopback takes this long but a partner that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of each socket, sending and receiving: more would not stay in the cache.
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// Listens on a port of the kernel's choice.
 pub fn listen() -> Result<TcpListener> {
@@ -48,6 +51,8 @@ fn prepare(stream: &TcpStream, transfer: &Transfer) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    set_socket_send_buffer_size(stream, BUFFER_BYTES)?;
+    set_socket_recv_buffer_size(stream, BUFFER_BYTES)?;
     let congestion = transfer.congestion.name();
     set_tcp_congestion(stream, congestion)
         .with_context(|| format!("congestion control {congestion} can't be had"))
