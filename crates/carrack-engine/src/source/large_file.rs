@@ -115,13 +115,13 @@ impl LargeFile {
     }
 
     /// The same, announced by its first object with this table.
-    pub(super) fn by_itself(self, table: Vec<u8>) -> LargeFile {
+    pub(super) fn announced_by_object(self, table: Vec<u8>) -> LargeFile {
         LargeFile { table: Some(table), is_announced: AtomicBool::new(false), ..self }
     }
 
     /// Whether the sink commits it without another word as soon as it is whole.
     pub(super) fn is_by_itself(&self) -> bool {
-        self.table.is_some()
+        self.id.is_by_itself()
     }
 
     /// The table that the next object has to carry; nothing if the sink was told of the file.

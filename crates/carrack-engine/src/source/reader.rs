@@ -13,7 +13,7 @@ use carrack_model::{
     Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice, TargetId,
     Verify,
 };
-use carrack_plan::{Bundle, FileCursor, ObjectExtent, Service, SingleTarget};
+use carrack_plan::{Bundle, FileCursor, Layout, ObjectExtent, Service, SingleTarget};
 use carrack_storage::{FileLayout, SourceError, SourceFile};
 use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
 use carrack_wire::message::{Coming, Control, FileRef, OpenFile, Stripes};
@@ -268,47 +268,46 @@ impl Reader<'_> {
     }
 
     /// Announces the file, or lets it announce itself.
-    fn begin(
-        &mut self,
-        target: TargetId,
-        file: SourceFile,
-        mut opening: Opening,
-    ) -> Result<(), SessionError> {
-        let lane = self.lane;
-        let (directory, entry) = (&opening.directory, &mut opening.entry);
+    fn begin(&mut self, target: TargetId, file: SourceFile, opening: Opening) -> Result<(), SessionError> {
+        let opened = self.look_at(file, opening);
+        if self.may_go_by_itself(&opened) {
+            return self.go_by_itself(target, opened);
+        }
+        self.announce(target, opened);
+        Ok(())
+    }
+
+    /// What the sink is to know of a file, which may have changed since it was found.
+    fn look_at(&self, file: SourceFile, mut opening: Opening) -> Opened {
+        let source = self.lane.source;
         let size = file.stamp().size;
+        let entry = &mut opening.entry;
         entry.kind = EntryKind::Regular { size };
         entry.metadata = file.metadata();
         entry.identity = file.stamp().ino;
         let mut table = Vec::new();
-        TableWriter::new(&mut table).section(&directory.sink, None);
+        TableWriter::new(&mut table).section(&opening.directory.sink, None);
         let mut writer = TableWriter::new(&mut table).with(entry.extras.as_deref());
         writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let found = self.layout_of(&file, size);
-        let may_leave = lane.source.leaves_holes && lane.source.chunks.is_none();
-        let holes = if may_leave { file.holes() } else { RangeSet::new() };
-        let object_bytes = lane.source.object_bytes(&*found.layout);
-        let is_plain = holes.is_empty() && self.stripes_of(&found).is_none() && !file.is_direct();
-        let first_bytes = object_bytes + table.len() as u64;
-        if is_plain
-            && first_bytes <= lane.source.spec.slot_bytes.into()
-            && self.may_go_by_itself(&opening, size, object_bytes)
-        {
-            let id = lane.next_by_itself();
-            let cursor = FileCursor::new(id, size, found.layout, object_bytes);
-            let large = Arc::new(LargeFile::new(id, file, target, opening, size).by_itself(table));
-            lane.files().insert(id, Arc::clone(&large));
-            return self.run_of_objects(target, &large, cursor);
-        }
-        self.announce(target, file, opening, table, found, holes);
-        Ok(())
+        let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
+        let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
+        let looks_for_holes = source.leaves_holes && source.chunks.is_none();
+        let holes = if looks_for_holes { file.holes() } else { RangeSet::new() };
+        let object_bytes = source.object_bytes(&*found.layout);
+        Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
     }
 
     /// Whether one thread may read all of a file in one go, for a sink that needs no message about it: nothing of it is there, there is nothing
     /// to choose, and nothing goes before what was read earlier.
-    fn may_go_by_itself(&self, opening: &Opening, size: u64, object_bytes: u64) -> bool {
+    fn may_go_by_itself(&self, opened: &Opened) -> bool {
         let (lane, source) = (self.lane, self.lane.source);
-        size <= (RUN_OBJECTS as u64 - 1) * object_bytes
+        let Opened { file, opening, size, table, object_bytes, stripes, holes, .. } = opened;
+        *size <= (RUN_OBJECTS as u64 - 1) * object_bytes
+            && object_bytes + table.len() as u64 <= source.spec.slot_bytes.into()
+            && holes.is_empty()
+            && stripes.is_none()
+            && !file.is_direct()
             && opening.attempts == 0
             && opening.held.is_none()
             && opening.part.is_none()
@@ -320,26 +319,17 @@ impl Reader<'_> {
             && !lane.queue.with(|queue| queue.chooses())
     }
 
-    /// How the sink is to stripe it.
-    fn stripes_of(&self, found: &FileLayout) -> Option<Stripes> {
-        let is_to_be_preserved = self.lane.source.spec.stripe == StripeChoice::Preserve;
-        found.geometry.as_ref().filter(|_| is_to_be_preserved).and_then(stripes_to_message)
+    fn go_by_itself(&mut self, target: TargetId, opened: Opened) -> Result<(), SessionError> {
+        let Opened { file, opening, size, table, layout, object_bytes, .. } = opened;
+        let id = self.lane.next_by_itself();
+        let large = Arc::new(LargeFile::new(id, file, target, opening, size).announced_by_object(table));
+        self.lane.files().insert(id, Arc::clone(&large));
+        self.run_of_objects(target, &large, FileCursor::new(id, size, layout, object_bytes))
     }
 
-    fn announce(
-        &self,
-        target: TargetId,
-        file: SourceFile,
-        opening: Opening,
-        table: Vec<u8>,
-        found: FileLayout,
-        holes: RangeSet,
-    ) {
+    fn announce(&self, target: TargetId, opened: Opened) {
         let lane = self.lane;
-        let size = file.stamp().size;
-        let stripes = self.stripes_of(&found);
-        let object_bytes = lane.source.object_bytes(&*found.layout);
-
+        let Opened { file, opening, size, table, layout, object_bytes, stripes, holes } = opened;
         // Ids reach the sink in rising order: taken and said under one lock, which the comm thread never takes.
         let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
         let id = *next_id;
@@ -357,7 +347,7 @@ impl Reader<'_> {
         let holes = ranges_to_message(&holes);
         lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming, holes }));
         drop(next_id);
-        let cursor = FileCursor::new(id, size, found.layout, object_bytes);
+        let cursor = FileCursor::new(id, size, layout, object_bytes);
         let cursor = missing.into_iter().fold(cursor, FileCursor::over);
         self.queue_cursors(&large, cursor);
     }
@@ -519,6 +509,21 @@ impl Reader<'_> {
             .map(|check| (0, check.value))
             .map_err(|error| ReadProblem::Failed(error.to_string()))
     }
+}
+
+/// A large file, open, and what the sink is to know of it.
+struct Opened {
+    file: SourceFile,
+    /// With the entry as the file was when it was opened.
+    opening: Opening,
+    size: u64,
+    /// Its directory and the file, as an entry table.
+    table: Vec<u8>,
+    layout: Arc<dyn Layout>,
+    object_bytes: u64,
+    /// How the sink is to stripe it.
+    stripes: Option<Stripes>,
+    holes: RangeSet,
 }
 
 /// What of a file is to be sent; all of it if nothing is said. What is there in more pieces than a message can tell comes again.
