@@ -91,7 +91,6 @@ class Bench:
             directory.mkdir(parents=True)
         self._network.refresh()
         self._fill_reserve(workload)
-        self._reserve.settle()
         probe, slow = self._wait_for_a_quiet_moment()
         timeout_s = self._options.run_timeout_s
         measurement = meter.measure(tool, case, self._reserve.release, timeout_s, with_peaks=first_round)
@@ -110,6 +109,8 @@ class Bench:
 
     def _wait_for_a_quiet_moment(self):
         """Idle machine, usual memory speed: (GB/s of the probe, whether it is slow all the same)."""
+        if self._options.idle_timeout_s > 0:
+            self._reserve.settle()
         for attempt in range(PROBE_TRIES):
             machine.wait_until_idle(self._options.idle_timeout_s)
             rate = self._probe.measure()

@@ -22,6 +22,9 @@ pub const EXTRA_PER_FILE_BYTES: u64 = 2048;
 /// freed (`PAGE_REPORTING_DELAY`), a sixteenth of what is free at a time, and what the last run left has to be told by then.
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// A smaller reserve is given back at once: what the host can take of it costs little.
+const SETTLE_BYTES_MIN: usize = 1 << 30;
+
 /// One block of touched memory.
 pub struct Reserve {
     memory: Vec<u8>,
@@ -38,7 +41,7 @@ impl Reserve {
 
     /// Gives it all back to the kernel, whose next allocations get these pages; after a while, for the host's sake.
     pub fn release(self) {
-        if !self.memory.is_empty() {
+        if self.memory.len() >= SETTLE_BYTES_MIN {
             thread::sleep(SETTLE);
         }
         drop(self.memory);
