@@ -13,6 +13,7 @@ use carrack_wire::message::OpenFile;
 
 use super::lane::Lane;
 use super::sink_file::SinkFile;
+use super::writer::Checked;
 use crate::check::bundle_check;
 use crate::error::SessionError;
 
@@ -79,13 +80,11 @@ impl Lane<'_> {
             return Ok(());
         }
         let (content, table) = body.split_at(body.len() - table_len as usize);
+        let range = ByteRange::new(offset, content.len() as u64);
         let message = OpenFile { id: id.0, table: table.to_vec(), ..OpenFile::default() };
         let (file, early) = self.announce(&message)?;
-        let range = ByteRange::new(offset, content.len() as u64);
         self.files().ledger.arrive(id, range)?;
-        self.write_checked(root, &file, range, content, &[])?;
-        drop(incoming);
-        self.written(object.0);
+        self.write(root, &file, Checked { incoming, range, subtrees: Vec::new() })?;
         early.into_iter().try_for_each(|incoming| self.store_object(root, incoming).map(|_| ()))
     }
 }

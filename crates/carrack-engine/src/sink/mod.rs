@@ -16,6 +16,7 @@
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
+//! | [`line`] | whose turn it is to write to that file, and who leaves an object to whom | I/O |
 
 mod announcing;
 mod comm;
@@ -23,6 +24,7 @@ mod committer;
 mod group;
 mod inbox;
 mod lane;
+mod line;
 mod make_way;
 mod offers;
 mod past;

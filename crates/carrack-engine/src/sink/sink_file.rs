@@ -14,8 +14,10 @@ use carrack_wire::{decode_section, ranges_from_message};
 
 use super::Sink;
 use super::lane::Lane;
+use super::line::Line;
 use super::siblings::version_of;
 use super::storage::stripe_for;
+use super::writer::Checked;
 use crate::error::SessionError;
 
 /// A file between its announcement and its end. Dropping it takes the temporary name away, unless something of it is recorded.
@@ -32,8 +34,8 @@ pub(super) struct SinkFile {
     /// How it is striped at the source.
     stripes: Option<Stripes>,
     layout: OnceLock<Arc<dyn Layout>>,
-    /// Whoever holds it writes.
-    pen: Mutex<()>,
+    /// Objects for which another thread is writing.
+    pub(super) line: Line<Checked>,
     /// What an earlier session left of it.
     past: Option<Partial>,
     /// What of it was there when it was announced, or is for others to bring.
@@ -82,7 +84,7 @@ impl SinkFile {
             digest,
             stripes: message.stripes.clone(),
             layout: OnceLock::new(),
-            pen: Mutex::default(),
+            line: Line::default(),
             past: None,
             there: RangeSet::new(),
             holes,
@@ -268,18 +270,6 @@ impl SinkFile {
     /// The target of the byte at `offset`, if that is known.
     pub(super) fn target_at(&self, offset: u64) -> Option<TargetId> {
         self.layout.get().map(|layout| layout.extent_at(offset).target)
-    }
-
-    /// Writes an object; if `in_turn`, while no other thread does.
-    pub(super) fn write(
-        &self,
-        growing: &GrowingFile,
-        body: &[u8],
-        offset: u64,
-        in_turn: bool,
-    ) -> Result<(), SinkError> {
-        let _pen = in_turn.then(|| self.pen.lock().unwrap_or_else(PoisonError::into_inner));
-        growing.write_at(body, offset)
     }
 
     /// An object's part of the digest.

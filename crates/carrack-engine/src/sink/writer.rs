@@ -42,6 +42,23 @@ pub(super) fn run(lane: &Lane<'_>, number: usize) {
     }
 }
 
+/// Objects of a file that are left to the thread that is writing to it. They are in another core's cache: few.
+const LEFT_TO_WRITER: usize = 2;
+
+/// An object that passed its check.
+pub(super) struct Checked {
+    pub(super) incoming: Incoming,
+    /// Its place in its file. Behind the contents there may be the file's table.
+    pub(super) range: ByteRange,
+    pub(super) subtrees: Vec<Subtree>,
+}
+
+impl Checked {
+    fn content(&self) -> &[u8] {
+        &self.incoming.body()[..self.range.len as usize]
+    }
+}
+
 struct Writer<'a> {
     lane: &'a Lane<'a>,
     unpacker: unpack::Unpacker,
@@ -233,54 +250,68 @@ impl Lane<'_> {
             self.written(object);
             return Ok(None);
         };
-        let service = self.write_object(root, &file, range, &incoming)?;
-        drop(incoming);
-        if service.is_some() {
+        match self.check(&file, range, incoming)? {
+            Some(checked) => self.write(root, &file, checked),
+            None => {
+                self.files().ledger.reject(header.file, range);
+                self.corrupt(object);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Nothing if the object failed its check; its slot is free again then.
+    fn check(
+        &self,
+        file: &SinkFile,
+        range: ByteRange,
+        incoming: Incoming,
+    ) -> Result<Option<Checked>, SessionError> {
+        let check = object_check(self.sink.spec.checksum, range, incoming.body(), file.entry.size());
+        let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
+        Ok((value == incoming.header.check).then_some(Checked { incoming, range, subtrees }))
+    }
+
+    /// Writes an object and answers it, or leaves it to another thread that writes to the file. Returns how long the storage took
+    /// for the one that it wrote last.
+    pub(super) fn write(
+        &self,
+        root: &Root,
+        file: &Arc<SinkFile>,
+        checked: Checked,
+    ) -> Result<Option<Service>, SessionError> {
+        let mut service = None;
+        let mut write = |checked: Checked| -> Result<(), SessionError> {
+            service = Some(self.write_now(root, file, &checked)?);
+            let object = checked.incoming.header.object.0;
+            drop(checked);
             self.written(object);
-        } else {
-            self.files().ledger.reject(header.file, range);
-            self.corrupt(object);
+            Ok(())
+        };
+        let growing = self.growing(root, file);
+        match growing.is_ok_and(|growing| self.sink.writes_in_turn && growing.io() == WriteIo::Cached) {
+            // What came from a target's queue is written by the thread that took it: the queue counts it until then.
+            true => file.line.write(checked, if self.sink.is_sorting { 0 } else { LEFT_TO_WRITER }, write)?,
+            false => write(checked)?,
         }
         Ok(service)
     }
 
-    /// How long the storage took; nothing if the object failed its check.
-    fn write_object(
-        &self,
-        root: &Root,
-        file: &Arc<SinkFile>,
-        range: ByteRange,
-        incoming: &Incoming,
-    ) -> Result<Option<Service>, SessionError> {
-        let body = incoming.body();
-        let check = object_check(self.sink.spec.checksum, range, body, file.entry.size());
-        let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
-        if value != incoming.header.check {
-            return Ok(None);
-        }
-        self.write_checked(root, file, range, body, &subtrees).map(Some)
-    }
-
     /// Writes what has passed its check; a file by itself that is whole then gets its name.
-    pub(super) fn write_checked(
+    fn write_now(
         &self,
         root: &Root,
         file: &Arc<SinkFile>,
-        range: ByteRange,
-        body: &[u8],
-        subtrees: &[Subtree],
+        checked: &Checked,
     ) -> Result<Service, SessionError> {
+        let Checked { range, subtrees, .. } = checked;
+        let body = checked.content();
         let growing = self.growing(root, file);
         let began = Instant::now();
         let written = match growing {
-            Ok(growing) => file
-                .write(
-                    growing,
-                    body,
-                    range.offset,
-                    self.sink.writes_in_turn && growing.io() == WriteIo::Cached,
-                )
-                .map_err(|error| (error.kind(), error.to_string())),
+            Ok(growing) => {
+                growing.write_at(body, range.offset).map_err(|error| (error.kind(), error.to_string()))
+            }
             Err(error) => Err((error.kind(), error.to_string())),
         };
         let service = Service { time: began.elapsed(), bytes: range.len };
@@ -288,7 +319,7 @@ impl Lane<'_> {
             Ok(()) => {
                 self.counters.bytes_done.fetch_add(range.len, Relaxed);
                 file.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
-                self.sink.committer()?.wrote(file, range, subtrees, body)?;
+                self.sink.committer()?.wrote(file, *range, subtrees, body)?;
                 if file.is_by_itself() && file.is_all_written(range.len) {
                     self.close(file)?;
                 }

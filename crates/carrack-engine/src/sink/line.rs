@@ -1,0 +1,205 @@
+//! Whose turn it is to write to a large file, where the kernel lets one thread write to it at a time.
+//!
+//! Who finds another thread writing leaves its object to that one and goes on receiving: both cores stay busy, and nobody sleeps for the
+//! time of one write.
+
+use std::collections::VecDeque;
+
+use carrack_machine::Monitor;
+
+/// What waits for the thread that writes now.
+pub(super) struct Line<T> {
+    state: Monitor<State<T>>,
+}
+
+struct State<T> {
+    is_writing: bool,
+    waiting: VecDeque<T>,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Line<T> {
+        Line { state: Monitor::new(State { is_writing: false, waiting: VecDeque::new() }) }
+    }
+}
+
+impl<T> Line<T> {
+    /// Writes `item`, and after it what others leave to this thread meanwhile. If another thread is writing, `item` is left to that one, unless
+    /// `room` items are already: then it waits. Without room every thread writes its own, one after the other.
+    pub(super) fn write<E>(
+        &self,
+        item: T,
+        room: usize,
+        mut write: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(item) = self.enter(item, room) else { return Ok(()) };
+        let mut turn = Turn { line: self, is_over: false };
+        let mut next = Some(item);
+        while let Some(item) = next {
+            write(item)?;
+            next = turn.next();
+        }
+        Ok(())
+    }
+
+    /// Gives the item back if it is the caller's turn.
+    fn enter(&self, item: T, room: usize) -> Option<T> {
+        let mut item = Some(item);
+        let entered = self.state.take(|state| {
+            if !state.is_writing {
+                state.is_writing = true;
+                return Some(item.take());
+            }
+            let has_room = state.waiting.len() < room;
+            has_room.then(|| {
+                state.waiting.extend(item.take());
+                None
+            })
+        });
+        // It is never closed.
+        entered.ok().flatten()
+    }
+}
+
+/// Nobody else writes until it is over, or its thread fails.
+struct Turn<'a, T> {
+    line: &'a Line<T>,
+    is_over: bool,
+}
+
+impl<T> Turn<'_, T> {
+    /// What others left to this thread; without it the turn is over.
+    fn next(&mut self) -> Option<T> {
+        let next = self.line.state.release(|state| {
+            let next = state.waiting.pop_front();
+            state.is_writing = next.is_some();
+            next
+        });
+        self.is_over = next.is_none();
+        next
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.line.state.release(|state| state.is_writing = false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Waits until `count` threads wait for their turn.
+    fn until_waiting<T>(line: &Line<T>, count: usize) {
+        while line.state.waiter_count() < count {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_comes_during_a_write_is_left_to_the_writer() {
+        let line = Line::default();
+        let mut written = Vec::new();
+        let done: Result<(), Infallible> = line.write(1, 2, |item| {
+            if item == 1 {
+                for other in [2, 3] {
+                    line.write(other, 2, |_| unreachable!("another thread is writing"))?;
+                }
+            }
+            written.push(item);
+            Ok(())
+        });
+        assert_eq!((done, written), (Ok(()), vec![1, 2, 3]));
+        assert_eq!(line.write(4, 0, |item| Err(item)), Err(4), "the turn was over");
+    }
+
+    #[test]
+    fn without_room_every_thread_writes_its_own() {
+        let line = &Line::default();
+        let (order, written) = channel();
+        let write = |item| {
+            order.send((thread::current().id(), item)).unwrap();
+            Ok::<(), Infallible>(())
+        };
+        thread::scope(|scope| {
+            line.write(1, 0, |item| {
+                scope.spawn(|| line.write(2, 0, write));
+                until_waiting(line, 1);
+                write(item)
+            })
+            .unwrap();
+        });
+        let written: Vec<_> = written.try_iter().collect();
+        assert_eq!(written.iter().map(|(_, item)| *item).collect::<Vec<_>>(), [1, 2]);
+        assert_ne!(written[0].0, written[1].0);
+    }
+
+    #[test]
+    fn a_place_that_gets_free_goes_to_the_one_that_waits() {
+        let line = &Line::default();
+        let written = AtomicUsize::new(0);
+        let write = |_| {
+            written.fetch_add(1, SeqCst);
+            Ok::<(), Infallible>(())
+        };
+        thread::scope(|scope| {
+            line.write(1, 1, |item| {
+                if item == 1 {
+                    line.write(2, 1, write)?;
+                    scope.spawn(|| line.write(3, 1, write));
+                    until_waiting(line, 1);
+                }
+                write(item)
+            })
+            .unwrap();
+        });
+        assert_eq!(written.into_inner(), 3);
+    }
+
+    #[test]
+    fn a_writer_that_fails_keeps_nobody_waiting() {
+        let line = &Line::default();
+        thread::scope(|scope| {
+            let failed = line.write(1, 0, |_| {
+                scope.spawn(|| line.write(2, 0, |_| Ok::<(), Infallible>(())));
+                until_waiting(line, 1);
+                Err("no")
+            });
+            assert_eq!(failed, Err("no"));
+        });
+        // The second thread has ended: the scope would wait for it.
+        assert_eq!(line.write(3, 0, |item| Err(item)), Err(3));
+    }
+
+    #[test]
+    fn nothing_is_lost_or_written_twice_or_at_once() {
+        let line = &Line::default();
+        let (seen, at_once) =
+            (&(0..4000).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>(), &AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for first in 0..4 {
+                scope.spawn(move || {
+                    for item in (first..4000).step_by(4) {
+                        line.write(item, 2, |item| {
+                            assert_eq!(at_once.fetch_add(1, SeqCst), 0);
+                            seen[item].fetch_add(1, SeqCst);
+                            at_once.fetch_sub(1, SeqCst);
+                            Ok::<(), Infallible>(())
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert!(seen.iter().all(|count| count.load(SeqCst) == 1));
+    }
+}
