@@ -112,14 +112,16 @@ mod tests {
         let done: Result<(), Infallible> = line.write(1, 2, |item| {
             if item == 1 {
                 for other in [2, 3] {
-                    line.write(other, 2, |_| unreachable!("another thread is writing"))?;
+                    line.write(other, 2, |_| -> Result<(), Infallible> {
+                        panic!("another thread is writing")
+                    })?;
                 }
             }
             written.push(item);
             Ok(())
         });
         assert_eq!((done, written), (Ok(()), vec![1, 2, 3]));
-        assert_eq!(line.write(4, 0, |item| Err(item)), Err(4), "the turn was over");
+        assert_eq!(line.write(4, 0, Err), Err(4), "the turn was over");
     }
 
     #[test]
@@ -177,7 +179,7 @@ mod tests {
             assert_eq!(failed, Err("no"));
         });
         // The second thread has ended: the scope would wait for it.
-        assert_eq!(line.write(3, 0, |item| Err(item)), Err(3));
+        assert_eq!(line.write(3, 0, Err), Err(3));
     }
 
     #[test]
