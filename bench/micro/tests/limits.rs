@@ -56,6 +56,16 @@ fn measures_everything_and_says_so() {
     assert!(again.contains("## carrack beside the limits"), "{again}");
 }
 
+/// The first run of each compares the copy with the source.
+#[test]
+fn two_streams_share_one_file() {
+    let size = ["--files", "1", "--file-size", "1000003", "--block-size", "64KiB", "--small-files", "1"];
+    let output = limits(&with(&size, &["--repetitions", "1", "--only", "2 streams, cubic"]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("2 streams, cubic |").count(), 6, "{text}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn measures_only_what_is_asked_for() {
     let output = limits(&with(&TINY, &["--only", "statx"]));

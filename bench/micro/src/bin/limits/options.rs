@@ -58,7 +58,7 @@ pub struct Options {
 /// How much each measurement moves; all sizes in bytes.
 #[derive(Args, Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sizes {
-    /// Large files; with several streams each takes its share of them
+    /// Large files; with several streams each takes its share of them, or of the blocks of one
     #[arg(long = "files", value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub file_count: u64,
     /// Size of each; all of them together are also what is copied, hashed or sent from memory

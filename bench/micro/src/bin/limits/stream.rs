@@ -1,9 +1,9 @@
 //! Both ends of a transfer without any protocol: the receiver knows what comes.
 //!
 //! Stream *n* carries the large files *n*, *n* + streams, …; each has a thread of its own at both ends, which does one
-//! block after the other.
+//! block after the other. Where there are fewer files than streams they share one, and take its blocks in turn.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -50,18 +50,24 @@ struct Lane {
     socket: TcpStream,
     /// Which of the large files it carries.
     files: Vec<u64>,
+    /// The first block of each file that it carries.
+    first_block: u64,
+    /// How many streams carry a file.
+    sharers: u64,
     place: Place,
     file_bytes: u64,
     block: Vec<u8>,
 }
 
 fn lanes(sockets: Vec<TcpStream>, transfer: &Transfer, sizes: Sizes, place: &Place) -> Vec<Lane> {
-    let lane = |(first, socket)| Lane {
+    let lane = |(number, socket)| Lane {
         socket,
-        files: (first..sizes.file_count).step_by(transfer.streams as usize).collect(),
+        files: (number % sizes.file_count..sizes.file_count).step_by(transfer.streams as usize).collect(),
+        first_block: number / sizes.file_count,
+        sharers: transfer.streams.div_ceil(sizes.file_count),
         place: place.clone(),
         file_bytes: sizes.file_bytes,
-        block: noise(sizes.block_bytes as usize, first),
+        block: noise(sizes.block_bytes as usize, number),
     };
     (0..).zip(sockets).map(lane).collect()
 }
@@ -101,16 +107,15 @@ impl Lane {
     fn receive(mut self, way: ReceiveWay) -> Result<u128> {
         let mut digest = 0_u128;
         for index in self.files.clone() {
-            let file = (way != ReceiveWay::Buffer).then(|| File::create_new(self.place.copy(index)));
-            let mut file = file.transpose()?;
-            for (_, len) in self.blocks() {
+            let file = (way != ReceiveWay::Buffer).then(|| self.copy(index)).transpose()?;
+            for (offset, len) in self.blocks() {
                 let block = &mut self.block[..len];
                 receive_all(&self.socket, block)?;
                 if way == ReceiveWay::HashWrite {
                     digest = digest.wrapping_add(xxh3(block));
                 }
-                if let Some(file) = &mut file {
-                    file.write_all(block)?;
+                if let Some(file) = &file {
+                    file.write_all_at(block, offset)?;
                 }
             }
         }
@@ -119,19 +124,26 @@ impl Lane {
 
     fn splice(self, pipe: &Pipe) -> Result<u128> {
         for &index in &self.files {
-            let file = File::create_new(self.place.copy(index))?;
-            for (_, len) in self.blocks() {
-                pipe.carry(&self.socket, &file, len)?;
+            let file = self.copy(index)?;
+            for (offset, len) in self.blocks() {
+                pipe.carry(&self.socket, &file, offset, len)?;
             }
         }
         Ok(0)
     }
 
-    /// Offset and length of every block of a file.
+    /// The new file, which another stream may have made.
+    fn copy(&self, index: u64) -> Result<File> {
+        Ok(OpenOptions::new().write(true).create(true).truncate(false).open(self.place.copy(index))?)
+    }
+
+    /// Offset and length of every block of a file that this stream carries.
     fn blocks(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
         let (file_bytes, block_bytes) = (self.file_bytes, self.block.len() as u64);
         let len_at = move |offset: u64| (file_bytes - offset).min(block_bytes) as usize;
-        (0..file_bytes).step_by(self.block.len()).map(move |offset| (offset, len_at(offset)))
+        let offsets =
+            (self.first_block * block_bytes..file_bytes).step_by(self.sharers as usize * self.block.len());
+        offsets.map(move |offset| (offset, len_at(offset)))
     }
 }
 
@@ -167,23 +179,24 @@ impl Pipe {
         Ok(Pipe { output, input })
     }
 
-    /// Moves `len` bytes.
-    fn carry(&self, socket: &TcpStream, file: &File, len: usize) -> Result<()> {
+    /// Moves `len` bytes, to `offset` of the file.
+    fn carry(&self, socket: &TcpStream, file: &File, mut offset: u64, len: usize) -> Result<()> {
         let mut left = len;
         while left > 0 {
             let flags = SpliceFlags::MOVE | SpliceFlags::MORE;
             let filled = retry_on_intr(|| splice(socket, None, &self.input, None, left, flags))?;
             ensure!(filled > 0, "the sender left early");
-            self.drain(file, filled)?;
+            self.drain(file, &mut offset, filled)?;
             left -= filled;
         }
         Ok(())
     }
 
-    fn drain(&self, file: &File, len: usize) -> Result<()> {
+    fn drain(&self, file: &File, offset: &mut u64, len: usize) -> Result<()> {
         let mut left = len;
         while left > 0 {
-            let written = retry_on_intr(|| splice(&self.output, None, file, None, left, SpliceFlags::MOVE))?;
+            let flags = SpliceFlags::MOVE;
+            let written = retry_on_intr(|| splice(&self.output, None, file, Some(offset), left, flags))?;
             ensure!(written > 0, "a pipe is empty too early");
             left -= written;
         }
