@@ -42,8 +42,9 @@ pub(super) fn run(lane: &Lane<'_>, number: usize) {
     }
 }
 
-/// Objects of a file that are left to the thread that is writing to it. They are in another core's cache: few.
-const LEFT_TO_WRITER: usize = 2;
+/// Objects of a file that may be left to the thread that is writing to it. Of fewer the others wait while it receives nothing
+/// either; more bring nothing (decision 4).
+const LEFT_TO_WRITER: usize = 16;
 
 /// An object that passed its check.
 pub(super) struct Checked {
