@@ -4,7 +4,9 @@ A virtual machine's idle memory goes back to its host within seconds, and the fi
 is several times dearer. So the memory that a run is going to allocate is held and touched up to
 its start; without that the order of the tools decides the result. The kernel tells the host of freed memory two
 seconds after the first of it was freed (PAGE_REPORTING_DELAY), a sixteenth of what is free at a time: what the run
-before left has to be told by then, or the host takes memory back during the run.
+before left has to be told by then, or the host takes memory back during the run. It does so every two seconds, of the
+reserve too once that is free: 8 GiB that were written from a reserve of that size took 0.7 s a GiB, from one of 14 GiB
+0.45, and where nothing was taken 0.36.
 """
 
 import mmap

@@ -175,7 +175,11 @@ fn deletes_first(spec: &TransferSpec) -> bool {
 impl Source<'_> {
     /// Streams of all lanes that are used at first, of so many that stand.
     fn streams_at_start(&self, opened: usize) -> usize {
-        StreamCount::new(self.spec.streams, self.lane_count as u16, self.settings.tunes).used(opened)
+        self.stream_count().used(opened)
+    }
+
+    fn stream_count(&self) -> StreamCount {
+        StreamCount::new(self.spec.streams, self.lane_count as u16, self.settings.tunes)
     }
 
     /// Each lane's logs on flash.

@@ -201,14 +201,19 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     let (least, opened) = (number(lanes.len()), of_all(|lane| lane.outbox.endpoint_count));
     let streams_at_start = number(source.streams_at_start(opened as usize));
     let readers_at_start = of_all(|lane| lane.io_threads);
+    // On a near path a stream from memory is as fast as the core that drives it.
+    let is_of_cores = source.is_memory && source.stream_count().is_near(opened as usize);
+    let streams_most = if is_of_cores { opened.min(readers_at_start) } else { opened };
     PerKnob {
         readers: match source.settings.io_threads {
+            // One for each core: nothing is waited for. The threads beyond are for streams, of which each takes one.
+            0 if source.is_memory => KnobRange::fixed(readers_at_start),
             0 => KnobRange::new(least, of_all(|lane| lane.thread_count), readers_at_start),
             _ => KnobRange::fixed(readers_at_start),
         },
         streams: match source.spec.streams {
             // Fewer would hardly bring more; between two that share a path and have nearly as many nobody could tell what is better.
-            0 => KnobRange::doubling(streams_at_start, opened, streams_at_start),
+            0 => KnobRange::doubling(streams_at_start, streams_most, streams_at_start),
             _ => KnobRange::fixed(opened),
         },
         writers: match (source.settings.io_threads, sink.write_threads) {

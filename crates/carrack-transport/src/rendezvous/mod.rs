@@ -128,6 +128,11 @@ impl StreamCount {
         made.map_or(opened, |streams| streams.used.into())
     }
 
+    /// Whether so many were opened for a near path.
+    pub fn is_near(self, opened: usize) -> bool {
+        usize::from(self.near.opened) == opened
+    }
+
     /// To be opened for a round trip.
     fn for_rtt(self, rtt: Duration) -> u16 {
         if rtt < NEAR_RTT { self.near.opened } else { self.far.opened }
