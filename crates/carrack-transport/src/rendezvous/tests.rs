@@ -240,6 +240,7 @@ fn more_streams_are_opened_than_used_where_their_number_may_grow() {
     let streams = StreamCount::new(0, 3, true);
     assert_eq!([2, 12, 18].map(|opened| streams.used(opened)), [2, 6, 9]);
     assert_eq!(StreamCount::new(0, 1, false).used(2), 2);
+    assert_eq!([2, 12, 18].map(|opened| streams.is_near(opened)), [false, true, false]);
 }
 
 #[test]
