@@ -20,8 +20,8 @@ PROBE_PAUSE_S = 2.0
 # The reserve has to cover what a run allocates beside file contents: inodes, buffers, sockets.
 RESERVE_EXTRA_BYTES = 256 << 20
 RESERVE_EXTRA_PER_FILE_BYTES = 2048
-# Of the reserve too much is held, where there is room: every two seconds of a run the host takes some of what is still free.
-RESERVE_SPARE = 1.6
+# This part more is held, where there is room: every two seconds of a run the host takes some of what is still free.
+RESERVE_SPARE = 0.6
 # A smaller gap in the reserve decides nothing.
 RESERVE_GAP_BYTES = 64 << 20
 
@@ -106,7 +106,8 @@ class Bench:
     def _fill_reserve(self, workload):
         per_file_bytes = RESERVE_EXTRA_PER_FILE_BYTES * len(workload.listing.files)
         needed_bytes = int(workload.allocated_bytes * 1.02) + RESERVE_EXTRA_BYTES + per_file_bytes
-        gap_bytes = self._reserve.fill(int(needed_bytes * RESERVE_SPARE)) - int(needed_bytes * (RESERVE_SPARE - 1))
+        spare_bytes = int(needed_bytes * RESERVE_SPARE)
+        gap_bytes = self._reserve.fill(needed_bytes + spare_bytes) - spare_bytes
         if gap_bytes > RESERVE_GAP_BYTES:
             say(f"{workload.name}: the reserve is {gap_bytes >> 20} MiB short: new memory may be dear in this run")
 
