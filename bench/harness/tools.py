@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def security(options):
     return f"{level}, {value('cipher', 'aes-256-gcm')}" + ("" if check == "none" else f", {CHECKS[check]}")
 
 
+def state_home():
+    """Where programs keep what they know, on the storage that they have for it."""
+    path = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 class Carrack(Tool):
     """carrack, over a direct shell or over real ssh, pushing or pulling."""
 
@@ -40,6 +48,7 @@ class Carrack(Tool):
         self.over_ssh = over_ssh
         self.pull = pull
         self.extra = list(extra)
+        self._state_words = []
         self.security = security(self.extra)
         self.watched_name = Path(self.program).name[:15]
         self.receiver_names = (self.watched_name,)
@@ -51,11 +60,14 @@ class Carrack(Tool):
 
     @contextmanager
     def serving(self, case):
-        if self.over_ssh:
-            with private_sshd(case) as none:
-                yield none
-        else:
-            yield None
+        # A run's tuner would begin with what the last run's has found out, whichever way and program that was.
+        with tempfile.TemporaryDirectory(prefix="carrack-bench-", dir=state_home()) as state:
+            self._state_words = ["env", f"XDG_STATE_HOME={state}"]
+            if self.over_ssh:
+                with private_sshd(case) as none:
+                    yield none
+            else:
+                yield None
 
     def client(self, case):
         shell, host = (case.ssh, SSH_HOST) if self.over_ssh else (case.network.shell, case.network.host)
@@ -63,7 +75,7 @@ class Carrack(Tool):
         remote = 0 if self.pull else 1
         ends[remote] = f"{host}:{ends[remote]}"
         options = ["-r", "-q", "--ssh", shell, "--remote-carrack", self.program, *self.extra]
-        return [self.program, "cp", *options, *ends]
+        return [*self._state_words, self.program, "cp", *options, *ends]
 
     def settings(self, _kind):
         words = ["pull" if self.pull else "push", "over ssh" if self.over_ssh else "over a shell without ssh"]

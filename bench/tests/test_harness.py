@@ -103,6 +103,16 @@ class Commands(unittest.TestCase):
         self.assertEqual(pull.client(self.case)[-4:], ["--streams", "2", "carrack-test:/s p/", "/d/"])
         self.assertIn("ssh -F /x/ssh_config", pull.client(self.case))
 
+    def test_carrack_remembers_nothing_of_other_runs(self):
+        carrack, seen = tools.Carrack("carrack", "/c"), []
+        for _ in range(2):
+            with carrack.serving(self.case):
+                _, state, program, *_ = carrack.client(self.case)
+                seen.append(Path(state.removeprefix("XDG_STATE_HOME=")))
+                self.assertEqual((program, list(seen[-1].iterdir())), ("/c", []))
+        self.assertNotEqual(*seen)
+        self.assertFalse(any(path.exists() for path in seen))
+
     def test_globus_pulls_where_that_is_faster(self):
         case = tool.Case("linux", Path("/s"), Path("/d"), Path("/x"), 4711)
         self.assertEqual(peers.Globus("globus").client(case)[-2:], ["ftp://127.0.0.1:4711/s/", "file:///d/"])
