@@ -198,22 +198,23 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     let source = lanes[0].source;
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let of_all = |count: fn(&Lane<'_>) -> usize| number(lanes.iter().map(count).sum());
-    let (least, opened) = (number(lanes.len()), of_all(|lane| lane.outbox.endpoint_count));
-    let streams_at_start = number(source.streams_at_start(opened as usize));
-    let readers_at_start = of_all(|lane| lane.io_threads);
-    // On a near path a stream from memory is as fast as the core that drives it.
-    let is_of_cores = source.is_memory && source.stream_count().is_near(opened as usize);
-    let streams_most = if is_of_cores { opened.min(readers_at_start) } else { opened };
+    let opened = of_all(|lane| lane.outbox.endpoint_count);
+    let stock = Stock {
+        lanes: number(lanes.len()),
+        readers_at_start: of_all(|lane| lane.io_threads),
+        threads: of_all(|lane| lane.thread_count),
+        streams_at_start: number(source.streams_at_start(opened as usize)),
+        streams_opened: opened,
+        is_memory: source.is_memory,
+        is_near: source.stream_count().is_near(opened as usize),
+    };
     PerKnob {
         readers: match source.settings.io_threads {
-            // One for each core: nothing is waited for. The threads beyond are for streams, of which each takes one.
-            0 if source.is_memory => KnobRange::fixed(readers_at_start),
-            0 => KnobRange::new(least, of_all(|lane| lane.thread_count), readers_at_start),
-            _ => KnobRange::fixed(readers_at_start),
+            0 => stock.readers(),
+            _ => KnobRange::fixed(stock.readers_at_start),
         },
         streams: match source.spec.streams {
-            // Fewer would hardly bring more; between two that share a path and have nearly as many nobody could tell what is better.
-            0 => KnobRange::doubling(streams_at_start, streams_most, streams_at_start),
+            0 => stock.streams(),
             _ => KnobRange::fixed(opened),
         },
         writers: match (source.settings.io_threads, sink.write_threads) {
@@ -222,5 +223,75 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
             }
             (_, start) => KnobRange::fixed(start),
         },
+    }
+}
+
+/// What the source's lanes have to turn, all together.
+struct Stock {
+    lanes: u32,
+    readers_at_start: u32,
+    /// As many may read or send.
+    threads: u32,
+    streams_at_start: u32,
+    streams_opened: u32,
+    /// Whether what is read lies in memory.
+    is_memory: bool,
+    /// Whether the streams were opened for a near path.
+    is_near: bool,
+}
+
+impl Stock {
+    fn readers(&self) -> KnobRange {
+        if self.is_memory {
+            // One for each core: nothing is waited for. The threads beyond are for streams, of which each takes one.
+            return KnobRange::fixed(self.readers_at_start);
+        }
+        KnobRange::new(self.lanes, self.threads, self.readers_at_start)
+    }
+
+    fn streams(&self) -> KnobRange {
+        // On a near path a stream from memory is as fast as the core that drives it.
+        let is_of_cores = self.is_memory && self.is_near;
+        let most =
+            if is_of_cores { self.streams_opened.min(self.readers_at_start) } else { self.streams_opened };
+        // Fewer would hardly bring more; between two that share a path and have nearly as many nobody could tell what is better.
+        KnobRange::doubling(self.streams_at_start, most, self.streams_at_start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of one lane on a machine of `cores` cores, near enough for eight streams, of which two are used at first.
+    fn near(cores: u32, is_memory: bool) -> Stock {
+        Stock {
+            lanes: 1,
+            readers_at_start: cores,
+            threads: 32,
+            streams_at_start: 2,
+            streams_opened: 8,
+            is_memory,
+            is_near: true,
+        }
+    }
+
+    #[test]
+    fn from_memory_over_a_near_path_nothing_goes_beyond_the_cores() {
+        for (cores, streams) in [(1, 2), (2, 2), (4, 4), (16, 8)] {
+            let stock = near(cores, true);
+            assert_eq!(stock.readers(), KnobRange::fixed(cores));
+            assert_eq!(stock.streams(), KnobRange::doubling(2, streams, 2), "{cores} cores");
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_turned_as_far_as_it_goes() {
+        let from_disks = near(2, false);
+        assert_eq!(from_disks.readers(), KnobRange::new(1, 32, 2));
+        assert_eq!(from_disks.streams(), KnobRange::doubling(2, 8, 2));
+        let far = Stock { streams_at_start: 8, streams_opened: 64, is_near: false, ..near(2, true) };
+        assert_eq!(far.readers(), KnobRange::fixed(2));
+        assert_eq!(far.streams(), KnobRange::doubling(8, 64, 8));
     }
 }
