@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use carrack_model::Kept;
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
-use carrack_storage::{Base, Identity, Purpose, Root};
+use carrack_storage::{Base, Identity, Purpose, Root, unknown_account};
 use carrack_wire::message::SinkState;
 
 use super::keeping::{FoundJournal, Keeping};
@@ -38,6 +38,7 @@ impl Destination {
         settings: &Settings,
         keeping: Option<Keeping>,
     ) -> Result<Destination, SessionError> {
+        check_accounts(settings)?;
         let standing = match base.look(path, Purpose::Write) {
             Ok(looked) if looked.is_directory => Standing::Directory,
             Ok(_) => Standing::Other,
@@ -182,6 +183,16 @@ impl SinkFacts {
             syncs: message.syncs,
         })
     }
+}
+
+/// Refuses a transfer to users or groups that do not exist here: a name that was mistyped would leave all entries to somebody
+/// else. A sink that sets no owners counts them as losses.
+fn check_accounts(settings: &Settings) -> Result<(), SessionError> {
+    let unknown = if settings.special_modes { unknown_account(&settings.fidelity) } else { None };
+    unknown.map_or(Ok(()), |account| {
+        let message = format!("there is no {account} at the destination");
+        Err(SessionError::refused(message, "check the name, or give a number"))
+    })
 }
 
 /// The same for two processes exactly if they run under one kernel; nothing if that can't be told.
