@@ -37,8 +37,10 @@ pub(super) fn run(
     observer: &dyn Observer,
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
+    let settings = transfer.settings.within_memory(1, transfer.spec.slot_bytes)?;
+    settings.tell_smaller_pool(observer);
+    let transfer = &Transfer { settings, ..transfer.clone() };
     let (spec, settings) = (&transfer.spec, &transfer.settings);
-    settings.check_pool()?;
     let pipe = match &peer.channel {
         Channel::Pipes { .. } => "ssh pipe",
         Channel::Tls(_) => "tls",
