@@ -17,6 +17,7 @@ mod entry_report;
 mod exit;
 mod far;
 mod forecast_report;
+mod home;
 mod journals_report;
 mod keys_report;
 mod layout_report;
