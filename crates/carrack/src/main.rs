@@ -39,6 +39,7 @@ mod signals;
 mod sites;
 mod size;
 mod ssh;
+mod stack;
 mod state;
 mod targets_report;
 mod topo_report;
@@ -52,5 +53,7 @@ mod verify_report;
 
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.
-    config::parse().run().into()
+    signals::survive_file_size_limit();
+    carrack_machine::keep_heaps_few();
+    stack::with_enough(|| config::parse().run()).into()
 }
