@@ -119,6 +119,18 @@ impl Scope {
             .iter()
             .any(|permission| permission.operation.covers(operation) && path.starts_with(&permission.beneath))
     }
+
+    /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it; the empty path is all of it.
+    pub fn parts_of(&self, top: &[u8], operations: &[Operation]) -> Vec<Vec<u8>> {
+        let is_allowed = |permission: &&Permission| {
+            operations.iter().any(|&operation| permission.operation.covers(operation))
+        };
+        let beneath_top = |permission: &Permission| match &permission.beneath[..] {
+            [] => Some(Vec::new()),
+            [first, rest @ ..] => (first == top).then(|| rest.join(&b'/')),
+        };
+        self.permissions.iter().filter(is_allowed).filter_map(beneath_top).collect()
+    }
 }
 
 impl fmt::Display for Scope {
