@@ -242,6 +242,24 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_what_lies_beneath_a_name() {
+        let scope = scope(
+            "storage.read:/data/a/b storage.read:/data/c%20d storage.modify:/data/e storage.read:/database",
+        );
+        let parts = |top: &str, operations: &[Operation]| -> Vec<String> {
+            let parts = scope.parts_of(top.as_bytes(), operations);
+            parts.into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
+        };
+        assert_eq!(parts("data", &[Operation::Read]), ["a/b", "c d"]);
+        assert_eq!(parts("data", &[Operation::Stat, Operation::Modify]), ["a/b", "c d", "e"]);
+        assert_eq!(parts("database", &[Operation::Read]), [""]);
+        assert!(
+            parts("dat", &[Operation::Read]).is_empty() && parts("database", &[Operation::Modify]).is_empty()
+        );
+        assert_eq!(self::scope("storage.read:/").parts_of(b"any", &[Operation::Read]), [Vec::<u8>::new()]);
+    }
+
+    #[test]
     fn allows_beneath_its_path_and_nowhere_else() {
         let scope = scope("storage.read:/data/run7");
         for (path, is_allowed) in [
