@@ -54,8 +54,11 @@ impl Destination {
             Standing::Directory if made_it => Standing::Nothing,
             standing => standing,
         };
-        let nearest = if standing == Standing::Directory { path } else { parent(path) };
-        let root = base.open(nearest, Purpose::Write).map_err(|error| unusable(nearest, &error))?;
+        let (nearest, opened) = match standing {
+            Standing::Directory => (path, base.open(path, Purpose::Write)),
+            _ => (parent(path), base.open_parent(path)),
+        };
+        let root = opened.map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
         let storage = SinkStorage::look(base, root.as_fd(), standing == Standing::Directory, settings)?;
         let facts = DestinationFacts {
@@ -130,7 +133,10 @@ impl Destination {
     fn open_root(&self, root: PlaceRoot) -> Result<Root, SessionError> {
         let path = match root {
             PlaceRoot::Destination => self.path.as_path(),
-            PlaceRoot::Parent => parent(&self.path),
+            PlaceRoot::Parent => {
+                let opened = self.base.open_parent(&self.path);
+                return opened.map_err(|error| unusable(parent(&self.path), &error));
+            }
             PlaceRoot::NewDestination => {
                 self.base.make_destination(&self.path).map_err(|error| unusable(&self.path, &error))?;
                 self.path.as_path()
