@@ -23,7 +23,7 @@ def run(args):
     if not environment.on_disk:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", base], check=True)
     tools = base.parent
-    fixture = Fixture(base, args.carrack, tools)
+    fixture = Fixture(base, tools / "carrack", args.carrack.parent, tools)
     try:
         environment.setup(fixture)
         found = {"cells": run_cells(environment, fixture, args.operations)}
@@ -39,7 +39,7 @@ def run_cells(environment, fixture, titles):
     os.makedirs(fixture.parent, exist_ok=True)
     asked = fixture.make(fixture.parent / "asked")
     probe = fixture.probe(asked)
-    os.rmdir(asked)
+    shutil.rmtree(asked, ignore_errors=True)
     asked = fixture.make(fixture.plain / "asked")
     fixture.plain_probe = fixture.probe(asked)
     os.rmdir(asked)

@@ -44,7 +44,7 @@ class Outcome:
 
     def told(self):
         """Everything that was said to people: warnings, errors and standard error."""
-        texts = [event["text"] for event in self.events() if event.get("event") == "warning"]
+        texts = [event["text"] for event in self.events() if event.get("event") in ("warning", "failed") and "text" in event]
         return "\n".join(texts + [self.err.strip()] + [json.dumps(error) for error in self.summary().get("errors", [])])
 
     def brief(self):
@@ -56,14 +56,16 @@ class Outcome:
 class Fixture:
     """An environment that is set up."""
 
-    def __init__(self, base, carrack, tools):
+    def __init__(self, base, carrack, built, tools):
         self.base = Path(base)
         self.carrack = str(carrack)
+        self.built = built  # where what this repository builds is
         self.tools = Path(tools)
         self.home = self.base / "home"
         self.place = self.base / "place"  # where destinations are made: mounts go there
         self.plain = self.base / "plain"  # what is copied from the environment goes there
-        self.prefix = []  # put before each command that carrack runs in
+        self.prefix = []  # put before each command
+        self.carrack_prefix = []  # and this before carrack only
         self.variables = {"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         self.user = 0
         self.umask = 0o022
@@ -99,6 +101,10 @@ class Fixture:
             first = said.splitlines()[0] if said else f"exit code {done.returncode}"
             raise Skipped(f"{os.path.basename(command[0])}: {first}".replace(str(self.base), "…")[:160])
         return said
+
+    def device(self, megabytes, *mkfs):
+        """A block device with a file system; it goes with whoever has it open."""
+        return self.tell("losetup", "--find", "--show", self.image(megabytes, *mkfs))
 
     def image(self, megabytes, *mkfs):
         """A file with a file system, made by a command that gets its path as the last word."""
@@ -182,7 +188,7 @@ class Fixture:
 
     def program(self, name):
         """One that this repository builds, from where carrack is."""
-        path = Path(self.carrack).parent / name
+        path = Path(self.built) / name
         if not path.exists():
             raise Skipped(f"there is no {name} beside carrack (cargo build --workspace)")
         return path
@@ -220,7 +226,7 @@ class Fixture:
 
     def run(self, *words, prefix=None, umask=None, timeout=COMMAND_SECONDS):
         """carrack with these words, in the environment."""
-        return self.command([self.carrack, *words], prefix=prefix, umask=umask, timeout=timeout)
+        return self.command([*self.carrack_prefix, self.carrack, *words], prefix=prefix, umask=umask, timeout=timeout)
 
     def command(self, words, prefix=None, stdin="", umask=None, timeout=COMMAND_SECONDS):
         """Any command in the environment."""
@@ -253,9 +259,12 @@ class Fixture:
             "acl": tree.acl_with_user(tree.OTHER_USER).hex(),
             "user": tree.OTHER_USER,
         }
-        done = self.command([sys.executable, "-I", str(HERE / "probe.py"), str(directory)], stdin=json.dumps(wanted), umask=0)
+        # One that other users may start too.
+        python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+        done = self.command([python, "-I", str(HERE / "probe.py"), str(directory)], stdin=json.dumps(wanted), umask=0)
         if done.status != 0:
-            raise Skipped(f"a directory there can't be asked what it keeps: {done.err.strip().splitlines()[-1:] or done.status}"[:200])
+            said = done.err.strip().splitlines() or [f"exit code {done.status}"]
+            raise Skipped(f"a directory there can't be asked what it keeps: {said[-1]}".replace(str(self.base), "…")[:200])
         return json.loads(done.out)
 
 

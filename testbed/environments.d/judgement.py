@@ -62,7 +62,7 @@ def compare_entry(path, wanted, found, expected):
 
 def is_sparse(entry):
     """Whether most of it is a hole, so that no file system's block sizes blur it."""
-    return entry.bytes >= tree.SPARSE_BYTES and entry.held_bytes < entry.bytes // 2
+    return entry.has_hole and entry.bytes >= tree.SPARSE_BYTES and entry.held_bytes < entry.bytes // 2
 
 
 def limit_of_mode(wanted, found, expected):

@@ -57,15 +57,15 @@ class Cell:
         """What a copy here has to keep."""
         return Expected(self.probe, archive, self.fixture.umask, self.fixture.user, **others)
 
-    def judge(self, outcome, archive, to=None, **others):
-        """The copy at TO, and what the command said."""
+    def judge(self, outcome, archive, resumed=False, **others):
+        """The copy, and what the command said. A run that goes on with another's does not tell what that one did not keep."""
         expected = self.expected(archive, **others)
         complaints = judgement.status(outcome, [0])
-        to = to or self.to
-        if not os.path.isdir(to):
+        if not os.path.isdir(self.to):
             return complaints or [f"nothing is there: {outcome.brief()}"]
-        source, copy = tree.snapshot(self.source), tree.snapshot(to)
-        return complaints + judgement.compare(source, copy, expected) + judgement.losses(source, copy, outcome, expected)
+        source, copy = tree.snapshot(self.source), tree.snapshot(self.to)
+        complaints += judgement.compare(source, copy, expected)
+        return complaints + ([] if resumed else judgement.losses(source, copy, outcome, expected))
 
 
 def tell_older(cell):
@@ -121,8 +121,10 @@ def sync(cell):
     """carrack sync over an older copy"""
     complaints = tell_older(cell)
     outcome = cell.run("sync", "--json", cell.from_source(), cell.to)
-    source, found = tree.snapshot(cell.source), tree.snapshot(cell.to)
     complaints += judgement.status(outcome, [0])
+    if not os.path.isdir(cell.to):
+        return complaints
+    source, found = tree.snapshot(cell.source), tree.snapshot(cell.to)
     expected = cell.expected(archive=False)
     # What was there keeps its mode: it is judged by the other operations.
     for path in (b"", b"sub", b"sub/small-0", b"sub/small-4"):
@@ -135,6 +137,8 @@ def sync(cell):
 def sync_again(cell):
     """carrack sync -a twice: the second run has nothing to send"""
     complaints = judgement.status(cell.run("sync", "-a", "--json", cell.from_source(), cell.to), [0])
+    if not os.path.isdir(cell.to):
+        return complaints
     before = tree.snapshot(cell.to)
     again = cell.run("sync", "-a", "--json", cell.from_source(), cell.to)
     complaints += judgement.status(again, [0])
@@ -152,6 +156,8 @@ def sync_delete(cell):
     script = 'cd "$1" && echo extra >extra && mkdir -p more/below && echo extra >more/below/file && echo extra >sub/extra'
     complaints += judgement.status(cell.fixture.command(["sh", "-c", script, "sh", cell.to]), [0])
     outcome = cell.run("sync", "--delete", "--json", cell.from_source(), cell.to)
+    if not os.path.isdir(cell.to):
+        return complaints
     complaints += judgement.status(outcome, [0])
     return complaints + judgement.compare(tree.snapshot(cell.source), tree.snapshot(cell.to), cell.expected(archive=False))
 
@@ -162,7 +168,7 @@ def kill_and_resume(cell):
     fixture = cell.fixture
     words = ["cp", "-a", "--json", *fixture.far(), cell.from_source(), f"h:{cell.to}"]
     cell.commands.append("carrack " + " ".join(map(str, words)) + " --bwlimit 2MB/s (killed)")
-    process = fixture.start([fixture.carrack, *words, "--bwlimit", "2MB/s"])
+    process = fixture.start([*fixture.carrack_prefix, fixture.carrack, *words, "--bwlimit", "2MB/s"])
     deadline = time.monotonic() + 20
     while process.poll() is None and time.monotonic() < deadline and not has_large_part(cell.to):
         time.sleep(0.01)
@@ -170,7 +176,7 @@ def kill_and_resume(cell):
     process.send_signal(signal.SIGKILL)
     process.wait()
     outcome = cell.run(*words)
-    complaints = cell.judge(outcome, archive=True)
+    complaints = cell.judge(outcome, archive=True, resumed=True)
     kill_group(process)
     process.stdout.close()
     process.stderr.close()
@@ -211,7 +217,7 @@ def daemon(cell):
     )
     if fixture.user:
         os.chown(config, fixture.user, fixture.user)
-    serving = fixture.start([fixture.carrack, "serve", "--verbose", "--config", config])
+    serving = fixture.start([*fixture.carrack_prefix, fixture.carrack, "serve", "--verbose", "--config", config])
     try:
         port = port_of(serving)
         if port is None:

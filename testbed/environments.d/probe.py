@@ -88,7 +88,7 @@ def special_modes(path):
 
 
 def ask(directory, wanted):
-    """All questions. The directory is empty afterwards."""
+    """All questions. What is made for them stays."""
     at = lambda name: os.path.join(os.fsencode(directory), name)  # noqa: E731
     file = make(at(b"file"))
     created_mode = stat.S_IMODE(os.lstat(file).st_mode)
@@ -114,10 +114,6 @@ def ask(directory, wanted):
             name for name in wanted["names"] if attempt(lambda name=name: keeps_name(at(b"names"), bytes.fromhex(name)))
         ],
     }
-    for name in os.listdir(at(b"")):
-        if name != b"names":
-            os.unlink(at(name))
-    os.rmdir(at(b"names"))
     return answers
 
 

@@ -42,10 +42,13 @@ def noise(count, seed):
 
 
 def write(path, content, mode=0o644):
-    """A file with this content and mode."""
+    """A file with this content and mode, the mode as far as the file system lets it be set."""
     with open(path, "wb") as file:
         file.write(content)
-    os.chmod(path, mode)
+    try:
+        os.chmod(path, mode)
+    except OSError:
+        pass
 
 
 def set_attribute(path, name, value):
@@ -77,7 +80,7 @@ def build(root, user, foreign, held):
     if held["symlinks"]:
         os.symlink("sub/small-0", join("link"))
         os.symlink("nothing/there", join("dangling"))
-        os.symlink("../sub", join("deep/to-directory"))
+        os.symlink("a/b", join("deep/to-directory"))
     if held["fifos"]:
         os.mkfifo(join("pipe"))
     for index, name in enumerate(bytes.fromhex(name) for name in held["names"]):
@@ -94,7 +97,8 @@ def build(root, user, foreign, held):
     write(join("late"), b"late")
     give(root, user)
     if foreign:
-        for name in ["set-user-id", "set-group-id", "sub/small-1", "shared", "shared/member"]:
+        # All of it is readable by everybody: it is for root without capabilities too.
+        for name in ["set-user-id", "set-group-id", "sub/small-2", "shared", "shared/member"]:
             os.chown(join(name), OTHER_USER, OTHER_USER)
     set_attribute(join("listed"), "system.posix_acl_access", acl_with_user(OTHER_USER))
     for name, mode in [
@@ -114,7 +118,7 @@ def build_unholdable(root, user):
         write(os.path.join(root, b"odd", name), f"odd {index}".encode())
     for name in FOLDING_NAMES:
         write(os.path.join(root, name), name)
-    os.symlink("../odd", os.path.join(root, b"links/link"))
+    os.symlink("nowhere", os.path.join(root, b"links/link"))
     give(root, user)
     set_times(root)
 
@@ -145,6 +149,7 @@ class Entry:
     bytes: int
     mtime_ns: int
     held_bytes: int
+    has_hole: bool  # as lseek(2) says
     identity: tuple  # device and inode, for names of one file
     content: str = ""  # a file's digest, a link's target
     attributes: dict = field(default_factory=dict)  # user.* and ACLs
@@ -165,11 +170,12 @@ def entry(path):
     kind = KINDS.get(stat.S_IFMT(status.st_mode), "other")
     result = Entry(
         kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_size if kind == "file" else 0,
-        status.st_mtime_ns, status.st_blocks * 512, (status.st_dev, status.st_ino),
+        status.st_mtime_ns, status.st_blocks * 512, False, (status.st_dev, status.st_ino),
     )
     if kind == "file":
         with open(path, "rb") as file:
             result.content = hashlib.file_digest(file, "sha256").hexdigest() if status.st_size else "empty"
+            result.has_hole = status.st_size > 0 and os.lseek(file.fileno(), 0, os.SEEK_HOLE) < status.st_size
     elif kind == "symlink":
         result.content = os.fsdecode(os.readlink(path))
     if kind in ("file", "directory"):
