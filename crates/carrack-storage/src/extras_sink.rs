@@ -10,7 +10,10 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use carrack_model::{Account, AllTold, Attribute, Extras, FileFlags, Metadata, NO_DUMP, NO_NUMBER, Special};
+use carrack_model::{
+    Account, AccountMap, AllTold, Attribute, Extras, Fidelity, FileFlags, Metadata, NO_DUMP, NO_NUMBER,
+    Special, escape,
+};
 use nix::unistd::{Group, User};
 use rustix::fs::{
     AtFlags, Gid, IFlags, Mode, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr, fremovexattr,
@@ -374,6 +377,25 @@ fn remembered(
         known.insert(name.into(), number);
     }
     number
+}
+
+/// The first user or group that the user named and that does not exist on this host, in words.
+pub fn unknown_account(fidelity: &Fidelity) -> Option<String> {
+    let of_rules = |map: &AccountMap| map.rules().iter().map(|rule| rule.becomes.clone()).collect::<Vec<_>>();
+    let users = fidelity.user.iter().cloned().chain(of_rules(&fidelity.user_map));
+    let groups = fidelity.group.iter().cloned().chain(of_rules(&fidelity.group_map));
+    let user = unknown_of(users, user_number).map(|name| format!("user '{name}'"));
+    user.or_else(|| unknown_of(groups, group_number).map(|name| format!("group '{name}'")))
+}
+
+fn unknown_of(
+    mut accounts: impl Iterator<Item = Account>,
+    look_up: fn(&str) -> Option<u32>,
+) -> Option<String> {
+    let is_unknown = |account: &Account| {
+        account.number == NO_NUMBER && std::str::from_utf8(&account.name).ok().and_then(look_up).is_none()
+    };
+    accounts.find(is_unknown).map(|account| escape(&account.name))
 }
 
 fn user_number(name: &str) -> Option<u32> {

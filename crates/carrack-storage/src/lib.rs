@@ -41,7 +41,7 @@ pub use durable::{
     Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
     sync_directory, sync_file, sync_file_system, sync_whole,
 };
-pub use extras_sink::{Dress, Keeper};
+pub use extras_sink::{Dress, Keeper, unknown_account};
 pub use extras_source::ExtrasReader;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{

@@ -318,7 +318,7 @@ impl Lane<'_> {
         let service = Service { time: began.elapsed(), bytes: range.len };
         match written {
             Ok(()) => {
-                self.counters.bytes_done.fetch_add(range.len, Relaxed);
+                self.count_bytes(file, range.len);
                 file.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
                 self.sink.committer()?.wrote(file, *range, subtrees, body)?;
                 if file.is_by_itself() && file.is_all_written(range.len) {
@@ -353,8 +353,16 @@ impl Lane<'_> {
         Ok(())
     }
 
+    /// Counts bytes of a file as copied, unless it was given up.
+    pub(super) fn count_bytes(&self, file: &SinkFile, bytes: u64) {
+        if file.count_bytes(bytes) {
+            self.counters.bytes_done.fetch_add(bytes, Relaxed);
+        }
+    }
+
     /// Nothing of the file is of use any more, now or later. Of one in parts the rest may be.
     fn forsake(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        self.counters.bytes_done.fetch_sub(file.uncount_all(), Relaxed);
         if file.is_part() {
             return Ok(());
         }
@@ -370,7 +378,10 @@ impl Lane<'_> {
         }
         match file.grown().is_some() || file.is_begun() {
             true => self.forsake(file),
-            false => Ok(()),
+            false => {
+                self.counters.bytes_done.fetch_sub(file.uncount_all(), Relaxed);
+                Ok(())
+            }
         }
     }
 
@@ -457,7 +468,7 @@ impl Lane<'_> {
         let size = file.entry.size();
         let asked = ranges_to_message(damage);
         let told = ranges_from_message(&asked, size)?;
-        self.counters.bytes_done.fetch_sub(told.covered_bytes(), Relaxed);
+        self.counters.bytes_done.fetch_sub(file.uncount_bytes(told.covered_bytes()), Relaxed);
         self.files().ledger.reopen(FileId(file.id), size, Arc::clone(file), told.missing_of(size));
         self.say(Control::FileLacks(FileLacks { id: file.id, ranges: asked }));
         Ok(())

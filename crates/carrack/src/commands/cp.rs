@@ -18,6 +18,7 @@ pub use super::cp_options::CpArgs;
 use crate::background::{self, StandingView};
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
+use crate::home;
 use crate::lifetime::{now_s, show_moment};
 use crate::live::LiveView;
 use crate::location::FarEnd;
@@ -138,6 +139,9 @@ impl<'a> Job<'a> {
         }
         if settings.tunes && !args.dry_run {
             settings.history = history(&route);
+        }
+        if let (true, Err(why)) = (args.verbose, home::directory()) {
+            warn(&format!("{why}: no configuration is read there, and no notes are kept"));
         }
         let noted = note(args, &route);
         let transfer = Transfer {
