@@ -107,6 +107,18 @@ def overlayfs_of_users(fixture):
     overlay(fixture, ",userxattr,volatile")
 
 
+@environment("vfat", "FAT (two seconds, no rights, names that fold)", FILE_SYSTEMS)
+def vfat(fixture):
+    """By the kernel: fusefat, its only server by FUSE in Debian, hangs when a file is removed."""
+    fixture.loop(64, "mkfs.vfat", kind="vfat")
+
+
+@environment("exfat-kernel", "exFAT by the kernel", FILE_SYSTEMS)
+def exfat_of_the_kernel(fixture):
+    """Linux 5.7 or newer."""
+    fixture.loop(64, "mkfs.exfat", kind="exfat")
+
+
 # By FUSE
 
 
@@ -142,25 +154,6 @@ def ntfs_permissions(fixture):
 def ntfs_windows_names(fixture):
     """Names that Windows can't hold are refused."""
     fuse_image(fixture, 64, ("mkntfs", "-Q", "-F", "-q"), "ntfs-3g", "-o", "no_detach,allow_other,windows_names")
-
-
-@environment("vfat", "FAT (fusefat)", SERVED)
-def vfat(fixture):
-    """Two seconds, no rights, names that fold."""
-    fuse_image(fixture, 64, ("mkfs.vfat",), "fusefat", "-f", "-o", "rw+,allow_other")
-
-
-@environment("posixovl", "FAT's names with POSIX beside them (posixovl)", SERVED)
-def posixovl(fixture):
-    """Rights and links in files of their own."""
-    backing = fixture.backing()
-    fixture.serve("mount.posixovl", "-F", "-S", backing, fixture.place, "--", "-f", "-o", "allow_other")
-
-
-@environment("ext4-by-fuse", "ext4 by FUSE (fuse2fs)", SERVED)
-def ext_by_fuse(fixture):
-    """As users mount images without root."""
-    fuse_image(fixture, 64, EXT4, "fuse2fs", "-f", "-o", "rw,allow_other")
 
 
 @environment("encfs", "encfs (names of at most 143 to 176 bytes)", SERVED)

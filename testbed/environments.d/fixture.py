@@ -44,7 +44,8 @@ class Outcome:
 
     def told(self):
         """Everything that was said to people: warnings, errors and standard error."""
-        texts = [event["text"] for event in self.events() if event.get("event") in ("warning", "failed") and "text" in event]
+        texts = [event["text"] for event in self.events() if event.get("event") == "warning"]
+        texts += [f"{event.get('path')}: {event.get('kind')}: {event.get('detail')}" for event in self.events() if event.get("event") == "failed"]
         return "\n".join(texts + [self.err.strip()] + [json.dumps(error) for error in self.summary().get("errors", [])])
 
     def brief(self):

@@ -42,12 +42,15 @@ class Cell:
         self.at = fixture.parent / name
         self.to = self.at / "copy"
         self.commands = []
+        self.last_status = 0
 
     def run(self, *words, **options):
         """carrack in the environment; the command is kept for the report."""
         words = [str(word) for word in words]
         self.commands.append("carrack " + " ".join(words))
-        return self.fixture.run(*words, **options)
+        outcome = self.fixture.run(*words, **options)
+        self.last_status = outcome.status
+        return outcome
 
     def from_source(self):
         """The source, for its contents."""

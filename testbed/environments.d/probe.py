@@ -99,6 +99,7 @@ def ask(directory, wanted):
         "owned_by": owned_by,
         "times": {str(moment): attempt(lambda moment=moment: stored_time(file, moment), None) for moment in wanted["times"]},
         "modes": keeps_modes(file),
+        "modes_refused": not attempt(lambda: os.chmod(file, 0o600) is None),
         "special_modes": special_modes(file),
         "holes": attempt(lambda: keeps_holes(make(at(b"holes")))),
         "hard_links": attempt(lambda: keeps_names_of_one_file(file, at(b"second"))),
@@ -108,6 +109,7 @@ def ask(directory, wanted):
         "acls": attempt(
             lambda: keeps_attribute(make(at(b"acl")), "system.posix_acl_access", bytes.fromhex(wanted["acl"]))
         ),
+        "owners_refused": not attempt(lambda: os.chown(file, wanted["user"], wanted["user"]) is None),
         "owners": attempt(lambda: keeps_owner(make(at(b"owned")), wanted["user"], wanted["user"])),
         "folds": attempt(lambda: make(at(b"Folding")) and os.path.lexists(at(b"fOLDING"))),
         "names": [
