@@ -170,7 +170,8 @@ impl<'a> Job<'a> {
             spec.dry_run,
             spec.checksum,
             self.reins.abort.clone(),
-        ))
+        )
+        .strict(self.args.fidelity.strict))
     }
 
     fn begin_standing(&self) -> Result<StandingView, (Trouble, Exit)> {

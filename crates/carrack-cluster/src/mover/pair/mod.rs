@@ -78,7 +78,7 @@ impl Observer for PairObserver {
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
-            Event::Notice(Notice::Warning(text)) => (self.say)(text.clone()),
+            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => (self.say)(text.clone()),
             _ => {}
         }
     }
