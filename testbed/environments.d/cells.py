@@ -77,7 +77,7 @@ def run_cell(fixture, source, probe, title):
 def beside(cell):
     """What lies beside the destination, without it."""
     found = {path: entry for path, entry in tree.snapshot(cell.at).items() if path and path.split(b"/")[0] != b"copy"}
-    if cell.last_status:
+    if cell.has_failed:
         # The journal of a copy of which something failed is for the next one.
         found = {path: entry for path, entry in found.items() if not path.startswith(b".carrack-")}
     return found

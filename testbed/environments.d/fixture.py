@@ -70,6 +70,7 @@ class Fixture:
         self.variables = {"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         self.user = 0
         self.umask = 0o022
+        self.has_stable_inodes = True  # else a file may have another number whenever it is looked up
         self.small_bytes = 0  # of a disk that can be filled
         self.owner_of_fields = None  # user, group and mode of the directories that operations work in, else the user's own
         self.judged_outside = [self.home]  # nothing changes there
@@ -132,6 +133,7 @@ class Fixture:
         server = subprocess.Popen(command, stdin=options.pop("stdin", subprocess.DEVNULL), stdout=log, stderr=log, **options)
         log.close()
         self.processes.append(server)
+        self.has_stable_inodes = False
         deadline = time.monotonic() + MOUNT_SECONDS
         while not os.path.ismount(at):
             if time.monotonic() > deadline or server.poll() not in (None, 0):

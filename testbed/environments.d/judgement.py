@@ -12,12 +12,13 @@ COMPLAINTS_MAX = 8
 class Expected:
     """What the copy of a tree has to keep."""
 
-    def __init__(self, probe, archive, umask, user, daemon=False):
+    def __init__(self, probe, archive, umask, user, daemon=False, names_known=True):
         self.probe = probe
         self.archive = archive
         self.umask = umask
         self.user = user
         self.daemon = daemon
+        self.names_known = names_known  # whether the source tells for sure which names are one file's
 
 
 def shown(path):
@@ -94,11 +95,17 @@ def compare_mode(path, wanted, found, expected):
     if wider:
         return [f"mode {found.mode:04o} is wider than {limit:04o} (at the source {wanted.mode:04o})"]
     narrower = 0o777 & limit & ~found.mode
-    if narrower and probe["modes"] and "system.posix_acl_access" not in wanted.attributes:
+    if narrower and can_set_mode(found, expected) and "system.posix_acl_access" not in wanted.attributes:
         return [f"mode {found.mode:04o} and not {limit:04o}"]
-    if expected.archive and wanted.kind == "file" and not expected.daemon and (limit & SET_IDS & ~found.mode) & probe["special_modes"]:
-        return [f"mode {found.mode:04o} lacks a set-ID bit of {limit:04o}"] if probe["owners"] else []
+    if expected.archive and wanted.kind == "file" and not expected.daemon and probe["owners"]:
+        lacking = limit & SET_IDS & ~found.mode & probe["special_modes_of_others"]
+        return [f"mode {found.mode:04o} lacks a set-ID bit of {limit:04o}"] if lacking else []
     return []
+
+
+def can_set_mode(found, expected):
+    """Whether the user can set modes of what belongs to him, or to others."""
+    return expected.probe["modes" if found.user == expected.user else "modes_of_others"]
 
 
 def compare_time(wanted, found, expected):
@@ -147,7 +154,7 @@ def compare_attributes(wanted, found, expected):
 
 def compare_names(source, copy, expected):
     """Names of one file are names of one file again, where that can be."""
-    if not expected.probe["hard_links"]:
+    if not expected.probe["hard_links"] or not expected.names_known:
         return []
     complaints = []
     first = {}
@@ -173,7 +180,11 @@ def losses(source, copy, outcome, expected):
             return [f"{shown(path)} has mode {found.mode:04o} and not {wanted.mode:04o}, which nobody is told"]
         if probe["owners_refused"] and expected.user == 0 and not expected.daemon and (found.user, found.group) != (wanted.user, wanted.group):
             return [f"{shown(path)} belongs to {found.user}:{found.group}, which nobody is told"]
-        if any(wanted.attributes.get(name) != found.attributes.get(name) for name in wanted.attributes) and not expected.daemon:
+        refused = [
+            name for name, value in wanted.attributes.items()
+            if found.attributes.get(name) != value and probe["acls_refused" if name.startswith("system") else "attributes_refused"]
+        ]
+        if refused and not expected.daemon:
             return [f"{shown(path)} has lost attributes, which nobody is told"]
     return []
 

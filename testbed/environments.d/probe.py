@@ -87,6 +87,15 @@ def special_modes(path):
     return attempt(lambda: mode_after(path, 0o6755), 0) & 0o6000
 
 
+def is_refused(action):
+    """Whether a call says that it can't, and does not only pretend."""
+    try:
+        action()
+    except OSError:
+        return True
+    return False
+
+
 def ask(directory, wanted):
     """All questions. What is made for them stays."""
     at = lambda name: os.path.join(os.fsencode(directory), name)  # noqa: E731
@@ -99,18 +108,21 @@ def ask(directory, wanted):
         "owned_by": owned_by,
         "times": {str(moment): attempt(lambda moment=moment: stored_time(file, moment), None) for moment in wanted["times"]},
         "modes": keeps_modes(file),
-        "modes_refused": not attempt(lambda: os.chmod(file, 0o600) is None),
-        "special_modes": special_modes(file),
+        "modes_refused": is_refused(lambda: os.chmod(file, 0o600)),
         "holes": attempt(lambda: keeps_holes(make(at(b"holes")))),
         "hard_links": attempt(lambda: keeps_names_of_one_file(file, at(b"second"))),
         "symlinks": attempt(lambda: keeps_link(at(b"link"))),
         "fifos": attempt(lambda: os.mkfifo(at(b"fifo")) is None and stat.S_ISFIFO(os.lstat(at(b"fifo")).st_mode)),
+        "attributes_refused": is_refused(lambda: os.setxattr(make(at(b"refused")), "user.matrix", b"value")),
+        "acls_refused": is_refused(lambda: os.setxattr(at(b"refused"), "system.posix_acl_access", bytes.fromhex(wanted["acl"]))),
         "attributes": attempt(lambda: keeps_attribute(make(at(b"attributes")), "user.matrix", b"value")),
         "acls": attempt(
             lambda: keeps_attribute(make(at(b"acl")), "system.posix_acl_access", bytes.fromhex(wanted["acl"]))
         ),
-        "owners_refused": not attempt(lambda: os.chown(file, wanted["user"], wanted["user"]) is None),
         "owners": attempt(lambda: keeps_owner(make(at(b"owned")), wanted["user"], wanted["user"])),
+        "owners_refused": is_refused(lambda: os.chown(at(b"owned"), wanted["user"], wanted["user"])),
+        "modes_of_others": keeps_modes(at(b"owned")),
+        "special_modes_of_others": special_modes(at(b"owned")),
         "folds": attempt(lambda: make(at(b"Folding")) and os.path.lexists(at(b"fOLDING"))),
         "names": [
             name for name in wanted["names"] if attempt(lambda name=name: keeps_name(at(b"names"), bytes.fromhex(name)))
