@@ -43,8 +43,8 @@ class Outcome:
         return next((event for event in reversed(self.events()) if event.get("event") == "summary"), {})
 
     def told(self):
-        """Everything that was said to people: warnings, errors and standard error."""
-        texts = [event["text"] for event in self.events() if event.get("event") == "warning"]
+        """Everything that was said to people: warnings, losses, errors and standard error."""
+        texts = [event["text"] for event in self.events() if event.get("event") in ("warning", "loss")]
         texts += [f"{event.get('path')}: {event.get('kind')}: {event.get('detail')}" for event in self.events() if event.get("event") == "failed"]
         return "\n".join(texts + [self.err.strip()] + [json.dumps(error) for error in self.summary().get("errors", [])])
 
