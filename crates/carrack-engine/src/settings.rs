@@ -98,6 +98,11 @@ pub struct Settings {
     pub timetable: Option<RateSteps>,
     /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
     pub fabric: FabricWanted,
+    /// No data connections are made: objects go through the control channel, with a third party's ends through this one. Not told to the
+    /// other end, which finds that nobody dials.
+    pub over_control: bool,
+    /// The largest segments of data connections, either way; nothing for the system's choice.
+    pub segment_bytes: Option<u32>,
 }
 
 /// Payload memory where a cgroup or a resource limit leaves less than was asked for.
@@ -154,6 +159,8 @@ impl Default for Settings {
             sharing: None,
             timetable: None,
             fabric: FabricWanted::Off,
+            over_control: false,
+            segment_bytes: None,
         }
     }
 }
@@ -485,6 +492,7 @@ impl Settings {
             omit_times: self.fidelity.omit_times,
             omit_dir_times: self.fidelity.omit_dir_times,
             selection: selection_to_message(&self.selection),
+            segment_bytes: self.segment_bytes.unwrap_or(0),
         }
     }
 
@@ -554,6 +562,11 @@ impl Settings {
                 STALL_MS_MIN.. => Duration::from_millis(message.stall_ms.into()),
                 _ => return Err(MessageError::OutOfRange("the stall timeout")),
             },
+            segment_bytes: match message.segment_bytes {
+                0 => None,
+                bytes @ 88..=65_535 => Some(bytes),
+                _ => return Err(MessageError::OutOfRange("the size of segments")),
+            },
             special_modes: true,
             idle: None,
             spill: SpillSettings::from_message(message)?,
@@ -583,6 +596,7 @@ impl Settings {
             sharing: None,
             timetable: None,
             fabric: FabricWanted::Off,
+            over_control: false,
         })
     }
 }
@@ -740,6 +754,7 @@ mod tests {
                 names: Some([b"a"[..].into()].into()),
             },
             tunes: false,
+            segment_bytes: Some(536),
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));

@@ -52,7 +52,7 @@ pub(crate) use confine::Confinement;
 use destination::{Destination, SinkFacts};
 pub use fabric::beats_tcp;
 use fabric::{Agreed, Meeting, Met};
-use handshake::say;
+use handshake::say_within;
 pub use house::{Admission, Deed, House, OwnHouse, Request, check_protection};
 pub use keeping::shared_journals;
 use lanes::with_links;
@@ -550,7 +550,7 @@ fn new_key() -> Result<SessionKey, SessionError> {
 /// Tells the other end that there will be no session.
 fn refuse(link: &mut Link, error: &SessionError) {
     // The other end may be gone; then nobody is left to be told.
-    if say(link, Control::Refuse(error.to_message())).is_ok() {
+    if say_within(link, Control::Refuse(error.to_message()), PARTING).is_ok() {
         link.part(Instant::now() + PARTING);
     }
 }

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings, SpillSettings,
-    Transfer, TransferIdentity, copy_between, copy_local, copy_with_peer, persist,
+    DataWay, FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings,
+    SpillSettings, Transfer, TransferIdentity, Way, copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
@@ -32,6 +32,11 @@ use crate::transfer_id::transfer_id;
 use crate::transfers::{Noted, Transfers};
 use crate::trouble::{Trouble, warn};
 use crate::tuner_store::TunerStore;
+
+/// Segments that pass wherever IPv4 does (RFC 9293, 3.7.1), and the data connections of a session that has to be cautious: firewalls
+/// that look into each of them pass few.
+const CAUTIOUS_SEGMENT_BYTES: u32 = 536;
+const CAUTIOUS_STREAMS: u16 = 2;
 
 /// Copies.
 pub fn run(args: &CpArgs) -> Exit {
@@ -195,12 +200,12 @@ impl<'a> Job<'a> {
 
     fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
         let mut left = None;
-        let outcome = self.persist(observer, &mut |over_tcp| {
+        let outcome = self.persist(observer, &mut |way| {
             let (reached, peer) = self.reach(far)?;
-            let transfer = self.transfer_over(over_tcp);
+            let transfer = self.transfer_by(way);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
-            left = Some(reached.leave(&self.reins));
-            Ok(outcome)
+            left = Some(reached.leave(&self.reins, far::hangs(&outcome)));
+            Ok(far::of_daemon(outcome, far))
         });
         self.conclude(outcome, |error| far::explain(error, left))
     }
@@ -208,11 +213,12 @@ impl<'a> Job<'a> {
     /// Here is only who controls.
     fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &dyn Observer) -> report::Conclusion {
         let mut left: Option<(Left<'_>, Left<'_>)> = None;
-        let outcome = self.persist(observer, &mut |_| {
+        let outcome = self.persist(observer, &mut |way| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
             let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
-            let outcome = copy_between(&self.transfer, ends, observer, &self.reins.abort);
-            left = Some((source.leave(&self.reins), sink.leave(&self.reins)));
+            let transfer = self.transfer_by(way);
+            let outcome = copy_between(&transfer, ends, observer, &self.reins.abort);
+            left = Some((source.leave(&self.reins, false), sink.leave(&self.reins, false)));
             Ok(outcome)
         });
         self.conclude(outcome, |error| match left {
@@ -221,10 +227,21 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn transfer_over(&self, tcp: bool) -> Cow<'_, Transfer> {
+    /// The transfer as it goes to work now, after what the sessions before have met.
+    fn transfer_by(&self, way: Way) -> Cow<'_, Transfer> {
         let mut transfer = Cow::Borrowed(&self.transfer);
-        if tcp {
+        if way.over_tcp || way.data > DataWay::Usual {
             transfer.to_mut().settings.fabric = FabricWanted::Off;
+        }
+        match way.data {
+            DataWay::Usual => {}
+            DataWay::Cautious => {
+                let Transfer { spec, settings, .. } = transfer.to_mut();
+                settings.segment_bytes = Some(CAUTIOUS_SEGMENT_BYTES);
+                spec.streams =
+                    if spec.streams == 0 { CAUTIOUS_STREAMS } else { spec.streams.min(CAUTIOUS_STREAMS) };
+            }
+            DataWay::Control => transfer.to_mut().settings.over_control = true,
         }
         transfer
     }
@@ -233,13 +250,13 @@ impl<'a> Job<'a> {
     fn persist(
         &self,
         observer: &dyn Observer,
-        session: &mut dyn FnMut(bool) -> Result<Outcome, SessionError>,
+        session: &mut dyn FnMut(Way) -> Result<Outcome, SessionError>,
     ) -> Outcome {
-        persist(self.args.retry, observer, &self.reins.abort, &mut |over_tcp| {
+        persist(self.args.retry, observer, &self.reins.abort, &mut |way| {
             // Ctrl-C ends ssh too, which looks like a broken network.
             let is_wanted =
                 || if self.reins.is_told_to_end() { Err(SessionError::Interrupted) } else { Ok(()) };
-            is_wanted().and_then(|()| session(over_tcp)).unwrap_or_else(Outcome::failed)
+            is_wanted().and_then(|()| session(way)).unwrap_or_else(Outcome::failed)
         })
     }
 
