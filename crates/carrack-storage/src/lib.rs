@@ -33,8 +33,8 @@ mod writeback;
 
 pub use base::{Base, Looked, Named, Purpose};
 pub use browse::{
-    Browsed, BrowsedKind, Glance, Listing, Removal, RemovalStep, Removing, Sparing, glance, link_text,
-    remove_in,
+    Browsed, BrowsedKind, Glance, Listing, Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in,
+    glance, link_text, remove_in,
 };
 pub use directory_spool::DirectorySpool;
 pub use durable::{
@@ -52,12 +52,12 @@ pub use link_spool::LinkSpool;
 pub use losses::Losses;
 pub use present::{Present, digest_of, dress_file, look_at};
 pub use root::Root;
-pub use scan::{BadPattern, Filter, Found, RootKind, Scan, ScanRoot};
+pub use scan::{BadPattern, Doubt, Filter, Found, RootKind, Scan, ScanRecord, ScanRoot};
 pub use scratch::ScratchNames;
 pub use sink_error::SinkError;
 pub use sink_file::{clear_umask, place_small, place_symlink};
 pub use source_error::SourceError;
 pub use source_file::{Expected, SmallFile, SourceFile, read_small};
 pub use special::{dress_special, place_special};
-pub use status::{FileStamp, Identity};
+pub use status::{FileStamp, Identity, MountIdentity};
 pub use target::{Medium, StorageTarget};

@@ -165,7 +165,7 @@ impl Part {
         file_systems: FileSystems,
         sink: Option<SinkState>,
         observer: Option<&dyn Observer>,
-        links: LinkPolicy,
+        settings: &Settings,
     ) -> Result<Part, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(&sink)?;
@@ -173,7 +173,9 @@ impl Part {
             let message = "the carrack at the destination is too old for a sync";
             return Err(SessionError::refused(message, "install this version there, or use carrack cp"));
         }
-        let sources = resolve(base, paths, spec.recursive, links == LinkPolicy::Followed, &sink)?;
+        let follows = settings.selection.links == LinkPolicy::Followed;
+        let mut sources = resolve(base, paths, spec.recursive, follows, &sink)?;
+        sources.keep_record(spec, settings.begun);
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }
@@ -384,6 +386,7 @@ impl SourcePart {
             file_systems: self.file_systems,
             storage: self.storage,
             roots: self.sources.roots,
+            record: self.sources.record,
             failures: self.sources.failures,
             destination: self.sources.destination,
             credits,
@@ -502,7 +505,8 @@ fn check_owners(settings: &Settings, welcome: &Welcome) -> Result<(), SessionErr
 
 /// Refuses a source that would delete at the end what is to go first.
 fn check_deletion(spec: &TransferSpec, welcome: &Welcome) -> Result<(), SessionError> {
-    let is_first = spec.sync.as_ref().and_then(|sync| sync.deletion).is_some_and(|deletion| deletion.first);
+    let deletion = spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
+    let is_first = deletion.is_some_and(|deletion| deletion.first);
     if !is_first || welcome.prunes_first {
         return Ok(());
     }
