@@ -2,7 +2,7 @@
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
 use carrack_model::{
-    Backup, Checksum, Cipher, Deletion, DialFrom, Protection, StripeChoice, Sync, TransferSpec,
+    Backup, Checksum, Cipher, Deletion, DialFrom, ModifyWindow, Protection, StripeChoice, Sync, TransferSpec,
 };
 
 use crate::PROTOCOL_VERSION;
@@ -68,6 +68,11 @@ impl From<&Sync> for message::Sync {
             update: sync.update,
             existing: sync.existing,
             ignore_existing: sync.ignore_existing,
+            modify_window_ns: match sync.modify_window {
+                ModifyWindow::Stored => None,
+                ModifyWindow::Exact => Some(-1),
+                ModifyWindow::Within { nanoseconds } => i64::try_from(nanoseconds).ok().or(Some(i64::MAX)),
+            },
             ..message::Sync::default()
         };
         let Some(deletion) = &sync.deletion else { return copied };
@@ -104,6 +109,11 @@ impl From<&message::Sync> for Sync {
         };
         Sync {
             by_contents: message.by_contents,
+            modify_window: match message.modify_window_ns.map(u64::try_from) {
+                None => ModifyWindow::Stored,
+                Some(Err(_)) => ModifyWindow::Exact,
+                Some(Ok(nanoseconds)) => ModifyWindow::Within { nanoseconds },
+            },
             update: message.update,
             existing: message.existing,
             ignore_existing: message.ignore_existing,
@@ -184,8 +194,18 @@ mod tests {
             let spec = TransferSpec { stripe, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }
-        let all =
-            Sync { by_contents: true, update: true, existing: true, ignore_existing: true, deletion: None };
+        let all = Sync {
+            by_contents: true,
+            modify_window: ModifyWindow::Stored,
+            update: true,
+            existing: true,
+            ignore_existing: true,
+            deletion: None,
+        };
+        for modify_window in [ModifyWindow::Exact, ModifyWindow::Within { nanoseconds: 7 }] {
+            let spec = TransferSpec { sync: Some(Sync { modify_window, ..all.clone() }), ..spec.clone() };
+            assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+        }
         let backup = Some(Backup::Directory(b"old"[..].into()));
         for deletion in [
             Deletion::default(),

@@ -80,6 +80,10 @@ pub struct Sync {
     /// They are moved to a directory in the destination's `.carrack-trash`.
     #[prost(bool, tag = "13")]
     pub uses_trash: bool,
+    /// Nanoseconds that the times of equal files may be apart; -1 for none, where else a coarse file system's times are taken as it
+    /// stores them.
+    #[prost(sint64, optional, tag = "15")]
+    pub modify_window_ns: Option<i64>,
 }
 
 /// Everything is sent, or nothing is, and the source has met no failure: what it does not have may go.

@@ -40,7 +40,7 @@ mod sync;
 mod unpack;
 mod writer;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -48,9 +48,9 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
-use carrack_model::{Extras, Kept, Metadata, Scheduling, TargetId, TransferSpec};
+use carrack_model::{Extras, Kept, Metadata, ModifyWindow, Scheduling, TargetId, TransferSpec};
 use carrack_plan::RateSteps;
-use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
+use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames, StoredTimes};
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
@@ -151,7 +151,9 @@ struct Sink<'a> {
     writes_in_turn: bool,
     /// Whether objects wait in the queues of their targets. Else they are written by whoever receives them.
     is_sorting: bool,
-    scratch: ScratchNames,
+    scratch: Arc<ScratchNames>,
+    /// How the destination's file systems store times.
+    times: StoredTimes,
     directories: Mutex<Option<DirectorySpool>>,
     /// Further names of files, made at the end.
     links: Mutex<Option<LinkSpool>>,
@@ -188,7 +190,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     let prepared =
         ScratchNames::new(tag).map_err(SessionError::local("making a temporary name")).and_then(|scratch| {
             let removal = start.spec.sync.as_ref().map(|sync| Removal::new(sync, &settings.selection));
-            Ok((scratch, removal.transpose()?, start.root.as_ref().map(committer).transpose()?))
+            Ok((Arc::new(scratch), removal.transpose()?, start.root.as_ref().map(committer).transpose()?))
         });
     let (scratch, removal, committer) = match prepared {
         Ok(prepared) => prepared,
@@ -196,8 +198,11 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     };
     let io_threads = settings.io_thread_count(storage.depth());
     let keeper = Arc::new(Keeper::new(settings.special_modes));
+    let window = start.spec.sync.as_ref().map_or(ModifyWindow::Stored, |sync| sync.modify_window);
+    let probes = start.root.is_some().then(|| Arc::clone(&scratch));
     let sink = Sink {
         camp: start.camp,
+        times: StoredTimes::new(window, probes),
         scratch,
         committer,
         siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
@@ -350,7 +355,13 @@ impl Sink<'_> {
 
     /// What an entry gets, with what is to be set beyond its metadata.
     fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
-        Dress { metadata, extras: extras.map(|extras| (extras, &*self.keeper)) }
+        let extras = extras.map(|extras| (extras, &*self.keeper));
+        Dress { metadata, extras, losses: Some(self.keeper.losses()) }
+    }
+
+    /// Whether what was found in the directory `held` is the metadata that was told, as the file system there stores it.
+    fn has_metadata(&self, told: &Metadata, found: &Metadata, held: BorrowedFd<'_>) -> bool {
+        told.mode == found.mode && self.times.is_same(told.mtime, found.mtime, held)
     }
 
     fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use carrack_model::{Backup, Deletion, Sync};
+use carrack_model::{Backup, Deletion, ModifyWindow, Sync};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::cp;
@@ -33,6 +34,13 @@ pub struct SyncArgs {
     /// Compare contents, by BLAKE3, where sizes are the same; whatever the times are (`rsync --checksum`)
     #[arg(short, long, help_heading = SYNC)]
     contents: bool,
+
+    /// Take modification times for equal that are SECONDS apart at most, fractions allowed; -1: only those that are equal to the nanosecond
+    ///
+    /// Where the destination's file system stores coarse times (Lustre, FAT, SMB, many NFS servers), the time that it stores of the source's is
+    /// equal without it. FAT in another time zone, or at the other side of a change of the clock, needs 3601.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = SYNC)]
+    modify_window: Window,
 
     /// Leave files alone that are newer at the destination
     #[arg(short, long, help_heading = SYNC)]
@@ -106,6 +114,10 @@ impl FromStr for MaxDelete {
     }
 }
 
+/// The value of `--modify-window`.
+#[derive(Clone, Copy, Debug)]
+struct Window(ModifyWindow);
+
 /// Syncs.
 pub fn run(args: SyncArgs) -> Exit {
     let sync = args.sync();
@@ -120,6 +132,7 @@ impl SyncArgs {
     fn sync(&self) -> Sync {
         Sync {
             by_contents: self.contents,
+            modify_window: self.modify_window.0,
             update: self.update,
             existing: self.existing,
             ignore_existing: self.ignore_existing,
@@ -146,6 +159,20 @@ impl SyncArgs {
     }
 }
 
+/// Seconds, of which nanoseconds count.
+fn parse_window(text: &str) -> Result<Window, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, or -1".to_owned())?;
+    match seconds {
+        -1.0 => Ok(Window(ModifyWindow::Exact)),
+        0.0 => Ok(Window(ModifyWindow::Stored)),
+        _ => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|window| u64::try_from(window.as_nanos()).ok())
+            .map(|nanoseconds| Window(ModifyWindow::Within { nanoseconds }))
+            .ok_or_else(|| "0 or more seconds, or -1".to_owned()),
+    }
+}
+
 /// Only so the same command does the same once the destination is there. What ends with a colon is a home directory.
 fn as_directory(destination: &mut OsString) {
     if !destination.as_bytes().ends_with(b"/") && !destination.as_bytes().ends_with(b":") {
@@ -162,7 +189,7 @@ impl Args for Copying {
         let copy = CpArgs::augment_args(Command::new("cp"));
         let is_implied = |arg: &Arg| arg.get_id() == "recursive";
         let args = copy.get_arguments().map(|arg| arg.clone().hide(arg.is_hide_set() || is_implied(arg)));
-        command.args(args.collect::<Vec<Arg>>())
+        command.args(args.collect::<Vec<Arg>>()).groups(copy.get_groups().cloned())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -216,6 +243,16 @@ mod tests {
     fn options_arrive() {
         let sync = parse(&["a", "b"]).unwrap().sync();
         assert_eq!(sync, Sync::default());
+        for (word, window) in [
+            ("0", Some(ModifyWindow::Stored)),
+            ("-1", Some(ModifyWindow::Exact)),
+            ("1.5", Some(ModifyWindow::Within { nanoseconds: 1_500_000_000 })),
+            ("-2", None),
+            ("soon", None),
+        ] {
+            let parsed = parse(&["--modify-window", word, "a", "b"]);
+            assert_eq!(parsed.ok().map(|args| args.sync().modify_window), window, "{word}");
+        }
         let words =
             ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7", "-a", "a", "b"];
         let args = parse(&words).unwrap();
@@ -250,6 +287,7 @@ mod tests {
             &["--delete", "--trash", "--backup-dir", "old", "a", "b"],
             &["--delete-all", "a", "b"],
             &["--trash", "a", "b"],
+            &["--spill-budget", "1GiB", "a", "b"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
@@ -267,6 +305,7 @@ mod tests {
     #[test]
     fn it_describes_itself() {
         use clap::CommandFactory;
+        Line::command().debug_assert();
         let help = Line::command().render_long_help().to_string();
         assert!(help.contains("Make directories at the destination like the sources"), "{help}");
         assert!(!help.contains("--recursive\n") && help.contains("--exclude"), "{help}");
