@@ -96,6 +96,8 @@ pub struct Settings {
     pub sharing: Option<Sharing>,
     /// How the rate of all targets changes with the time, at this end. Not told to the other end: that keeps to `scheduling`.
     pub timetable: Option<RateSteps>,
+    /// When the run began, for an end that the user started; a directory of the source that changed since proves nothing. Not told to the other end.
+    pub begun: Option<SystemTime>,
     /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
     pub fabric: FabricWanted,
     /// No data connections are made: objects go through the control channel, with a third party's ends through this one. Not told to the
@@ -158,6 +160,7 @@ impl Default for Settings {
             history: None,
             sharing: None,
             timetable: None,
+            begun: None,
             fabric: FabricWanted::Off,
             over_control: false,
             segment_bytes: None,
@@ -595,6 +598,7 @@ impl Settings {
             history: None,
             sharing: None,
             timetable: None,
+            begun: None,
             fabric: FabricWanted::Off,
             over_control: false,
         })

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 mod common;
+#[path = "sync/deletion.rs"]
+mod deletion;
+#[path = "sync/deletion_campaign.rs"]
+mod deletion_campaign;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

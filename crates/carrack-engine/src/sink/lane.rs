@@ -210,6 +210,7 @@ impl<'a> Lane<'a> {
     /// An entry failed. A full destination ends the session: what follows would fail too.
     pub(super) fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
         self.counters.entries_failed.fetch_add(1, Relaxed);
+        self.sink.failure_count.fetch_add(1, Relaxed);
         if failure.kind == FailureKind::NoSpace {
             return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
         }

@@ -13,12 +13,14 @@
 //! | [`sync`] | what differs from what is there, where that is to be made like the source | I/O |
 //! | [`prune`] | what the source does not have goes | I/O |
 //! | [`removal`], [`make_way`] | what of that stays; what stands where another kind of entry is to be | I/O |
+//! | [`backup`] | where it is moved to in place of being removed | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 //! | [`line`] | whose turn it is to write to that file, and who leaves an object to whom | I/O |
 
 mod announcing;
+mod backup;
 mod comm;
 mod committer;
 mod group;
@@ -39,7 +41,7 @@ mod unpack;
 mod writer;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -120,6 +122,8 @@ struct Sink<'a> {
     seen: Option<Arc<Root>>,
     /// What may go, in a sync.
     removal: Option<Removal>,
+    /// Entries that failed here so far, in all lanes.
+    failure_count: AtomicU64,
     /// What the source said of names that may go.
     stands: Monitor<prune::Answers>,
     confinement: Confinement,
@@ -240,6 +244,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         spec: start.spec,
         seen: start.root.clone().or(start.seen),
         removal,
+        failure_count: AtomicU64::new(0),
         stands: Monitor::new(prune::Answers::new()),
         root: start.root,
         confinement: start.confinement,

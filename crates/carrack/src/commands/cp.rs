@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use carrack_engine::{
     DataWay, FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings,
@@ -108,6 +109,25 @@ fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), 
     refuse_flash_of_daemons(far, &settings.spill)
 }
 
+/// `host:` and `/` are what an unset variable leaves of a path: they are not synced with deletion without a word more.
+fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble> {
+    let deletion = args.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
+    if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
+        return Ok(());
+    }
+    let is_top = |path: &Path| path.as_os_str().as_bytes().iter().all(|&byte| byte == b'/');
+    let takes_contents = |path: &PathBuf| is_top(path) || path.as_os_str().as_bytes().ends_with(b"/");
+    let end = if route.sources.iter().any(|path| is_top(path)) {
+        "a source"
+    } else if is_top(&route.destination) && route.sources.iter().any(takes_contents) {
+        "the destination"
+    } else {
+        return Ok(());
+    };
+    Err(Trouble::new(format!("{end} is a whole machine or a home directory, and something is to be deleted"))
+        .hint("is a variable unset? if that directory is meant, add --delete-all"))
+}
+
 /// A daemon lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
     let (source, sink) = match far {
@@ -130,6 +150,7 @@ fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Troub
 
 impl<'a> Job<'a> {
     fn new(args: &'a CpArgs) -> Result<Job<'a>, (Trouble, Exit)> {
+        let begun = Some(SystemTime::now());
         let usage = |trouble| (trouble, Exit::Usage);
         let (sources, destination) = args.paths().map_err(usage)?;
         let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
@@ -137,7 +158,9 @@ impl<'a> Job<'a> {
             Some(identify(args, &route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        settings.begun = begun;
         refuse_nonsense(args, &route.far, &settings).map_err(usage)?;
+        refuse_deletion_by_chance(args, &route).map_err(usage)?;
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = args.sharing.sharing();
