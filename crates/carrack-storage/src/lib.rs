@@ -13,6 +13,7 @@ mod durable;
 mod extras_sink;
 mod extras_source;
 mod file_flags;
+mod folded_names;
 mod growing_file;
 pub mod layout;
 mod link_spool;
@@ -45,6 +46,7 @@ pub use durable::{
 };
 pub use extras_sink::{Dress, Keeper, unknown_account};
 pub use extras_source::ExtrasReader;
+pub use folded_names::{FoldedNames, FoldingDirectory};
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,

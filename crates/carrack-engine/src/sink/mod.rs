@@ -40,7 +40,7 @@ mod sync;
 mod unpack;
 mod writer;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -48,10 +48,13 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
-use carrack_model::{Extras, Kept, Metadata, ModeChange, ModifyWindow, Scheduling, TargetId, TransferSpec};
+use carrack_model::{
+    Extras, Kept, Metadata, ModeChange, ModifyWindow, RelPath, Scheduling, TargetId, TransferSpec,
+};
 use carrack_plan::RateSteps;
 use carrack_storage::{
-    DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames, StoredTimes, users_umask,
+    DirectorySpool, Dress, FoldedNames, FoldingDirectory, Keeper, LinkSpool, Medium, Root, ScratchNames,
+    SinkError, StoredTimes, users_umask,
 };
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
@@ -156,6 +159,8 @@ struct Sink<'a> {
     scratch: Arc<ScratchNames>,
     /// How the destination's file systems store times.
     times: StoredTimes,
+    /// Names that the destination does not tell apart. Nothing in a dry run.
+    names: Option<FoldedNames>,
     directories: Mutex<Option<DirectorySpool>>,
     /// Further names of files, made at the end.
     links: Mutex<Option<LinkSpool>>,
@@ -213,6 +218,10 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     let sink = Sink {
         camp: start.camp,
         times: StoredTimes::new(window, probes),
+        names: start
+            .root
+            .as_ref()
+            .map(|root| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch))),
         scratch,
         committer,
         siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
@@ -356,6 +365,28 @@ impl Sink<'_> {
     /// Nothing is written in a dry run.
     fn committer(&self) -> Result<&Committer, SessionError> {
         self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
+    }
+
+    /// What a directory does with names, if it does not tell all of them apart; it is claimed for its path.
+    fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Result<Option<FoldingDirectory>, SinkError> {
+        let Some(names) = &self.names else { return Ok(None) };
+        let folding = names.of(held, path);
+        folding.iter().try_for_each(|folding| names.claim_directory(folding, path))?;
+        Ok(folding)
+    }
+
+    /// Claims a name in a directory that does not tell all names apart.
+    fn claim(
+        &self,
+        folding: Option<&FoldingDirectory>,
+        held: BorrowedFd<'_>,
+        path: &RelPath,
+        name: &[u8],
+    ) -> Result<(), SinkError> {
+        match (&self.names, folding) {
+            (Some(names), Some(folding)) => names.claim(folding, held, path, name),
+            _ => Ok(()),
+        }
     }
 
     /// What an entry that is no directory may get of the metadata that it has at the source.
