@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
-use carrack_model::{Extras, Kept, Metadata, Scheduling, TargetId, TransferSpec};
+use carrack_model::{Event, Extras, Kept, Metadata, Notice, Scheduling, TargetId, TransferSpec};
 use carrack_plan::RateSteps;
 use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
 use carrack_transport::{ReceiveEndpoint, StreamCount};
@@ -85,8 +85,12 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) root: Option<Arc<Root>>,
     /// Where to look in the dry run of a sync, if it is there.
     pub(crate) seen: Option<Arc<Root>>,
+    /// Whether the source was told that there may be something of the transfer.
+    pub(crate) resumes: bool,
     /// The journal, if one is kept.
     pub(crate) records: Option<Records>,
+    /// What the user has to know before anything is written.
+    pub(crate) warnings: Vec<String>,
     /// What it lies on.
     pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
@@ -124,6 +128,8 @@ struct Sink<'a> {
     storage: Arc<SinkStorage>,
     /// Nothing in a dry run.
     committer: Option<Committer>,
+    /// Whether the source may offer its entries before it sends them.
+    takes_offers: bool,
     /// What earlier sessions left, if there were any.
     past: Option<Past>,
     /// What other sessions have recorded, if several carry the transfer.
@@ -198,6 +204,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         committer,
         siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
         closes: AtomicBool::new(false),
+        takes_offers: start.resumes || start.spec.sync.is_some(),
         past: recovered.map(|recovered| Past::new(recovered, shown.unwrap_or_default())),
         directories: Mutex::new(
             start.root.clone().map(|root| DirectorySpool::new(root, Arc::clone(&keeper))),
@@ -231,7 +238,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         observer: start.observer,
         storage,
     };
-    let (both, is_complete, result) = sink.run(starts, &settings.spill, abort);
+    let (both, is_complete, result) = sink.run(starts, &settings.spill, start.warnings, abort);
     if let (Some(siblings), Some(root)) = (&sink.siblings, &sink.root) {
         let ended = match sink.committer {
             _ if result.is_ok() && sink.closes.into_inner() => siblings.retire(root),
@@ -254,6 +261,7 @@ impl Sink<'_> {
         &self,
         starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
         settings: &SpillSettings,
+        warnings: Vec<String>,
         abort: &Abort,
     ) -> (BothEnds, bool, Result<(), SessionError>) {
         let mut lanes = Vec::new();
@@ -272,6 +280,7 @@ impl Sink<'_> {
             rests.push((link, hub, endpoints));
         }
         let lanes = &lanes[..];
+        warnings.into_iter().for_each(|text| lanes[0].report(Event::Notice(Notice::Warning(text))));
         let (both, is_left, result) = thread::scope(|scope| {
             lanes.iter().for_each(|lane| lane.start(scope));
             self.start_committer(scope, &lanes[0]);

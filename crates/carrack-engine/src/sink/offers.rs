@@ -71,7 +71,7 @@ enum Memory<'a> {
     Own(&'a Past),
     /// Those of all sessions that carry it.
     Shared(Recorded<'a>),
-    /// There was no earlier session.
+    /// There was no earlier session, or what it left can't be used.
     None,
 }
 
@@ -85,13 +85,13 @@ enum Verdict {
 impl Lane<'_> {
     /// Says which entries are wanted.
     pub(super) fn answer_offer(&self, offer: &Offer) -> Result<(), SessionError> {
-        let nothing = || SessionError::Protocol("an offer where nothing is to be resumed".into());
-        let sync = self.sink.spec.sync.as_ref();
+        if !self.sink.takes_offers {
+            return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
+        }
         let memory = match (&self.sink.past, &self.sink.siblings) {
             (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
             (Some(past), None) => Memory::Own(past),
-            (None, None) if sync.is_some() => Memory::None,
-            (None, None) => return Err(nothing()),
+            (None, None) => Memory::None,
         };
         let wanted = Wanted { id: offer.id, ..Wanted::default() };
         let mut answering = Answering { wanted, entry_count: 0, section_count: 0 };

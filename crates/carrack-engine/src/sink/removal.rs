@@ -87,7 +87,8 @@ impl Removal {
                     failure = lane.fail(EntryFailure { path, kind, detail });
                 }
             }
-            if failure.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let goes_on = failure.is_ok() && !lane.is_stopped();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let removed = remove_in(held, name, Path::new(OsStr::from_bytes(shown)), &spares, &mut told);
         match removed {

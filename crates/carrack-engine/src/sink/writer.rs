@@ -283,6 +283,9 @@ impl Lane<'_> {
     ) -> Result<Option<Service>, SessionError> {
         let mut service = None;
         let mut write = |checked: Checked| -> Result<(), SessionError> {
+            if self.is_stopped() {
+                return Err(SessionError::PeerGone);
+            }
             service = Some(self.write_now(root, file, &checked)?);
             let object = checked.incoming.header.object.0;
             drop(checked);
