@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -19,8 +19,9 @@ use carrack_model::{EntryFailure, Extras, FailureKind, FileFlags, Metadata, RelP
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
+use crate::directory_access::{open_own, restore_mode};
 use crate::sink_file::set_mtime;
-use crate::status::{is_regular, mtime_of};
+use crate::status::{is_regular, metadata_of, mtime_of};
 use crate::{Dress, Keeper, Root, ScratchNames, SinkError};
 
 /// Records kept in memory: about 50,000 directories.
@@ -99,6 +100,11 @@ impl DirectorySpool {
             }
             match set_metadata(&root, &keeper, path, last) {
                 Ok(()) => done_count += 1,
+                // Another user's that may be written to but not read.
+                Err(error) if error.is_denied() => {
+                    keeper.losses().count("mode and times", "Permission denied");
+                    done_count += 1;
+                }
                 Err(error) => failed(failure(&root, path, &error)),
             }
         };
@@ -222,14 +228,33 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 }
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
-    let handle = root.open_directory(path).map_err(SinkError::of_directory)?;
+    let (handle, unreadable) = open_to_finish(root, path)?;
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
     let dress = Dress { metadata: &last.metadata, extras };
     let dressed = dress.put_on(handle.as_fd(), true).and(set_mtime(handle.as_fd(), last.metadata.mtime));
     if let Some(flags) = flags_of(last) {
         keeper.fasten(handle.as_fd(), flags);
     }
+    // One that has the source's mode by now keeps it.
+    if let Some(mode) = unreadable.filter(|_| dressed.is_err() || !has_mode(&handle, &last.metadata)) {
+        restore_mode(handle.as_fd(), mode).map_err(|errno| SinkError::metadata("setting the mode", errno))?;
+    }
     dressed
+}
+
+fn has_mode(handle: &OwnedFd, metadata: &Metadata) -> bool {
+    fstat(handle).is_ok_and(|stat| metadata_of(&stat).mode == metadata.mode)
+}
+
+/// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.
+fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
+    let denied = match root.open_directory(path) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
+        opened => return Ok((opened.map_err(SinkError::of_directory)?, None)),
+    };
+    let held = root.enter_directory(path).map_err(SinkError::of_directory)?;
+    let opened = open_own(held.as_fd()).ok_or_else(|| SinkError::of_directory(denied))?;
+    Ok((opened.0, Some(opened.1)))
 }
 
 fn flags_of(last: &Last) -> Option<FileFlags> {

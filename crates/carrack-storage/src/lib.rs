@@ -8,6 +8,7 @@ mod account_rules;
 mod base;
 mod beneath;
 mod browse;
+mod directory_access;
 mod directory_spool;
 mod durable;
 mod extras_sink;
@@ -36,6 +37,7 @@ pub use browse::{
     Browsed, BrowsedKind, Glance, Listing, Removal, RemovalStep, Removing, Sparing, glance, link_text,
     remove_in,
 };
+pub use directory_access::{DirectoryAccess, Restoring};
 pub use directory_spool::DirectorySpool;
 pub use durable::{
     Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
@@ -43,7 +45,7 @@ pub use durable::{
 };
 pub use extras_sink::{Dress, Keeper};
 pub use extras_source::ExtrasReader;
-pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
+pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,

@@ -84,11 +84,13 @@ impl LinkSpool {
     }
 
     /// Makes them all; returns how many there are now, and calls `failed` for each other. Where a directory has a name, `make_way`
-    /// is asked, with the directory that holds it, whether it is gone.
+    /// is asked, with the directory that holds it, whether it is gone; where a directory's mode denies it, `grant` is asked
+    /// whether that is changed.
     pub fn finish(
         self,
         scratch: &ScratchNames,
         mut make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
+        grant: impl Fn(&RelPath) -> bool,
         mut failed: impl FnMut(EntryFailure),
     ) -> u64 {
         let LinkSpool { root, records, spilled } = self;
@@ -97,7 +99,13 @@ impl LinkSpool {
             let mut rest = records;
             while let Some((link, after)) = first_record(rest) {
                 rest = after;
-                match make(&root, &link, scratch, &mut make_way) {
+                let made = match make(&root, &link, scratch, &mut make_way) {
+                    Err(error) if error.is_denied() && grant(&link.directory) => {
+                        make(&root, &link, scratch, &mut make_way)
+                    }
+                    made => made,
+                };
+                match made {
                     Ok(()) => done += 1,
                     Err(error) => failed(failure(&root, &link.directory, &link.name, &error)),
                 }
@@ -158,7 +166,7 @@ fn make(
 ) -> Result<(), SinkError> {
     let missing = || SinkError::naming("linking to the first name", Errno::NOENT);
     let (parent, first) = link.first.split_last().ok_or_else(missing)?;
-    let from = root.open_directory(&parent).map_err(SinkError::of_directory)?;
+    let from = root.enter_directory(&parent).map_err(SinkError::of_directory)?;
     let found =
         look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
@@ -224,7 +232,7 @@ mod tests {
             for (directory, name) in [("", "old"), ("b/c", "new"), ("a", "beside")] {
                 spool.note(&rel(directory), name.as_bytes(), &same_as, mtime).unwrap();
             }
-            assert_eq!(spool.finish(&scratch, |_, _, _| false, |failure| panic!("{failure}")), 3);
+            assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| false, |failure| panic!("{failure}")), 3);
             assert_eq!(fs::metadata(dir.path().join("old")).unwrap().nlink(), 4);
         }
         assert_eq!(fs::read(dir.path().join("b/c/new")).unwrap(), b"content");
@@ -241,7 +249,7 @@ mod tests {
         spool.note(&rel(""), b"gone", &SameAs { path: rel("none"), ..same_as.clone() }, mtime).unwrap();
         spool.note(&rel(""), b"dir", &SameAs { path: rel("a"), ..same_as }, mtime).unwrap();
         let mut failures = 0;
-        assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| failures += 1), 0);
+        assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| false, |_| failures += 1), 0);
         assert_eq!((failures, fs::read_dir(dir.path()).unwrap().count()), (4, 1));
     }
 
@@ -258,7 +266,7 @@ mod tests {
             spool.note(&rel(""), format!("{}", count % 100).as_bytes(), &same_as, mtime).unwrap();
             count += 1;
         }
-        assert_eq!(spool.finish(&scratch, |_, _, _| false, |failure| panic!("{failure}")), count);
+        assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| false, |failure| panic!("{failure}")), count);
         assert_eq!(fs::metadata(dir.path().join("a/first")).unwrap().nlink(), 101);
     }
 }

@@ -118,6 +118,29 @@ impl Root {
         })
     }
 
+    /// As [`Root::open_directory`]; one that may not be read is opened all the same, to resolve names in only.
+    ///
+    /// # Errors
+    /// As [`Root::open_directory`].
+    pub fn enter_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        let passage = || match self.follows {
+            true => open_through(self.as_fd(), path, PASSAGE),
+            false => open_beneath(self.as_fd(), path, PASSAGE),
+        };
+        self.open_directory(path).or_else(|error| match Errno::from_io_error(&error) {
+            Some(Errno::ACCESS) => Ok(passage()?),
+            _ => Err(error),
+        })
+    }
+
+    /// Opens the directory `name` in `directory`, one beneath this, to resolve names in only.
+    pub(crate) fn enter_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+        match self.follows {
+            true => openat(directory, name, PASSAGE, Mode::empty()),
+            false => open_child(directory, name, PASSAGE),
+        }
+    }
+
     /// Opens the directory `name` in `directory`, one beneath this, for reading.
     pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         match self.follows {
@@ -126,14 +149,18 @@ impl Root {
         }
     }
 
-    /// As [`Root::open_directory`], and what is missing of `path` is created with mode 0700.
+    /// As [`Root::enter_directory`], and what is missing of `path` is created with mode 0700.
     ///
     /// Several threads may create the same directory at once.
     ///
     /// # Errors
     /// As [`Root::open_directory`]; what `mkdir` says.
     pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        Ok(self.make_with(path, WORKING_MODE, DIRECTORY)?)
+        match self.make_with(path, WORKING_MODE, DIRECTORY) {
+            // A drop box is written to without being read.
+            Err(Errno::ACCESS) => Ok(self.make_with(path, WORKING_MODE, PASSAGE)?),
+            made => Ok(made?),
+        }
     }
 
     /// As [`Root::make_directory`], with `mode` less the umask, and opened with `flags`.

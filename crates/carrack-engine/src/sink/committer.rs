@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use carrack_journal::{Journal, Subtree};
+use carrack_journal::{Batch, Journal, Subtree};
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{ByteRange, Durability, FailureKind, RelPath, Verify, escape};
 use carrack_storage::{
@@ -260,6 +260,23 @@ impl Committer {
     /// Whether its journal says anything.
     pub(super) fn has_recorded(&self) -> bool {
         self.has_recorded.load(Relaxed)
+    }
+
+    /// A directory had this mode, which is about to be changed: durable when this returns.
+    pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
+        let mut batch = Batch::new();
+        batch.mode(path, mode);
+        let append = |journal: &Journal| journal.append(&batch, true);
+        self.journal.as_ref().map_or(Ok(()), append).map_err(SessionError::journal(&self.journal_path))
+    }
+
+    /// The modes of all of them are restored. A journal that does not take that any more makes the next session look.
+    pub(super) fn record_modes_restored(&self) {
+        let mut batch = Batch::new();
+        batch.modes_restored();
+        if let Some(journal) = &self.journal {
+            let _ = journal.append(&batch, false);
+        }
     }
 
     fn settle_group(&self, mut group: Group) -> Result<(), SessionError> {

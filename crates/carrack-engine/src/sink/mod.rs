@@ -13,11 +13,13 @@
 //! | [`sync`] | what differs from what is there, where that is to be made like the source | I/O |
 //! | [`prune`] | what the source does not have goes | I/O |
 //! | [`removal`], [`make_way`] | what of that stays; what stands where another kind of entry is to be | I/O |
+//! | [`access`] | directories of one's own that are read-only, for the while | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 //! | [`line`] | whose turn it is to write to that file, and who leaves an object to whom | I/O |
 
+mod access;
 mod announcing;
 mod comm;
 mod committer;
@@ -48,7 +50,9 @@ use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{Event, Extras, Kept, Metadata, Notice, Scheduling, TargetId, TransferSpec};
 use carrack_plan::RateSteps;
-use carrack_storage::{DirectorySpool, Dress, Keeper, LinkSpool, Medium, Root, ScratchNames};
+use carrack_storage::{
+    DirectoryAccess, DirectorySpool, Dress, Keeper, LinkSpool, Medium, Restoring, Root, ScratchNames,
+};
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
 use crate::abort::Abort;
@@ -154,6 +158,8 @@ struct Sink<'a> {
     /// Whether objects wait in the queues of their targets. Else they are written by whoever receives them.
     is_sorting: bool,
     scratch: ScratchNames,
+    /// Directories that are accessible for the while. Nothing in a dry run.
+    access: Option<DirectoryAccess>,
     directories: Mutex<Option<DirectorySpool>>,
     /// Further names of files, made at the end.
     links: Mutex<Option<LinkSpool>>,
@@ -201,6 +207,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     let sink = Sink {
         camp: start.camp,
         scratch,
+        access: start.root.clone().map(DirectoryAccess::new),
         committer,
         siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
         closes: AtomicBool::new(false),
@@ -238,6 +245,9 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         observer: start.observer,
         storage,
     };
+    if let (Some(access), Some(past)) = (&sink.access, &sink.past) {
+        past.changed_modes().for_each(|(path, mode)| access.adopt(path, mode));
+    }
     let (both, is_complete, result) = sink.run(starts, &settings.spill, start.warnings, abort);
     if let (Some(siblings), Some(root)) = (&sink.siblings, &sink.root) {
         let ended = match sink.committer {
@@ -302,6 +312,8 @@ impl Sink<'_> {
             let is_left = side.as_ref().is_some_and(SinkComm::is_left);
             (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
         });
+        // Of a session that did not come to its end; what fails is for the next one.
+        drop(self.restore_modes(Restoring::All));
         // Before the files are dropped: what is recorded of them stays.
         let result = cause(result, self.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
         (both, is_left && both.summary().entries_failed == 0, result)

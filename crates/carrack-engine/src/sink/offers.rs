@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, Partial};
 use carrack_model::{Entry, EntryKind, RelPath};
-use carrack_storage::{Present, digest_of, look_at};
+use carrack_storage::{Present, can_resume, digest_of, look_at};
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
@@ -101,7 +101,7 @@ impl Lane<'_> {
                 (TableRecord::Section { path, metadata, .. }, _) => {
                     let is_allowed = self.sink.confinement.allows_section(&path, metadata.as_ref());
                     self.check_allowed(is_allowed, &path)?;
-                    let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&path).ok());
+                    let held = self.sink.seen.as_ref().and_then(|root| root.enter_directory(&path).ok());
                     answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
                     if let (Some(held), Memory::Own(past)) = (&held, &memory) {
                         past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
@@ -168,7 +168,7 @@ impl Lane<'_> {
     /// Whether something that is no directory has the name that one is to have.
     fn is_taken(&self, path: &RelPath) -> bool {
         let Some((parent, name)) = path.split_last() else { return false };
-        let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&parent).ok());
+        let held = self.sink.seen.as_ref().and_then(|root| root.enter_directory(&parent).ok());
         held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
     }
 
@@ -267,17 +267,15 @@ impl Lane<'_> {
         let temporary = self.sink.scratch.shared_name(&entry.name, version_of(entry));
         let ranges = recorded.held(path, entry, &temporary);
         let end = ranges.iter().last()?.end()?;
-        let Ok(Some(Present::File { size, .. })) = look_at(held, &temporary) else { return None };
-        (end..=entry.size()).contains(&size).then(|| ranges_to_message(&ranges))
+        can_resume(held, &temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
     }
 
     /// What of a file that was begun can be gone on with.
     fn usable(&self, held: BorrowedFd<'_>, partial: &Partial) -> Option<Vec<u64>> {
         let end = partial.held.iter().last()?.end()?;
-        let Ok(Some(Present::File { size, .. })) = look_at(held, &partial.temporary) else { return None };
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();
         let lacks_digest = self.sink.spec.report_digests && hashed != partial.held.covered_bytes();
-        let is_usable = (end..=partial.size).contains(&size) && !lacks_digest;
+        let is_usable = !lacks_digest && can_resume(held, &partial.temporary, end, partial.size);
         is_usable.then(|| ranges_to_message(&partial.held))
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_model::{EntryFailure, Event, FailureKind, Metadata, RelPath};
-use carrack_storage::Root;
+use carrack_storage::{Root, SinkError};
 use carrack_wire::message::{Control, Prune, Pruned, Stand, Stands};
 use rustix::fs::{Dir, FileType};
 
@@ -118,7 +118,10 @@ impl Pruner<'_, '_> {
 
     /// Lists a directory, and asks about what is in it.
     fn look_into(&mut self, place: &Place) -> Result<(), SessionError> {
-        let held = match self.root.open_directory(&place.path) {
+        let opened = self.lane.with_access(&place.path, || {
+            self.root.open_directory(&place.path).map_err(SinkError::of_directory)
+        });
+        let held = match opened {
             Ok(held) => Arc::new(held),
             // It is no directory (any more): nothing in it is to go.
             Err(_) => return Ok(()),

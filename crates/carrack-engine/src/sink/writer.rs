@@ -8,7 +8,7 @@ use std::time::Instant;
 use carrack_journal::Subtree;
 use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet, RelPath};
 use carrack_plan::Service;
-use carrack_storage::{GrowingFile, Root, SinkError, WriteIo};
+use carrack_storage::{GrowingFile, Restoring, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
 use carrack_wire::message::{Control, FileLacks, FileRef, Mark};
 use carrack_wire::{Arrival, FrameKind, ranges_from_message, ranges_to_message};
@@ -179,9 +179,14 @@ impl Writer<'_> {
                     false
                 })
             };
-            done += links.finish(&lane.sink.scratch, make_way, |failure| failures.push(failure));
+            let grant = |directory: &RelPath| lane.sink.grant(directory);
+            done += links.finish(&lane.sink.scratch, make_way, grant, |failure| failures.push(failure));
             lane.counters.files_done.fetch_add(done, Relaxed);
             ended.and(failures.into_iter().try_for_each(|failure| lane.fail(failure)))?;
+        }
+        if lane.leads {
+            // A mode that is to be another one is set after that.
+            lane.restore_modes(Restoring::Open)?;
         }
         if lane.leads
             && let Some(spool) = lane.sink.directories().take()
@@ -193,6 +198,7 @@ impl Writer<'_> {
             failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
         }
         if lane.leads {
+            lane.restore_modes(Restoring::All)?;
             let lines = lane.sink.keeper.losses().take_lines();
             lines.into_iter().for_each(|line| lane.report(Event::Notice(Notice::Warning(line))));
         }
@@ -432,7 +438,8 @@ impl Lane<'_> {
         let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
             Ok(growing) => {
                 let syncs = committer.syncs_before_naming();
-                file.commit(growing, self.sink, syncs).map_err(|e| (e.kind(), e.to_string()))
+                let commit = || file.commit(growing, self.sink, syncs);
+                self.with_access(&file.directory, commit).map_err(|e| (e.kind(), e.to_string()))
             }
             Err(error) => Err((error.kind(), error.to_string())),
         });

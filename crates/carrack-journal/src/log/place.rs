@@ -261,3 +261,40 @@ fn has_name(file: &File, directory: &OwnedFd, name: &str) -> Result<bool, Journa
             .map_err(JournalError::doing(doing)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_refused_is_no_error_and_one_that_is_held_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f");
+        let first = File::create(&path).unwrap();
+        // A descriptor that the kernel locks nothing by, as a file system without locks.
+        let no_locks = openat(rustix::fs::CWD, &path, OFlags::PATH, Mode::empty()).unwrap();
+        assert!(!lock(&no_locks.into()).unwrap());
+        assert!(lock(&first).unwrap());
+        let second = lock(&File::open(&path).unwrap());
+        assert!(matches!(second, Err(JournalError::Busy(None))), "{second:?}");
+    }
+
+    #[test]
+    fn names_change_in_an_own_directory_that_is_read_only() {
+        let place = tempfile::tempdir().unwrap();
+        let directory: OwnedFd = File::open(place.path()).unwrap().into();
+        fchmod(&directory, Mode::RUSR | Mode::XUSR).unwrap();
+        let place = Place { directory, id: TransferId([1; 16]) };
+        // As the kernel answers a user who is not root.
+        let denied = std::cell::Cell::new(0);
+        let change = || {
+            let mode = Mode::from_raw_mode(fstat(&place.directory)?.st_mode);
+            denied.set(denied.get() + u32::from(!mode.contains(Mode::WUSR)));
+            if mode.contains(Mode::WUSR) { Ok(()) } else { Err(Errno::ACCESS) }
+        };
+        place.change(change).unwrap();
+        assert_eq!(denied.get(), 1);
+        let mode = Mode::from_raw_mode(fstat(&place.directory).unwrap().st_mode);
+        assert!(!mode.contains(Mode::WUSR), "{mode:?}");
+    }
+}
