@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_transport::fabric::Hub;
 use carrack_transport::{Incoming, Link, LinkInput, TransportError};
-use carrack_wire::message::{Control, Heartbeat};
+use carrack_wire::message::{Control, Counters, Heartbeat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abort::Abort;
@@ -53,6 +53,11 @@ pub(crate) trait CommSide {
     /// Forgets earlier wake-ups.
     fn listen(&self);
 
+    /// What the other end has to know of a session that fails: the counters as they are by then.
+    fn last_counters(&self) -> Option<Counters> {
+        None
+    }
+
     /// Whether the session has come to its end.
     fn is_over(&self) -> bool;
 
@@ -87,8 +92,10 @@ impl Comm<'_> {
             SessionError::PeerGone => self.fault.take().unwrap_or(error),
             error => error,
         };
-        let error = self.explained(error);
+        let error = self.explained(error, side);
         if error.distance_from_cause() == 0 {
+            let counters = side.last_counters().map(|counters| Control::Counters(counters).to_body());
+            counters.into_iter().for_each(|body| self.link.queue_control(body));
             self.link.queue_control(Control::Abort(error.to_message()).to_body());
             // The other end may be gone; then nobody is left to be told.
             self.link.part(Instant::now() + LAST_WORDS);
@@ -218,7 +225,7 @@ impl Comm<'_> {
     }
 
     /// A data connection that breaks is mostly the consequence of something that the other end is about to tell.
-    fn explained(&mut self, error: SessionError) -> SessionError {
+    fn explained(&mut self, error: SessionError, side: &mut dyn CommSide) -> SessionError {
         if !matches!(
             error,
             SessionError::Transport(TransportError::Io(_) | TransportError::Truncated)
@@ -231,6 +238,8 @@ impl Comm<'_> {
             match Control::from_body(&body) {
                 Ok(Control::Abort(message)) => return SessionError::from_abort(message),
                 Ok(Control::Refuse(message)) => return SessionError::from_refusal(message),
+                // What they say of the session's liveness does not matter any more.
+                Ok(Control::Counters(counters)) => drop(side.control(Control::Counters(counters))),
                 _ => {}
             }
         }

@@ -10,6 +10,9 @@ use carrack_wire::{LedgerError, PreambleError, TableError};
 
 use crate::settings::Role;
 
+/// What was tried when the system gives no thread.
+pub(crate) const STARTING_A_THREAD: &str = "starting a thread";
+
 /// Why a transfer ended before everything was tried. What concerns single entries is reported as events instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -190,6 +193,10 @@ impl SessionError {
                 Some("look at the storage's health, then run the same command again".into())
             }
             SessionError::Journal { error, .. } => error.hint().map(Into::into),
+            SessionError::Local { what, .. } if *what == STARTING_A_THREAD => {
+                let limits = "the processes (ulimit -u, pids.max of a container) or the address space (ulimit -v) are limited";
+                Some(format!("{limits}: ask for less with --io-threads and --streams, or raise the limit"))
+            }
             SessionError::PeerGone
             | SessionError::PeerStalled(_)
             | SessionError::Stalled(_)

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 
-use crate::error::SessionError;
+use crate::error::{STARTING_A_THREAD, SessionError};
 
 /// What has to be told when a session fails: waiting ends everywhere.
 pub(crate) trait Stop: Sync {
@@ -63,7 +63,7 @@ impl Fault {
         };
         let started = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, watched);
         if let Err(error) = started {
-            self.raise(SessionError::local("starting a thread")(error), stop);
+            self.raise(SessionError::local(STARTING_A_THREAD)(error), stop);
         }
     }
 

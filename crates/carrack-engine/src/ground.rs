@@ -25,6 +25,8 @@ use crate::settings::Settings;
 pub(crate) struct Ground {
     scheme: Scheme,
     zone: ZoneKind,
+    /// Why the buffers are small, if they are.
+    pool_reason: Option<String>,
     /// Nothing where nothing is to be placed.
     topology: Option<Topology>,
 }
@@ -44,7 +46,8 @@ impl Ground {
     pub(crate) fn look(settings: &Settings) -> Ground {
         let is_placed = settings.placement != Scheme::Off;
         let topology = is_placed.then(|| without_old_zones(Topology::for_transfer()));
-        Ground { scheme: settings.placement, zone: settings.zone, topology }
+        let pool_reason = settings.pool_share.as_ref().map(|share| share.reason.clone());
+        Ground { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
     }
 
     /// Lanes for which there is a place of their own.
@@ -65,7 +68,8 @@ impl Ground {
         let zone = self.zone(&placement)?;
         let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
-        let words = reasons.into_iter().chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
+        let reasons = self.pool_reason.iter().cloned().chain(reasons);
+        let words = reasons.chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
         let news = Mutex::new(News { words, has_told_steps: false });
         let plan = self.topology.filter(|_| is_bound).map(|topology| Plan { topology, request });
         let flows = if plan.is_some() { flows_of(load)? } else { Vec::new() };

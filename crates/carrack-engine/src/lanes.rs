@@ -13,7 +13,7 @@ use carrack_wire::message::Control;
 
 use crate::abort::Abort;
 use crate::comm::{Comm, CommSide, LAST_WORDS};
-use crate::error::SessionError;
+use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::fault::{Fault, Stop};
 
 /// What a lane has when the session stands.
@@ -99,7 +99,7 @@ pub(crate) fn run_comms<S: CommSide + Send>(
         let (side, result) = run(first);
         let results = others.into_iter().map(|started| match started {
             Ok(thread) => thread.join().unwrap_or(Err(SessionError::Internal)),
-            Err(error) => Err(SessionError::local("starting a thread")(error)),
+            Err(error) => Err(SessionError::local(STARTING_A_THREAD)(error)),
         });
         (Some(side), results.fold(result, cause))
     })

@@ -46,7 +46,7 @@ pub use session::{
     shared_journals,
 };
 pub use settings::{
-    FabricWanted, FarEnds, JournalSettings, Peer, Role, Settings, Transfer, TransferIdentity,
+    FabricWanted, FarEnds, JournalSettings, Peer, PoolShare, Role, Settings, Transfer, TransferIdentity,
 };
 pub use sharing::{GrantExchange, Sharing};
 pub use spill_settings::{SpillDirectory, SpillSettings};

@@ -71,10 +71,13 @@ pub(crate) fn lacking(wanted: Kept, known: Kept, end: &str) -> Option<Notice> {
 
 fn notice_to_message(notice: Notice) -> message::Notice {
     match notice {
-        Notice::Text(text) | Notice::Detail(text) => message::Notice { kind: 0, text, path: Vec::new() },
-        Notice::Warning(text) => message::Notice { kind: 1, text, path: Vec::new() },
-        Notice::Decision(text) => message::Notice { kind: 3, text, path: Vec::new() },
-        Notice::Skipped { path, reason } => message::Notice { kind: 2, text: reason, path: path.into() },
+        Notice::Text(text) | Notice::Detail(text) => message::Notice { text, ..Default::default() },
+        Notice::Warning(text) => message::Notice { kind: 1, text, ..Default::default() },
+        Notice::Decision(text) => message::Notice { kind: 3, text, ..Default::default() },
+        Notice::Loss { text, count } => message::Notice { kind: 4, text, count, ..Default::default() },
+        Notice::Skipped { path, reason } => {
+            message::Notice { kind: 2, text: reason, path: path.into(), count: 0 }
+        }
     }
 }
 
@@ -237,6 +240,7 @@ fn notice_to_event(notice: &message::Notice) -> Notice {
         2 => Notice::Skipped { path: notice.path.clone().into(), reason: text },
         1 => Notice::Warning(text),
         3 => Notice::Decision(text),
+        4 => Notice::Loss { text, count: notice.count },
         _ => Notice::Text(text),
     }
 }
@@ -261,6 +265,7 @@ mod tests {
             }),
             Event::Notice(Notice::Skipped { path: path.clone(), reason: "a socket".into() }),
             Event::Notice(Notice::Warning("slow".into())),
+            Event::Notice(Notice::Loss { text: "the mode of 7 entries not kept".into(), count: 7 }),
             Event::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
             Event::WouldCopy { path: path.clone(), size: 7 },
             Event::WouldDelete { path },
@@ -302,7 +307,8 @@ mod tests {
 
     #[test]
     fn a_peer_cannot_drive_the_terminal() {
-        let message = Control::Notice(message::Notice { kind: 0, text: "\x1b[2J".into(), path: vec![] });
+        let message =
+            Control::Notice(message::Notice { kind: 0, text: "\x1b[2J".into(), ..Default::default() });
         assert_eq!(to_event(&message, Side::Sink), Some(Event::Notice(Notice::Text("\\u{1b}[2J".into()))));
     }
 }

@@ -63,7 +63,7 @@ impl Run {
         }
         self.summary = match self.session_count {
             0 => outcome.summary,
-            _ => together(self.summary, outcome.summary),
+            _ => together(self.summary, outcome.summary, outcome.result.is_ok()),
         };
         self.session_count += u32::from(outcome.advance >= Advance::Stood);
     }
@@ -103,24 +103,28 @@ impl Run {
     }
 }
 
-/// What several sessions of a run did. Bytes are those that were written, twice if that was so. A file counts once: each
-/// session keeps what the ones before it had completed, so the one that came farthest tells.
-fn together(before: Summary, last: Summary) -> Summary {
+/// What several sessions of a run did. An entry or a byte counts once, however many sessions wrote it: each session keeps what
+/// the ones before it had completed. So the last one tells if it came to its end, else the one that came farthest.
+fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
     let files_kept = |summary: &Summary| {
         summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)
     };
-    let files = (last.files_done + files_kept(&last)).saturating_sub(files_kept(&before));
-    let symlinks = (last.symlinks_done + last.symlinks_kept).saturating_sub(before.symlinks_kept);
-    let specials = (last.specials_done + last.specials_kept).saturating_sub(before.specials_kept);
+    let farthest = |before, last| if is_complete { last } else { u64::max(before, last) };
+    let since = |done: u64, kept, kept_before| done.saturating_add(kept).saturating_sub(kept_before);
+    let files = since(last.files_done, files_kept(&last), files_kept(&before));
+    let symlinks = since(last.symlinks_done, last.symlinks_kept, before.symlinks_kept);
+    let specials = since(last.specials_done, last.specials_kept, before.specials_kept);
+    let bytes = since(last.bytes_done, last.bytes_kept, before.bytes_kept);
     Summary {
-        files_done: before.files_done.max(files),
+        files_done: farthest(before.files_done, files),
         directories_done: before.directories_done.max(last.directories_done),
-        symlinks_done: before.symlinks_done.max(symlinks),
-        specials_done: before.specials_done.max(specials),
-        bytes_done: before.bytes_done + last.bytes_done,
+        symlinks_done: farthest(before.symlinks_done, symlinks),
+        specials_done: farthest(before.specials_done, specials),
+        bytes_done: farthest(before.bytes_done, bytes),
         entries_failed: before.entries_failed.max(last.entries_failed),
         entries_skipped: before.entries_skipped.max(last.entries_skipped),
-        objects_reread: before.objects_reread + last.objects_reread,
+        objects_reread: before.objects_reread.saturating_add(last.objects_reread),
+        entries_deleted: before.entries_deleted.saturating_add(last.entries_deleted),
         // Of earlier runs.
         ..before
     }
@@ -163,9 +167,12 @@ mod tests {
         // Eleven files and links of an earlier run; the second session redoes one file, the third hardly begins.
         let sessions =
             [session(10, 100, 2, 11, 1, 50), session(5, 60, 1, 22, 3, 140), session(0, 0, 0, 3, 0, 9)];
-        let sum = sessions.into_iter().reduce(together).unwrap();
-        assert_eq!((sum.files_done, sum.symlinks_done, sum.bytes_done), (14, 3, 160));
+        let sum = sessions.into_iter().reduce(|before, last| together(before, last, false)).unwrap();
+        assert_eq!((sum.files_done, sum.symlinks_done, sum.bytes_done), (14, 3, 150));
         assert_eq!((sum.entries_kept, sum.bytes_kept), (11, 50));
+        // What a session wrote and lost counts once, also where the last one has less of it.
+        let lost = together(session(0, 70, 0, 0, 0, 0), session(3, 46, 0, 0, 0, 10), true);
+        assert_eq!((lost.files_done, lost.bytes_done, lost.bytes_kept), (3, 56, 0));
     }
 
     fn gone() -> Result<(), SessionError> {

@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use carrack_machine::{Scheme, ZoneKind};
+use carrack_machine::{MemoryLimit, Scheme, ZoneKind};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Account, AccountMap, Durability, Fidelity, Kept, NO_NUMBER, PolicyChoice, RunToken, Scheduling,
-    Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
+    Account, AccountMap, Durability, Event, Fidelity, Kept, NO_NUMBER, Notice, PolicyChoice, RunToken,
+    Scheduling, Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
@@ -23,10 +23,17 @@ use carrack_wire::message::{self, MessageError};
 
 use crate::chunks::Feed;
 use crate::error::SessionError;
+use crate::report::Observer;
 use crate::selection::{selection_of, selection_to_message};
 use crate::sharing::Sharing;
 use crate::spill_settings::{self, SpillSettings};
 use crate::tuner_memory::History;
+
+/// Of the memory that a limit leaves, the buffers of all ends in a process get one of so many parts.
+const POOL_PARTS_DEFAULT: u64 = 4;
+
+/// The same where the user chose a size.
+const POOL_PARTS_CHOSEN: u64 = 2;
 
 /// The longest name of a user or group; `useradd(8)` takes 32 bytes.
 const ACCOUNT_NAME_BYTES_MAX: usize = 255;
@@ -36,6 +43,8 @@ const ACCOUNT_NAME_BYTES_MAX: usize = 255;
 pub struct Settings {
     /// Bytes of payload memory (slots).
     pub pool_bytes: u64,
+    /// What the limits of this process leave of that, if they leave less. Not told to the other end, which has its own.
+    pub pool_share: Option<PoolShare>,
     /// I/O threads; 0 to choose by the storage.
     pub io_threads: usize,
     /// Threads of the scan; 0 to choose by the number of cores.
@@ -91,6 +100,15 @@ pub struct Settings {
     pub fabric: FabricWanted,
 }
 
+/// Payload memory where a cgroup or a resource limit leaves less than was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolShare {
+    /// Bytes of one end.
+    pub bytes: u64,
+    /// Why it is not more, for people.
+    pub reason: String,
+}
+
 /// What objects are to go over (L5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FabricWanted {
@@ -109,6 +127,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             pool_bytes: POOL_BYTES_DEFAULT,
+            pool_share: None,
             io_threads: 0,
             scan_threads: 0,
             ports: None,
@@ -313,21 +332,62 @@ impl Settings {
 
     /// Slots of all lanes.
     pub(crate) fn slot_count(&self, slot_bytes: u32) -> u32 {
-        let slots = self.pool_bytes / u64::from(slot_bytes);
+        let bytes = self.pool_share.as_ref().map_or(self.pool_bytes, |share| share.bytes);
+        let slots = bytes / u64::from(slot_bytes);
         slots.clamp(SLOT_COUNT_MIN as u64, u32::MAX.into()) as u32
     }
 
-    /// Refuses buffers that this machine can't have, before anything is touched.
-    pub(crate) fn check_pool(&self) -> Result<(), SessionError> {
+    /// The same settings with buffers that this process can have, where so many ends share it. Beside the buffers there has to be room
+    /// for tables, stacks, sockets and the page cache, without which the kernel kills the process.
+    ///
+    /// # Errors
+    /// Refuses buffers that the machine does not have, and objects for which the limits leave too little.
+    pub(crate) fn within_memory(&self, ends: u64, slot_bytes: u32) -> Result<Settings, SessionError> {
         let info = rustix::system::sysinfo();
         let memory_bytes = info.totalram.saturating_mul(info.mem_unit.into());
-        if self.pool_bytes <= memory_bytes {
-            return Ok(());
+        if self.pool_bytes > memory_bytes {
+            let asked = self.pool_bytes;
+            let message =
+                format!("buffers of {asked} bytes, where the machine has {memory_bytes} bytes of memory");
+            return Err(SessionError::refused(message, "ask for less with --buffer"));
         }
-        let asked = self.pool_bytes;
-        let message =
-            format!("buffers of {asked} bytes, where the machine has {memory_bytes} bytes of memory");
-        Err(SessionError::refused(message, "ask for less with --buffer"))
+        let limit = MemoryLimit::of_this_process();
+        let share = limit.map_or(Ok(None), |limit| self.share_of(&limit, ends, slot_bytes))?;
+        Ok(Settings { pool_share: share, ..self.clone() })
+    }
+
+    /// The buffers of one of so many ends within a limit; nothing if they may be as large as was asked for.
+    fn share_of(
+        &self,
+        limit: &MemoryLimit,
+        ends: u64,
+        slot_bytes: u32,
+    ) -> Result<Option<PoolShare>, SessionError> {
+        let MemoryLimit { origin, limit_bytes, free_bytes } = limit;
+        let parts = if self.has_own_pool() { POOL_PARTS_CHOSEN } else { POOL_PARTS_DEFAULT };
+        let (share, most) = (free_bytes / parts / ends, free_bytes / POOL_PARTS_CHOSEN / ends);
+        let least = SLOT_COUNT_MIN as u64 * u64::from(slot_bytes);
+        let mib = |bytes: &u64| bytes >> 20;
+        let why = format!("{origin} is {} MiB, of which {} MiB are free", mib(limit_bytes), mib(free_bytes));
+        if least > most {
+            let message = format!("{SLOT_COUNT_MIN} buffers of {slot_bytes} bytes do not fit: {why}");
+            return Err(SessionError::refused(message, "choose a smaller --object-size, or raise the limit"));
+        }
+        let bytes = share.max(least);
+        let reason = format!("buffers of {} MiB: {why}", mib(&bytes));
+        Ok((bytes < self.pool_bytes).then_some(PoolShare { bytes, reason }))
+    }
+
+    /// Tells that the buffers are smaller than the user chose.
+    pub(crate) fn tell_smaller_pool(&self, observer: &dyn Observer) {
+        if let (Some(share), true) = (&self.pool_share, self.has_own_pool()) {
+            observer.event(&Event::Notice(Notice::Warning(format!("--buffer: {}", share.reason))));
+        }
+    }
+
+    /// Whether the user chose the size of the buffers.
+    pub(crate) fn has_own_pool(&self) -> bool {
+        self.pool_bytes != POOL_BYTES_DEFAULT
     }
 
     /// The slots of one of so many lanes.
@@ -428,6 +488,7 @@ impl Settings {
         let port = |port: u32| u16::try_from(port).map_err(|_| MessageError::OutOfRange("a port"));
         let (first, last) = (port(message.port_first)?, port(message.port_last)?);
         Ok(Settings {
+            pool_share: None,
             pool_bytes: message.pool_bytes,
             io_threads: message.io_threads as usize,
             scan_threads: 0,
@@ -583,6 +644,33 @@ mod tests {
     use carrack_model::{LinkPolicy, Timestamp};
 
     use super::*;
+
+    #[test]
+    fn buffers_keep_within_a_limit() {
+        let mib = |count: u64| count << 20;
+        let limit = |free_mib| MemoryLimit {
+            origin: "memory.max".into(),
+            limit_bytes: mib(free_mib + 8),
+            free_bytes: mib(free_mib),
+        };
+        let share = |pool_mib, free_mib, ends| {
+            let settings = Settings { pool_bytes: mib(pool_mib), ..Settings::default() };
+            let share = settings.share_of(&limit(free_mib), ends, 1 << 20);
+            share.map(|share| share.map(|share| share.bytes >> 20)).map_err(|error| error.hint())
+        };
+        assert_eq!(share(256, 92, 2), Ok(Some(11)));
+        assert_eq!(share(256, 120, 1), Ok(Some(30)));
+        assert_eq!(share(256, 2048, 2), Ok(None));
+        assert_eq!(share(16, 120, 1), Ok(None), "what was asked for fits");
+        assert_eq!(share(100, 120, 1), Ok(Some(60)), "not all of what was asked for does");
+        assert_eq!(share(256, 20, 2), Ok(Some(4)), "the fewest slots");
+        assert!(share(256, 12, 2).unwrap_err().is_some_and(|hint| hint.contains("--object-size")));
+        let settings = Settings {
+            pool_share: Some(PoolShare { bytes: mib(11), reason: String::new() }),
+            ..Settings::default()
+        };
+        assert_eq!((settings.slot_count(1 << 20), settings.to_message().pool_bytes), (11, mib(256)));
+    }
 
     #[test]
     fn settings_survive_the_wire() {

@@ -18,7 +18,7 @@ use carrack_plan::grants::{Answer, Batch, ClientSettings, Gate, GrantClient, Gra
 use carrack_plan::{Policy, Service, TargetState};
 use carrack_storage::StorageTarget;
 
-use crate::error::SessionError;
+use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::settings::Settings;
 
 /// How often the thread looks whether something is urgent: a wish is told so much later at most.
@@ -117,7 +117,7 @@ impl Share {
         });
         let speaking = Arc::clone(&inner);
         let speaker = thread::Builder::new().name("carrack-share".into()).spawn(move || speaking.speak());
-        let speaker = speaker.map_err(SessionError::local("starting a thread"))?;
+        let speaker = speaker.map_err(SessionError::local(STARTING_A_THREAD))?;
         Ok(Some(Arc::new(Share { inner, speaker: Some(speaker) })))
     }
 

@@ -1287,7 +1287,11 @@ fn a_peer_cannot_drive_the_terminal() {
             kind: 99,
             detail: text.clone(),
         }));
-        session.peer.say(Control::Notice(message::Notice { kind: 1, text: text.clone(), path: Vec::new() }));
+        session.peer.say(Control::Notice(message::Notice {
+            kind: 1,
+            text: text.clone(),
+            ..Default::default()
+        }));
         let reason = message::Refuse { message: text.clone(), hint: text, reason: 0 };
         session.peer.say(Control::Abort(reason));
         let recorder = session.recorder.clone();

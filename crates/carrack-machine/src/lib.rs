@@ -9,6 +9,7 @@ pub mod doctor;
 mod flows;
 mod id_set;
 mod measure;
+mod memory_limit;
 mod monitor;
 mod near;
 mod netlink;
@@ -29,6 +30,7 @@ pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace
 pub use flows::follow_flows;
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
+pub use memory_limit::{MemoryLimit, keep_heaps_few};
 pub use monitor::{Attempt, Closed, Monitor};
 pub use near::{deal, node_of_directory};
 pub use placement::{

@@ -111,9 +111,11 @@ impl Field {
             let chase_s = fastest(|| black_box(chase(bytes, CHASE_STEPS)));
             Ok((bytes.len() as f64 / read_s / 1e6, chase_s * 1e9 / CHASE_STEPS as f64))
         };
-        std::thread::scope(|scope| scope.spawn(work).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map_err(|error| MeasureError::Refused(cpus.clone(), error))
+        let measured = std::thread::scope(|scope| {
+            let started = std::thread::Builder::new().spawn_scoped(scope, work)?;
+            started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        measured.map_err(|error| MeasureError::Refused(cpus.clone(), error))
     }
 }
 

@@ -67,11 +67,13 @@ pub enum FailureKind {
     IsDirectory = 12,
     /// It was released to an archive, and reading would bring it back.
     Released = 13,
+    /// It was named by itself, and is a device, pipe or socket of a kind that is not copied.
+    NotAFile = 14,
 }
 
 impl FailureKind {
     /// The kinds with their names in `--json` reports.
-    const NAMES: [(FailureKind, &'static str); 13] = [
+    const NAMES: [(FailureKind, &'static str); 14] = [
         (FailureKind::Missing, "missing"),
         (FailureKind::Unreadable, "unreadable"),
         (FailureKind::ReadError, "read-error"),
@@ -85,6 +87,7 @@ impl FailureKind {
         (FailureKind::IntoItself, "into-itself"),
         (FailureKind::IsDirectory, "is-directory"),
         (FailureKind::Released, "released"),
+        (FailureKind::NotAFile, "not-a-file"),
     ];
 
     /// The name in `--json` reports.
@@ -106,7 +109,8 @@ impl FailureKind {
             | FailureKind::Changed
             | FailureKind::IntoItself
             | FailureKind::IsDirectory
-            | FailureKind::Released => Side::Source,
+            | FailureKind::Released
+            | FailureKind::NotAFile => Side::Source,
             FailureKind::Corrupt => Side::Network,
             FailureKind::WriteError
             | FailureKind::NoSpace
@@ -131,7 +135,8 @@ impl FailureKind {
             FailureKind::BadName
             | FailureKind::IntoItself
             | FailureKind::IsDirectory
-            | FailureKind::Released => Retry::Never,
+            | FailureKind::Released
+            | FailureKind::NotAFile => Retry::Never,
             _ => Retry::Later,
         }
     }
@@ -147,6 +152,9 @@ impl FailureKind {
             }
             FailureKind::Corrupt => "memory or a network device damages data: check both hosts",
             FailureKind::IsDirectory => "copy directories with -r",
+            FailureKind::NotAFile => {
+                "write its content to a file first, or make it anew at the destination with --devices or --specials"
+            }
             FailureKind::Released => "recall it with --recall, or by the archive's own tools",
             FailureKind::IntoItself => "choose a destination outside of the source",
             _ => return None,

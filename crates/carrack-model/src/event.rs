@@ -90,6 +90,13 @@ pub enum Notice {
     Warning(String),
     /// What the tuner has decided, in words.
     Decision(String),
+    /// What the destination could not keep of one kind, for one reason. No failure: the contents are right.
+    Loss {
+        /// In words, with the count.
+        text: String,
+        /// How many.
+        count: u64,
+    },
 }
 
 /// Classes of file sizes: 0 bytes, then one for each number of bits that a size has, 1, 2 to 3, 4 to 7 bytes and so on.

@@ -62,11 +62,28 @@ pub enum StripeChoice {
     },
 }
 
+/// Which modification times of the source and the destination are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModifyWindow {
+    /// Those of which the destination's is what its file system stores of the source's.
+    #[default]
+    Stored,
+    /// Those that are equal to the nanosecond.
+    Exact,
+    /// Those that are so many nanoseconds apart at most, too.
+    Within {
+        /// At most that far apart.
+        nanoseconds: u64,
+    },
+}
+
 /// How a destination is made like its sources: what the sink has already is not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sync {
     /// Files are equal if their contents are; else if size and modification time are.
     pub by_contents: bool,
+    /// How far apart the times of equal files may be.
+    pub modify_window: ModifyWindow,
     /// A file that is newer at the destination stays.
     pub update: bool,
     /// What is not at the destination is not made.

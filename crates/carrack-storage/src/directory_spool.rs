@@ -20,9 +20,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::directory_access::{open_own, restore_mode};
-use crate::sink_file::set_mtime;
 use crate::status::{is_regular, metadata_of, mtime_of};
-use crate::{Dress, Keeper, Root, ScratchNames, SinkError};
+use crate::{Dress, Keeper, Root, ScratchNames, SinkError, StoredTimes};
 
 /// Records kept in memory: about 50,000 directories.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -88,15 +87,15 @@ impl DirectorySpool {
         self.note(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
     }
 
-    /// Sets the metadata of all directories, and the flags of files; returns how many directories succeeded and calls `failed` for each other.
-    pub fn finish(mut self, mut failed: impl FnMut(EntryFailure)) -> u64 {
+    /// Sets the metadata of all directories, and the flags of files whose time is as it was told; returns how many directories succeeded and calls `failed` for each other.
+    pub fn finish(mut self, times: &StoredTimes, mut failed: impl FnMut(EntryFailure)) -> u64 {
         let mut done_count = 0;
         let mut closed_depths = BTreeSet::new();
         let records = std::mem::take(&mut self.records);
         let (root, keeper) = (Arc::clone(&self.root), Arc::clone(&self.keeper));
         let mut apply = |path: &RelPath, last: &Last| {
             if last.metadata.mode & IS_FILE != 0 {
-                return fasten_file(&root, &keeper, path, last);
+                return fasten_file(&root, &keeper, times, path, last);
             }
             match set_metadata(&root, &keeper, path, last) {
                 Ok(()) => done_count += 1,
@@ -230,8 +229,8 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
-    let dress = Dress { metadata: &last.metadata, extras };
-    let dressed = dress.put_on(handle.as_fd(), true).and(set_mtime(handle.as_fd(), last.metadata.mtime));
+    let dress = Dress { metadata: &last.metadata, extras, losses: Some(keeper.losses()) };
+    let dressed = dress.put_on(handle.as_fd(), true).and(dress.set_time(handle.as_fd()));
     if let Some(flags) = flags_of(last) {
         keeper.fasten(handle.as_fd(), flags);
     }
@@ -262,13 +261,15 @@ fn flags_of(last: &Last) -> Option<FileFlags> {
 }
 
 /// What is not there any more as it was told gets none.
-fn fasten_file(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) {
+fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath, last: &Last) {
     let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(last)) else { return };
     let Ok(held) = root.open_directory(&parent) else { return };
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(&held, name, how, Mode::empty());
     match opened.and_then(|file| Ok((fstat(&file)?, file))) {
-        Ok((stat, file)) if is_regular(&stat) && mtime_of(&stat) == last.metadata.mtime => {
+        Ok((stat, file))
+            if is_regular(&stat) && times.is_same(last.metadata.mtime, mtime_of(&stat), held.as_fd()) =>
+        {
             keeper.fasten(file.as_fd(), flags);
         }
         Ok(_) | Err(Errno::NOENT | Errno::LOOP) => {}
@@ -329,6 +330,10 @@ mod tests {
         Arc::new(Keeper::new(true))
     }
 
+    fn times() -> StoredTimes {
+        StoredTimes::new(carrack_model::ModifyWindow::Stored, None)
+    }
+
     fn fixture() -> (tempfile::TempDir, Arc<Root>) {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -345,7 +350,7 @@ mod tests {
         for (path, mode, seconds) in noted {
             spool.note(&rel(path), &metadata(mode, seconds), None).unwrap();
         }
-        assert_eq!(spool.finish(|failure| panic!("{failure}")), 4);
+        assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 4);
         for (path, mode, seconds) in noted {
             match fs::metadata(dir.path().join(path)) {
                 Ok(found) => {
@@ -373,7 +378,7 @@ mod tests {
             spool.note(&rel(path), &metadata(0o777, 5), None).unwrap();
         }
         let mut failures = Vec::new();
-        assert_eq!(spool.finish(|failure| failures.push(failure)), 1);
+        assert_eq!(spool.finish(&times(), |failure| failures.push(failure)), 1);
         let kinds: Vec<_> = failures.iter().map(|failure| failure.kind).collect();
         assert_eq!(kinds, [FailureKind::Metadata, FailureKind::InTheWay]);
         assert!(failures[1].path.ends_with(b"/link"));
@@ -415,7 +420,7 @@ mod tests {
             spool.note(&path, &metadata(0o711, 7), None).unwrap();
             count += 1;
         }
-        assert_eq!(spool.finish(|failure| panic!("{failure}")), count);
+        assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), count);
         assert_eq!(fs::metadata(dir.path().join("d")).unwrap().mtime(), 7);
     }
 

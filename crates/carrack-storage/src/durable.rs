@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::RelPath;
 use rustix::fs::{
-    Advice, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fadvise, fdatasync, fstat, fstatfs, fsync,
-    ftruncate, futimens, openat, syncfs,
+    Advice, Mode, OFlags, Timespec, Timestamps, fadvise, fdatasync, fstat, fstatfs, fsync, ftruncate,
+    futimens, openat, syncfs,
 };
 use rustix::io::{Errno, pread};
 
@@ -110,7 +110,8 @@ pub fn keep_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R
     if let Ok(before) = before {
         let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec: tv_nsec as _ };
         let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            // Both, as some file systems ignore one alone.
+            last_access: time(before.st_atime, before.st_atime_nsec),
             last_modification: time(before.st_mtime, before.st_mtime_nsec),
         };
         let _ = futimens(directory, &times);

@@ -10,16 +10,20 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use carrack_model::{Account, AllTold, Attribute, Extras, FileFlags, Metadata, NO_DUMP, NO_NUMBER, Special};
+use carrack_model::{
+    Account, AccountMap, AllTold, Attribute, Extras, Fidelity, FileFlags, Metadata, NO_DUMP, NO_NUMBER,
+    Special, escape,
+};
 use nix::unistd::{Group, User};
 use rustix::fs::{
     AtFlags, Gid, IFlags, Mode, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr, fremovexattr,
-    fsetxattr, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr, lsetxattr,
+    fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr, lsetxattr,
 };
 use rustix::io::Errno;
 
 use crate::extras_source::{grown, path_of, reason};
 use crate::file_flags::flags_of;
+use crate::sink_file::{both_times, times};
 use crate::{Losses, SinkError};
 
 /// Accounts whose numbers are remembered.
@@ -28,6 +32,8 @@ const NUMBERS_MAX: usize = 10_000;
 /// Lets the owner do everything, for as long as he sets attributes.
 const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::XUSR);
 
+const MODE: &str = "the mode";
+const TIME: &str = "the time";
 const OWNER: &str = "the owner";
 const GROUP: &str = "the group";
 const ATTRIBUTES: &str = "extended attributes";
@@ -41,12 +47,22 @@ pub struct Dress<'a> {
     pub metadata: &'a Metadata,
     /// The rest, if it is kept, and who sets it.
     pub extras: Option<(&'a Extras, &'a Keeper)>,
+    /// Where a mode or time is counted that the file system refuses; without it that is an error.
+    pub losses: Option<&'a Losses>,
 }
 
 impl<'a> From<&'a Metadata> for Dress<'a> {
     fn from(metadata: &'a Metadata) -> Dress<'a> {
-        Dress { metadata, extras: None }
+        Dress { metadata, extras: None, losses: None }
     }
+}
+
+/// Whether a file system or its server does not set that, for this user or at all. Errors of the storage are none of these.
+fn is_refusal(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOTTY
+    )
 }
 
 /// What is dressed: a file that is open, or a special file that must not be opened.
@@ -93,7 +109,7 @@ impl Dress<'_> {
     pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<(), SinkError> {
         let set_mode = || {
             let set = wearer.set_mode(Mode::from_raw_mode(self.metadata.mode));
-            set.map_err(|errno| SinkError::metadata("setting the mode", errno))
+            self.kept(MODE, "setting the mode", set)
         };
         let Some((extras, keeper)) = self.extras else {
             return if sets_mode { set_mode() } else { Ok(()) };
@@ -107,6 +123,42 @@ impl Dress<'_> {
         let moded = set_mode();
         acls.iter().for_each(|acl| keeper.attribute(&wearer, acl));
         moded
+    }
+
+    /// The time of an open file, which is read back where that tells something of the file system.
+    pub(crate) fn set_time(&self, file: BorrowedFd<'_>) -> Result<(), SinkError> {
+        let told = self.metadata.mtime;
+        let Some(losses) = self.losses else { return self.timed(futimens(file, &times(told))) };
+        let set = futimens(file, &losses.times(told));
+        if set.is_ok()
+            && losses.reads_back(told)
+            && let Ok(stored) = fstat(file)
+        {
+            losses.note_time(told, &stored, || {
+                futimens(file, &both_times(told))?;
+                fstat(file)
+            });
+        }
+        self.timed(set)
+    }
+
+    /// What setting the time said.
+    pub(crate) fn timed(&self, set: Result<(), Errno>) -> Result<(), SinkError> {
+        self.kept(TIME, "setting the times", set)
+    }
+
+    /// A file system that refuses something is a loss, where losses are counted.
+    fn kept(&self, what: &str, action: &'static str, set: Result<(), Errno>) -> Result<(), SinkError> {
+        match (set, self.losses) {
+            (Err(errno), Some(losses)) if is_refusal(errno) => {
+                if what == TIME {
+                    losses.lost_time();
+                }
+                losses.count(what, &reason(errno));
+                Ok(())
+            }
+            (set, _) => set.map_err(|errno| SinkError::metadata(action, errno)),
+        }
     }
 }
 
@@ -322,13 +374,13 @@ impl Keeper {
     fn set(&self, attribute: &Attribute, set: impl Fn(&CStr) -> Result<(), Errno>) {
         let what = if attribute.is_acl() { ACLS } else { ATTRIBUTES };
         let Ok(name) = CString::new(&*attribute.name) else {
-            return self.losses.count(what, "a name that can't be");
+            return self.losses.count_several(what, "a name that can't be");
         };
         if !self.may_set(attribute) {
-            return self.losses.count(what, "the sink does not set those of their kind");
+            return self.losses.count_several(what, "the sink does not set those of their kind");
         }
         if let Err(errno) = set(&name) {
-            self.losses.count(what, &reason(errno));
+            self.losses.count_several(what, &reason(errno));
         }
     }
 
@@ -374,6 +426,25 @@ fn remembered(
         known.insert(name.into(), number);
     }
     number
+}
+
+/// The first user or group that the user named and that does not exist on this host, in words.
+pub fn unknown_account(fidelity: &Fidelity) -> Option<String> {
+    let of_rules = |map: &AccountMap| map.rules().iter().map(|rule| rule.becomes.clone()).collect::<Vec<_>>();
+    let users = fidelity.user.iter().cloned().chain(of_rules(&fidelity.user_map));
+    let groups = fidelity.group.iter().cloned().chain(of_rules(&fidelity.group_map));
+    let user = unknown_of(users, user_number).map(|name| format!("user '{name}'"));
+    user.or_else(|| unknown_of(groups, group_number).map(|name| format!("group '{name}'")))
+}
+
+fn unknown_of(
+    mut accounts: impl Iterator<Item = Account>,
+    look_up: fn(&str) -> Option<u32>,
+) -> Option<String> {
+    let is_unknown = |account: &Account| {
+        account.number == NO_NUMBER && std::str::from_utf8(&account.name).ok().and_then(look_up).is_none()
+    };
+    accounts.find(is_unknown).map(|account| escape(&account.name))
 }
 
 fn user_number(name: &str) -> Option<u32> {

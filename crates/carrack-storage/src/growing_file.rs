@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use crate::durable::{settle_size, sync_whole};
 use crate::scratch::ScratchName;
-use crate::sink_file::{create_flags, set_mtime};
+use crate::sink_file::create_flags;
 use crate::source_file::direct_fits;
 use crate::writeback::write_back;
 use crate::{Dress, FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
@@ -271,7 +271,7 @@ impl GrowingFile {
     pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
-        let finished = dress.put_on(file, true).and(set_mtime(file, dress.metadata.mtime));
+        let finished = dress.put_on(file, true).and(dress.set_time(file));
         if syncs {
             sync_whole(file)?;
         }

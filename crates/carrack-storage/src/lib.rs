@@ -28,6 +28,7 @@ mod source_error;
 mod source_file;
 mod special;
 mod status;
+mod stored_times;
 mod target;
 pub mod typed;
 mod writeback;
@@ -43,15 +44,15 @@ pub use durable::{
     Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
     sync_directory, sync_file, sync_file_system, sync_whole,
 };
-pub use extras_sink::{Dress, Keeper};
+pub use extras_sink::{Dress, Keeper, unknown_account};
 pub use extras_source::ExtrasReader;
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
 };
-pub use link_spool::LinkSpool;
-pub use losses::Losses;
+pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
+pub use losses::{Loss, Losses};
 pub use present::{Present, digest_of, dress_file, look_at};
 pub use root::Root;
 pub use scan::{BadPattern, Filter, Found, RootKind, Scan, ScanRoot};
@@ -62,4 +63,5 @@ pub use source_error::SourceError;
 pub use source_file::{Expected, SmallFile, SourceFile, read_small};
 pub use special::{dress_special, place_special};
 pub use status::{FileStamp, Identity};
+pub use stored_times::StoredTimes;
 pub use target::{Medium, StorageTarget};

@@ -1,19 +1,28 @@
-//! Further names of files (hard links), which are made when every file has its first name.
+//! Further names of files (hard links), which are made when every file has its first name. Where a file can have no further name, that is
+//! a file of its own with the same contents.
 //!
 //! Memory is bounded: beyond [`SPOOL_BYTES_MAX`] the records go to an unlinked file at the destination. One thread at a time.
 
+use std::ffi::CStr;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use carrack_model::{EntryFailure, RelPath, SameAs, Timestamp};
-use rustix::fs::{AtFlags, FileType, Stat, linkat, statat};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
+    fsetxattr, fstat, futimens, linkat, openat, statat,
+};
 use rustix::io::Errno;
 
 use crate::directory_spool::nameless_file;
-use crate::status::{mtime_of, size_of};
-use crate::{Root, ScratchNames, SinkError};
+use crate::durable::settle_size;
+use crate::extras_source::{grown, reason};
+use crate::sink_file::{both_times, create_flags};
+use crate::status::{is_regular, mtime_of, size_of};
+use crate::{Losses, Root, ScratchNames, SinkError, StoredTimes, sync_whole};
 
 /// Records kept in memory: about 40,000 names.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -22,12 +31,40 @@ const SPOOL_BYTES_MAX: usize = 4 << 20;
 /// little-endian order; then the three.
 const HEAD_BYTES: usize = 26;
 
+const HARD_LINKS: &str = "hard links";
+
 /// Names to be made, see the module's comment.
 #[derive(Debug)]
 pub struct LinkSpool {
     root: Arc<Root>,
     records: Vec<u8>,
     spilled: Option<(File, u64)>,
+}
+
+/// How names are made.
+#[derive(Clone, Copy)]
+pub struct LinkWays<'a> {
+    /// Names for what is not complete.
+    pub scratch: &'a ScratchNames,
+    /// How the destination stores the time by which a first name is recognised.
+    pub times: &'a StoredTimes,
+    /// Where names are counted that became files of their own.
+    pub losses: &'a Losses,
+    /// Whether what the mode of a directory denied is worth another try.
+    pub grant: &'a dyn Fn(&RelPath) -> bool,
+    /// Whether such a file is durable before it has its name.
+    pub syncs: bool,
+    /// Whether nothing failed that may be a first name. Then a time that the file system refused is none to recognise it by.
+    pub has_all: bool,
+}
+
+/// What became of the names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Names that were made.
+    pub made: u64,
+    /// Names that were right already.
+    pub present: u64,
 }
 
 /// A name and whose it is.
@@ -83,30 +120,30 @@ impl LinkSpool {
         Ok(())
     }
 
-    /// Makes them all; returns how many there are now, and calls `failed` for each other. Where a directory has a name, `make_way`
-    /// is asked, with the directory that holds it, whether it is gone; where a directory's mode denies it, `grant` is asked
-    /// whether that is changed.
+    /// Makes them all; returns how many were made and how many were there, and calls `failed` for each other. Where a directory has
+    /// a name, `make_way` is asked, with the directory that holds it, whether it is gone.
     pub fn finish(
         self,
-        scratch: &ScratchNames,
+        ways: &LinkWays<'_>,
         mut make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
-        grant: impl Fn(&RelPath) -> bool,
         mut failed: impl FnMut(EntryFailure),
-    ) -> u64 {
+    ) -> LinkCounts {
         let LinkSpool { root, records, spilled } = self;
-        let mut done = 0;
+        let mut counts = LinkCounts::default();
         let mut make_all = |records: &[u8]| {
             let mut rest = records;
             while let Some((link, after)) = first_record(rest) {
                 rest = after;
-                let made = match make(&root, &link, scratch, &mut make_way) {
-                    Err(error) if error.is_denied() && grant(&link.directory) => {
-                        make(&root, &link, scratch, &mut make_way)
+                let make_one = |make_way: &mut _| make(&root, &link, ways, make_way);
+                let made = match make_one(&mut make_way) {
+                    Err(error) if error.is_denied() && (ways.grant)(&link.directory) => {
+                        make_one(&mut make_way)
                     }
                     made => made,
                 };
                 match made {
-                    Ok(()) => done += 1,
+                    Ok(true) => counts.made += 1,
+                    Ok(false) => counts.present += 1,
                     Err(error) => failed(failure(&root, &link.directory, &link.name, &error)),
                 }
             }
@@ -120,7 +157,7 @@ impl LinkSpool {
             let error = SinkError::Write { action: "reading the list of names back", error };
             failed(failure(&root, &RelPath::root(), b"", &error));
         }
-        done
+        counts
     }
 }
 
@@ -157,37 +194,116 @@ fn first_record(records: &[u8]) -> Option<(Link, &[u8])> {
     Some((link, rest))
 }
 
-/// The first name has to lead to what the source said: it may have failed, and an older file stand there.
+/// False if the name was there. The first name has to lead to what the source said: it may have failed, and an older file stand
+/// there.
 fn make(
     root: &Root,
     link: &Link,
-    scratch: &ScratchNames,
+    ways: &LinkWays<'_>,
     make_way: &mut impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
-) -> Result<(), SinkError> {
+) -> Result<bool, SinkError> {
     let missing = || SinkError::naming("linking to the first name", Errno::NOENT);
     let (parent, first) = link.first.split_last().ok_or_else(missing)?;
     let from = root.enter_directory(&parent).map_err(SinkError::of_directory)?;
     let found =
         look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-    if !is_file || size_of(&found) != link.size || mtime_of(&found) != link.mtime {
+    let has_time = || {
+        let is_same = ways.times.is_same(link.mtime, mtime_of(&found), from.as_fd());
+        is_same || ways.has_all && ways.losses.has_lost_times()
+    };
+    if !is_file || size_of(&found) != link.size || !has_time() {
         return Err(SinkError::Vanished);
     }
     let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
     let (from, into) = (from.as_fd(), into.as_fd());
     let place = |name: &[u8]| linkat(from, first, into, name, AtFlags::empty());
     let put = || match place(&link.name) {
-        Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(()),
+        Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(false),
         Err(Errno::EXIST) => {
-            scratch.create(&link.name, place).and_then(|((), made)| made.rename(into, &link.name))
+            let linked = ways.scratch.create(&link.name, place);
+            linked.and_then(|((), made)| made.rename(into, &link.name)).map(|()| true)
         }
-        answer => answer,
+        answer => answer.map(|()| true),
     };
     let linked = match put() {
         Err(Errno::ISDIR) if make_way(into, &link.directory, &link.name) => put(),
         answer => answer,
     };
-    linked.map_err(|errno| SinkError::naming("linking", errno))
+    match linked {
+        Err(errno) if has_no_links(errno) => {
+            let copied = copy((from, first, &found), (into, &link.name), ways)?;
+            ways.losses.count_several(HARD_LINKS, &reason(errno));
+            Ok(copied)
+        }
+        linked => linked.map_err(|errno| SinkError::naming("linking", errno)),
+    }
+}
+
+/// Whether a file can't have this name too, on a file system without hard links, at the most of them that it has, or on another device.
+fn has_no_links(errno: Errno) -> bool {
+    matches!(errno, Errno::PERM | Errno::MLINK | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS)
+}
+
+/// Makes the name a file of its own, with the contents and metadata of the first name; false if it is one already.
+fn copy(
+    (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
+    (into, name): (BorrowedFd<'_>, &[u8]),
+    ways: &LinkWays<'_>,
+) -> Result<bool, SinkError> {
+    if look(into, name).is_ok_and(|own| is_copy(&own, found)) {
+        return Ok(false);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut source = openat(from, first, flags, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| SinkError::naming("opening the first name", errno))?;
+    let create = |free: &[u8]| openat(into, free, create_flags(), Mode::RUSR | Mode::WUSR);
+    let (file, temporary) =
+        ways.scratch.create(name, create).map_err(|errno| SinkError::naming("creating", errno))?;
+    let mut file = File::from(file);
+    let filled = fill(&mut source, &mut file, found).and_then(|()| match ways.syncs {
+        true => sync_whole(file.as_fd()),
+        false => Ok(()),
+    });
+    if let Err(error) = filled {
+        temporary.remove(into);
+        return Err(error);
+    }
+    temporary.rename(into, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    Ok(true)
+}
+
+/// By size and time, which an earlier run copied too.
+fn is_copy(own: &Stat, first: &Stat) -> bool {
+    is_regular(own) && size_of(own) == size_of(first) && mtime_of(own) == mtime_of(first)
+}
+
+/// What of the metadata can't be set for the first name was counted there.
+fn fill(source: &mut File, file: &mut File, found: &Stat) -> Result<(), SinkError> {
+    let copied = io::copy(source, file);
+    copied.map_err(|error| match Errno::from_io_error(&error) {
+        Some(errno) => SinkError::writing("copying the first name", errno),
+        None => SinkError::Write { action: "copying the first name", error },
+    })?;
+    settle_size(file.as_fd(), size_of(found))?;
+    let own = fstat(&*file).map_err(|errno| SinkError::writing("looking at", errno))?;
+    let is_owners = (own.st_uid, own.st_gid) == (found.st_uid, found.st_gid)
+        || fchown(&*file, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid))).is_ok();
+    copy_attributes(source, file);
+    let kept = if is_owners { 0o7777 } else { 0o777 };
+    let _ = fchmod(&*file, Mode::from_raw_mode(found.st_mode & kept));
+    let _ = futimens(&*file, &both_times(mtime_of(found)));
+    Ok(())
+}
+
+fn copy_attributes(source: &File, file: &File) {
+    let Ok(names) = grown(|names| flistxattr(source, names)) else { return };
+    for name in names.split_inclusive(|&byte| byte == 0).flat_map(CStr::from_bytes_with_nul) {
+        if let Ok(value) = grown(|value| fgetxattr(source, name, value)) {
+            let _ = fsetxattr(file, name, &value, XattrFlags::empty());
+        }
+    }
 }
 
 fn look(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {
@@ -222,17 +338,62 @@ mod tests {
         (dir, root, SameAs { path: rel("a/first"), size: 7 }, mtime)
     }
 
+    fn means() -> (ScratchNames, StoredTimes, Losses) {
+        let times = StoredTimes::new(carrack_model::ModifyWindow::Stored, None);
+        (ScratchNames::new(None).unwrap(), times, Losses::default())
+    }
+
+    fn made(made: u64) -> LinkCounts {
+        LinkCounts { made, present: 0 }
+    }
+
+    #[test]
+    fn a_name_that_can_be_no_link_is_a_copy_with_the_same_metadata() {
+        let (dir, root, _, _) = fixture();
+        let (scratch, times, losses) = means();
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: true,
+            has_all: true,
+        };
+        let first = dir.path().join("a/first");
+        fs::set_permissions(&first, std::os::unix::fs::PermissionsExt::from_mode(0o4640)).unwrap();
+        let held = root.open_directory(&rel("a")).unwrap();
+        let found = look(held.as_fd(), b"first").unwrap();
+        for is_new in [true, false] {
+            let copied = copy((held.as_fd(), b"first", &found), (held.as_fd(), b"second"), &ways).unwrap();
+            assert_eq!(copied, is_new);
+        }
+        let second = fs::metadata(dir.path().join("a/second")).unwrap();
+        assert_eq!((second.mode() & 0o7777, second.nlink()), (0o4640, 1));
+        assert_eq!(second.modified().unwrap(), fs::metadata(&first).unwrap().modified().unwrap());
+        assert_eq!(fs::read(dir.path().join("a/second")).unwrap(), b"content");
+        assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 2);
+    }
+
     #[test]
     fn names_are_made_across_directories_over_what_stands_there_and_again() {
         let (dir, root, same_as, mtime) = fixture();
-        let scratch = ScratchNames::new(None).unwrap();
+        let (scratch, times, losses) = means();
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: false,
+            has_all: true,
+        };
         fs::write(dir.path().join("old"), "something else").unwrap();
-        for _ in 0..2 {
+        for is_first in [true, false] {
             let mut spool = LinkSpool::new(Arc::clone(&root));
             for (directory, name) in [("", "old"), ("b/c", "new"), ("a", "beside")] {
                 spool.note(&rel(directory), name.as_bytes(), &same_as, mtime).unwrap();
             }
-            assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| false, |failure| panic!("{failure}")), 3);
+            let counts = spool.finish(&ways, |_, _, _| false, |failure| panic!("{failure}"));
+            assert_eq!(counts, if is_first { made(3) } else { LinkCounts { made: 0, present: 3 } });
             assert_eq!(fs::metadata(dir.path().join("old")).unwrap().nlink(), 4);
         }
         assert_eq!(fs::read(dir.path().join("b/c/new")).unwrap(), b"content");
@@ -242,21 +403,37 @@ mod tests {
     #[test]
     fn what_is_not_what_the_source_said_is_not_linked_to() {
         let (dir, root, same_as, mtime) = fixture();
-        let scratch = ScratchNames::new(None).unwrap();
+        let (scratch, times, losses) = means();
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: false,
+            has_all: true,
+        };
         let mut spool = LinkSpool::new(root);
         spool.note(&rel(""), b"size", &SameAs { size: 8, ..same_as.clone() }, mtime).unwrap();
         spool.note(&rel(""), b"time", &same_as, Timestamp::default()).unwrap();
         spool.note(&rel(""), b"gone", &SameAs { path: rel("none"), ..same_as.clone() }, mtime).unwrap();
         spool.note(&rel(""), b"dir", &SameAs { path: rel("a"), ..same_as }, mtime).unwrap();
         let mut failures = 0;
-        assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| false, |_| failures += 1), 0);
+        assert_eq!(spool.finish(&ways, |_, _, _| false, |_| failures += 1), made(0));
         assert_eq!((failures, fs::read_dir(dir.path()).unwrap().count()), (4, 1));
     }
 
     #[test]
     fn many_names_spill_and_are_made_all_the_same() {
         let (dir, root, same_as, mtime) = fixture();
-        let scratch = ScratchNames::new(None).unwrap();
+        let (scratch, times, losses) = means();
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: false,
+            has_all: true,
+        };
         let mut spool = LinkSpool::new(root);
         let mut count = 0;
         // Most of them are the same name: what is there already is fine.
@@ -266,7 +443,8 @@ mod tests {
             spool.note(&rel(""), format!("{}", count % 100).as_bytes(), &same_as, mtime).unwrap();
             count += 1;
         }
-        assert_eq!(spool.finish(&scratch, |_, _, _| false, |_| false, |failure| panic!("{failure}")), count);
+        let counts = spool.finish(&ways, |_, _, _| false, |failure| panic!("{failure}"));
+        assert_eq!((counts.made, counts.present), (100, count - 100));
         assert_eq!(fs::metadata(dir.path().join("a/first")).unwrap().nlink(), 101);
     }
 }

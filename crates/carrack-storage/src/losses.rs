@@ -1,7 +1,16 @@
 //! What could not be kept of entries: counted by kind and reason, and told once each. No failure: the contents are right.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+
+use carrack_model::Timestamp;
+use rustix::fs::{Stat, Timestamps};
+use rustix::io::Errno;
+
+use crate::sink_file::{both_times, times};
+use crate::status::{changed_of, mtime_of};
+use crate::stored_times::{is_ordinary, is_out_of_range};
 
 /// Kinds and reasons that are counted; what comes beyond them is counted together.
 const KINDS_MAX: usize = 64;
@@ -10,12 +19,43 @@ const KINDS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Losses {
     counts: Mutex<BTreeMap<(What, String), u64>>,
+    /// A [`TimeWay`].
+    time_way: AtomicU8,
+    /// Whether a time with a fraction was read back.
+    has_read_fraction: AtomicBool,
+    /// Whether the file system cut it.
+    cuts_times: AtomicBool,
+    /// Whether a time is another than the told one.
+    lost_times: AtomicBool,
+}
+
+/// How a file system is told a time of modification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum TimeWay {
+    /// Not known yet: what was set is read back.
+    Unknown = 0,
+    /// Without the time of last access.
+    Alone = 1,
+    /// With the time of last access, as it ignores one of the two alone.
+    Both = 2,
+}
+
+/// What was lost, why, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// In words.
+    pub text: String,
+    /// Owners, modes, attributes and the like, or entries that were not made.
+    pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// Part of an entry.
+    /// What an entry has once.
     Part(String),
+    /// What an entry has any number of; the word for several.
+    Several(String),
     /// Entries that are not there at all; the word for one of them.
     Whole(String),
 }
@@ -24,6 +64,11 @@ impl Losses {
     /// `what` of one more entry could not be kept, because of `reason`.
     pub fn count(&self, what: &str, reason: &str) {
         self.count_one(What::Part(what.to_owned()), reason);
+    }
+
+    /// One more of `what`, of which an entry may have several, could not be kept.
+    pub fn count_several(&self, what: &str, reason: &str) {
+        self.count_one(What::Several(what.to_owned()), reason);
     }
 
     /// One more `noun` could not be made, because of `reason`.
@@ -41,20 +86,95 @@ impl Losses {
         *counts.entry(key).or_default() += 1;
     }
 
+    /// What sets the time of a file here.
+    pub(crate) fn times(&self, told: Timestamp) -> Timestamps {
+        match self.time_way.load(Relaxed) == TimeWay::Both as u8 {
+            true => both_times(told),
+            false => times(told),
+        }
+    }
+
+    /// Whether a time that was set is to be read back: the first ones, which show how the file system takes them, and all that it may
+    /// have no room for.
+    pub(crate) fn reads_back(&self, told: Timestamp) -> bool {
+        self.time_way.load(Relaxed) == TimeWay::Unknown as u8
+            || told.nanoseconds != 0 && !self.has_read_fraction.load(Relaxed)
+            || !is_ordinary(told)
+    }
+
+    /// A time was set, and `found` read back; `set_both` sets it together with the time of last access, and reads back too.
+    pub(crate) fn note_time(
+        &self,
+        told: Timestamp,
+        found: &Stat,
+        set_both: impl FnOnce() -> Result<Stat, Errno>,
+    ) {
+        let mut stored = mtime_of(found);
+        let is_ignored = is_ordinary(told) && is_out_of_range(told, stored);
+        // A file system that ignored a time that is nearly now can't be noticed.
+        if is_ordinary(told) && is_out_of_range(told, changed_of(found)) {
+            let both = is_ignored.then(set_both).and_then(Result::ok).map(|found| mtime_of(&found));
+            let way = match both {
+                Some(both) if !is_out_of_range(told, both) => {
+                    stored = both;
+                    TimeWay::Both
+                }
+                _ => TimeWay::Alone,
+            };
+            self.time_way.fetch_max(way as u8, Relaxed);
+        }
+        if is_out_of_range(told, stored) {
+            self.lost_time();
+            let why =
+                if is_ignored { "the file system ignores it" } else { "the file system has no room for it" };
+            self.count("the time", why);
+            return;
+        }
+        self.has_read_fraction.fetch_or(told.nanoseconds != 0, Relaxed);
+        self.cuts_times.fetch_or(told != stored, Relaxed);
+    }
+
+    /// A time is another than the told one.
+    pub(crate) fn lost_time(&self) {
+        self.lost_times.store(true, Relaxed);
+    }
+
+    /// Whether any time is another than the told one, beyond what the file system's granularity makes of it.
+    pub fn has_lost_times(&self) -> bool {
+        self.lost_times.load(Relaxed)
+    }
+
+    /// Whether a file system that stores coarse times was seen.
+    pub fn cuts_times(&self) -> bool {
+        self.cuts_times.load(Relaxed)
+    }
+
     /// A line for each, and nothing is counted any more.
-    pub fn take_lines(&self) -> Vec<String> {
+    pub fn take(&self) -> Vec<Loss> {
         let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
-        let line = |((what, reason), count)| match what {
-            What::Part(what) => {
-                let entries = if count == 1 { "entry" } else { "entries" };
-                format!("{what} of {count} {entries} not kept: {reason}")
-            }
-            What::Whole(noun) => {
-                let plural = if count == 1 { "" } else { "s" };
-                format!("{count} {noun}{plural} not made: {reason}")
-            }
+        let loss = |((what, reason), count)| {
+            let text = match what {
+                What::Part(what) => {
+                    let entries = if count == 1 { "entry" } else { "entries" };
+                    format!("{what} of {count} {entries} not kept: {reason}")
+                }
+                What::Several(what) => {
+                    let one = what.strip_suffix('s').filter(|_| count == 1).unwrap_or(&what);
+                    format!("{count} {one} not kept: {reason}")
+                }
+                What::Whole(noun) => {
+                    let plural = if count == 1 { "" } else { "s" };
+                    format!("{count} {noun}{plural} not made: {reason}")
+                }
+            };
+            Loss { text, count }
         };
-        counts.into_iter().map(line).collect()
+        counts.into_iter().map(loss).collect()
+    }
+
+    /// The lines alone.
+    pub fn take_lines(&self) -> Vec<String> {
+        self.take().into_iter().map(|loss| loss.text).collect()
     }
 }
 
@@ -67,13 +187,18 @@ mod tests {
         let losses = Losses::default();
         losses.count("the owner", "not permitted");
         losses.count("the owner", "not permitted");
-        losses.count("an ACL", "not supported");
+        losses.count("the mode", "not supported");
+        losses.count_several("ACLs", "not supported");
+        losses.count_several("extended attributes", "not supported");
+        losses.count_several("extended attributes", "not supported");
         losses.count_whole("device", "not permitted");
         losses.count_whole("device", "not permitted");
         losses.count_whole("socket", "not permitted");
         let told = [
-            "an ACL of 1 entry not kept: not supported",
+            "the mode of 1 entry not kept: not supported",
             "the owner of 2 entries not kept: not permitted",
+            "1 ACL not kept: not supported",
+            "2 extended attributes not kept: not supported",
             "2 devices not made: not permitted",
             "1 socket not made: not permitted",
         ];
@@ -86,5 +211,51 @@ mod tests {
         let losses = Losses::default();
         (0..1_000).for_each(|number| losses.count(&number.to_string(), "so"));
         assert_eq!(losses.take_lines().len(), KINDS_MAX + 1);
+    }
+
+    fn found(mtime: (i64, u32)) -> Stat {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let mut stat = rustix::fs::fstat(file).unwrap();
+        (stat.st_mtime, stat.st_mtime_nsec) = (mtime.0, mtime.1.into());
+        (stat.st_ctime, stat.st_ctime_nsec) = (1_900_000_000, 0);
+        stat
+    }
+
+    fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
+        Timestamp { seconds, nanoseconds }
+    }
+
+    fn never() -> Result<Stat, Errno> {
+        panic!("the time was taken")
+    }
+
+    #[test]
+    fn one_fraction_shows_a_coarse_file_system_and_a_time_without_room_is_a_loss() {
+        let losses = Losses::default();
+        let time = at(1_600_000_000, 5);
+        assert!(losses.reads_back(time));
+        losses.note_time(time, &found((1_600_000_000, 5)), never);
+        assert!(!losses.cuts_times() && !losses.reads_back(time) && !losses.reads_back(at(1_600_000_000, 0)));
+        losses.note_time(time, &found((1_600_000_000, 0)), never);
+        assert!(losses.cuts_times() && !losses.has_lost_times());
+        assert!(losses.reads_back(at(5_000_000_000, 0)));
+        losses.note_time(at(5_000_000_000, 0), &found((i32::MAX.into(), 0)), never);
+        assert!(losses.has_lost_times());
+        assert_eq!(losses.take_lines(), ["the time of 1 entry not kept: the file system has no room for it"]);
+    }
+
+    #[test]
+    fn a_time_that_is_ignored_alone_is_set_together_with_the_other() {
+        let (losses, time) = (Losses::default(), at(1_600_000_000, 0));
+        losses.note_time(time, &found((1_900_000_000, 0)), || Ok(found((1_600_000_000, 0))));
+        assert!(!losses.has_lost_times() && !losses.reads_back(time));
+        assert_eq!(losses.times(time).last_modification.tv_sec, 1_600_000_000);
+        assert!(losses.times(time).last_access.tv_sec > 1_600_000_000);
+        // Ignored all the same.
+        let losses = Losses::default();
+        losses.note_time(time, &found((1_900_000_000, 0)), || Ok(found((1_900_000_000, 0))));
+        assert!(losses.has_lost_times());
+        assert_eq!(losses.times(time).last_access.tv_sec, 0);
+        assert_eq!(losses.take_lines(), ["the time of 1 entry not kept: the file system ignores it"]);
     }
 }

@@ -51,6 +51,12 @@ impl Root {
         Ok(Root { handle, path: path.to_path_buf(), identity, top: None, follows: false })
     }
 
+    /// Holds an open directory that nobody is told a path of.
+    pub(crate) fn held(handle: OwnedFd) -> io::Result<Root> {
+        let identity = Identity::of_open(&handle)?;
+        Ok(Root { handle, path: PathBuf::new(), identity, top: Some(identity), follows: false })
+    }
+
     /// Holds a directory that was resolved beneath the base `top`; people know it as `path`.
     pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: Identity) -> io::Result<Root> {
         let identity = Identity::of_open(&handle)?;

@@ -17,6 +17,10 @@ use crate::beneath::PASSAGE;
 /// `.carrack-` and eight digits.
 const SUFFIX_BYTES: usize = 17;
 
+/// Bytes of a name that every file system takes: eCryptfs's limit is 143, as it stores names encrypted. A temporary name is longer
+/// only if the name itself is.
+const COMMON_NAME_BYTES: usize = 143;
+
 /// How many names are tried; a second one is needed only if another process left the same number behind.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -63,14 +67,15 @@ impl ScratchNames {
     }
 
     /// A name that this process gives out once in 65,536 times for the same file.
-    pub(crate) fn name_for(&self, name: &[u8]) -> ScratchName {
+    fn name_within(&self, name: &[u8], bytes_max: usize) -> ScratchName {
         let number = self.next.fetch_add(1, Ordering::Relaxed) & 0xffff;
-        ScratchName::new(name, u32::from(self.tag) << 16 | number)
+        ScratchName::new(name, u32::from(self.tag) << 16 | number, bytes_max)
     }
 
     /// The temporary name that all sessions of this transfer give this version of a file: they write to it together.
     pub fn shared_name(&self, name: &[u8], version: u16) -> Box<[u8]> {
-        ScratchName::new(name, u32::from(self.tag) << 16 | u32::from(version)).as_bytes().into()
+        let number = u32::from(self.tag) << 16 | u32::from(version);
+        ScratchName::new(name, number, COMMON_NAME_BYTES).as_bytes().into()
     }
 
     /// Removes what an earlier session of this transfer left unfinished in `directory`, but for `wanted` names.
@@ -113,10 +118,13 @@ impl ScratchNames {
         name: &[u8],
         create: impl Fn(&[u8]) -> Result<T, Errno>,
     ) -> Result<(T, ScratchName), Errno> {
+        let mut bytes_max = COMMON_NAME_BYTES;
         for _ in 0..ATTEMPTS_MAX {
-            let temporary = self.name_for(name);
+            let temporary = self.name_within(name, bytes_max);
             match create(temporary.as_bytes()) {
                 Err(Errno::EXIST) => {}
+                // The name itself may be short enough.
+                Err(Errno::NAMETOOLONG) if temporary.length > name.len() && bytes_max > 0 => bytes_max = 0,
                 answer => return answer.map(|made| (made, temporary)),
             }
         }
@@ -150,8 +158,10 @@ pub(crate) struct ScratchName {
 }
 
 impl ScratchName {
-    fn new(name: &[u8], number: u32) -> ScratchName {
-        let kept = &name[..name.len().min(NAME_BYTES_MAX - SUFFIX_BYTES - 1)];
+    /// No longer than `name`, or than `bytes_max` if that is more.
+    fn new(name: &[u8], number: u32, bytes_max: usize) -> ScratchName {
+        let longest = name.len().max(bytes_max).min(NAME_BYTES_MAX);
+        let kept = beginning(name, longest.saturating_sub(SUFFIX_BYTES + 1).max(1));
         let mut scratch = ScratchName { bytes: [0; NAME_BYTES_MAX], length: 0 };
         scratch.append(b".");
         scratch.append(kept);
@@ -193,6 +203,20 @@ impl ScratchName {
     }
 }
 
+/// As much of a name as fits into `bytes`; a file system that wants UTF-8 gets no part of a character.
+fn beginning(name: &[u8], bytes: usize) -> &[u8] {
+    if name.len() <= bytes {
+        return name;
+    }
+    match std::str::from_utf8(name) {
+        Ok(text) => {
+            let end = (0..=bytes).rev().find(|&at| text.is_char_boundary(at));
+            &name[..end.unwrap_or(0)]
+        }
+        Err(_) => &name[..bytes],
+    }
+}
+
 impl std::fmt::Debug for ScratchName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&carrack_model::escape(self.as_bytes()))
@@ -206,12 +230,20 @@ mod tests {
 
     #[test]
     fn names_are_telling_distinct_and_never_too_long() {
-        assert_eq!(ScratchName::new(b"data", 0x1234_abcd).as_bytes(), b".data.carrack-1234abcd");
-        let long = ScratchName::new(&[b'x'; 255], 7);
-        assert_eq!(long.as_bytes().len(), 255);
-        assert!(long.as_bytes().ends_with(b"x.carrack-00000007"));
+        let new = |name: &[u8], number| ScratchName::new(name, number, COMMON_NAME_BYTES);
+        assert_eq!(new(b"data", 0x1234_abcd).as_bytes(), b".data.carrack-1234abcd");
+        assert!(new(&[b'x'; 255], 7).as_bytes().ends_with(b"x.carrack-00000007"));
+        for (bytes, expected) in [(255, 255), (200, 200), (143, 143), (130, 143), (125, 143), (124, 142)] {
+            assert_eq!(new(&vec![b'x'; bytes], 7).as_bytes().len(), expected, "{bytes}");
+        }
+        // No part of a character.
+        let cut = new("é".repeat(127).as_bytes(), 7);
+        assert!(std::str::from_utf8(cut.as_bytes()).is_ok() && cut.as_bytes().len() <= 254);
         let names = ScratchNames::new(None).unwrap();
-        assert_ne!(names.name_for(b"a").as_bytes(), names.name_for(b"a").as_bytes());
+        assert_ne!(
+            names.name_within(b"a", COMMON_NAME_BYTES).as_bytes(),
+            names.name_within(b"a", COMMON_NAME_BYTES).as_bytes()
+        );
     }
 
     #[test]
@@ -231,10 +263,22 @@ mod tests {
     }
 
     #[test]
+    fn a_temporary_name_is_no_longer_than_the_name_where_the_file_system_wants_that() {
+        let names = ScratchNames::new(None).unwrap();
+        let create = |most: usize| {
+            move |free: &[u8]| if free.len() > most { Err(Errno::NAMETOOLONG) } else { Ok(free.len()) }
+        };
+        assert_eq!(names.create(&[b'x'; 60], create(60)).unwrap().0, 60);
+        assert_eq!(names.create(b"short", create(30)).unwrap().0, 23);
+        assert_eq!(names.create(b"short", create(19)).unwrap().0, 19);
+        assert_eq!(names.create(&[b'x'; 61], create(60)).unwrap_err(), Errno::NAMETOOLONG);
+    }
+
+    #[test]
     fn what_an_earlier_session_left_is_removed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let own = ScratchNames::new(Some(0xabcd)).unwrap();
-        let left = own.name_for(b"data");
+        let left = own.name_within(b"data", COMMON_NAME_BYTES);
         let left = String::from_utf8(left.as_bytes().to_vec()).unwrap();
         assert!(left.starts_with(".data.carrack-abcd"));
         let others = [

@@ -51,6 +51,11 @@ pub enum SinkError {
         #[source]
         error: io::Error,
     },
+    /// The file system makes no symbolic links.
+    #[error(
+        "a symbolic link can't be made here: {0}; `--skip-links` leaves links out, `--copy-links` copies what they lead to"
+    )]
+    NoSymlinks(#[source] io::Error),
     /// Anything else; nothing was placed, what stood there still does.
     #[error("{action} failed: {error}")]
     Write {
@@ -69,7 +74,9 @@ impl SinkError {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
             SinkError::InTheWay(_) => FailureKind::InTheWay,
             SinkError::BadName(_) => FailureKind::BadName,
-            SinkError::Vanished | SinkError::NotPermitted { .. } => FailureKind::WriteError,
+            SinkError::Vanished | SinkError::NotPermitted { .. } | SinkError::NoSymlinks(_) => {
+                FailureKind::WriteError
+            }
             SinkError::Damaged | SinkError::WrongSize { .. } => FailureKind::Corrupt,
             SinkError::Metadata { .. } => FailureKind::Metadata,
             SinkError::Write { .. } => FailureKind::WriteError,
@@ -117,6 +124,14 @@ impl SinkError {
         }
     }
 
+    /// What the failure of making a symbolic link means.
+    pub(crate) fn symlinking(errno: Errno) -> SinkError {
+        match errno {
+            Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS => SinkError::NoSymlinks(errno.into()),
+            errno => SinkError::naming("linking", errno),
+        }
+    }
+
     pub(crate) fn metadata(action: &'static str, errno: Errno) -> SinkError {
         SinkError::Metadata { action, error: errno.into() }
     }
@@ -139,6 +154,10 @@ mod tests {
             assert_eq!(SinkError::of_directory(errno.into()).kind(), kind);
         }
         assert_eq!(SinkError::writing("writing", Errno::INVAL).kind(), FailureKind::WriteError);
+        for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS] {
+            assert!(SinkError::symlinking(errno).to_string().contains("--copy-links"));
+        }
+        assert_eq!(SinkError::symlinking(Errno::NAMETOOLONG).kind(), FailureKind::BadName);
         let message = SinkError::writing("writing", Errno::IO).to_string();
         assert!(
             message.starts_with("writing failed: ") && message.contains("nput/output error"),

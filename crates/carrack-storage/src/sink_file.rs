@@ -5,11 +5,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use carrack_model::Timestamp;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens, linkat, openat, statat, symlinkat,
-    utimensat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, linkat, openat, statat, symlinkat, utimensat,
 };
 use rustix::io::{Errno, write};
 use rustix::path::DecInt;
@@ -195,7 +195,7 @@ fn fill(file: BorrowedFd<'_>, content: &[u8], dress: Dress<'_>, care: Care) -> R
         return Err(SinkError::Damaged);
     }
     dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
-    let timed = set_mtime(file, dress.metadata.mtime);
+    let timed = dress.set_time(file);
     if care.sync == SyncFirst::Always {
         sync_whole(file)?;
     }
@@ -214,15 +214,20 @@ fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-pub(crate) fn set_mtime(file: BorrowedFd<'_>, mtime: Timestamp) -> Result<(), SinkError> {
-    futimens(file, &times(mtime)).map_err(|errno| SinkError::metadata("setting the times", errno))
-}
-
 /// The time of last access is left alone.
 pub(crate) fn times(mtime: Timestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() },
+    }
+}
+
+/// With the time of last access, for file systems that set both or none (libfuse 2 without `utime_omit_ok`).
+pub(crate) fn both_times(mtime: Timestamp) -> Timestamps {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamps {
+        last_access: Timespec { tv_sec: now.as_secs() as i64, tv_nsec: now.subsec_nanos().into() },
+        ..times(mtime)
     }
 }
 
@@ -241,7 +246,7 @@ pub fn place_symlink<'a>(
     match symlinkat(target, directory, name) {
         Ok(()) => dress_link(directory, name, dress),
         Err(Errno::EXIST) => replace_by_symlink(directory, name, target, dress, scratch),
-        Err(errno) => Err(SinkError::naming("linking", errno)),
+        Err(errno) => Err(SinkError::symlinking(errno)),
     }
 }
 
@@ -252,9 +257,8 @@ fn replace_by_symlink(
     dress: Dress<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
-    let (_, temporary) = scratch
-        .create(name, |free| symlinkat(target, directory, free))
-        .map_err(|errno| SinkError::naming("linking", errno))?;
+    let (_, temporary) =
+        scratch.create(name, |free| symlinkat(target, directory, free)).map_err(SinkError::symlinking)?;
     let timed = dress_link(directory, temporary.as_bytes(), dress);
     temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
     timed
@@ -264,14 +268,10 @@ fn dress_link(directory: BorrowedFd<'_>, name: &[u8], dress: Dress<'_>) -> Resul
     if let Some((extras, keeper)) = dress.extras {
         keeper.dress_link(extras, directory, name);
     }
-    set_link_mtime(directory, name, dress.metadata.mtime)
-}
-
-/// File systems that keep no times of links are taken as they are.
-fn set_link_mtime(directory: BorrowedFd<'_>, name: &[u8], mtime: Timestamp) -> Result<(), SinkError> {
-    match utimensat(directory, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        Err(errno) => Err(SinkError::metadata("setting the times", errno)),
+    // File systems that keep no times of links are taken as they are.
+    match utimensat(directory, name, &times(dress.metadata.mtime), AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        set => dress.timed(set),
     }
 }
 

@@ -96,7 +96,7 @@ pub fn dress_special<'a>(
     let dress = dress.into();
     let node = Node::open(directory, name, special)?;
     dress.put_on(&node, true)?;
-    node.set_mtime(dress.metadata.mtime)
+    dress.timed(node.set_mtime(dress.metadata.mtime))
 }
 
 /// A special file that is held, and not opened.
@@ -119,9 +119,8 @@ impl Node {
         Ok(Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), _held: held })
     }
 
-    fn set_mtime(&self, mtime: Timestamp) -> Result<(), SinkError> {
+    fn set_mtime(&self, mtime: Timestamp) -> Result<(), Errno> {
         utimensat(CWD, &*self.path, &times(mtime), AtFlags::empty())
-            .map_err(|errno| SinkError::metadata("setting the times", errno))
     }
 }
 

@@ -53,7 +53,7 @@ impl FileStamp {
             ino: stat.st_ino,
             size: size_of(stat),
             mtime: mtime_of(stat),
-            ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
+            ctime: changed_of(stat),
         }
     }
 }
@@ -68,6 +68,11 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
 
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     timestamp(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// Time of the last change of the inode.
+pub(crate) fn changed_of(stat: &Stat) -> Timestamp {
+    timestamp(stat.st_ctime, stat.st_ctime_nsec)
 }
 
 pub(crate) fn metadata_of(stat: &Stat) -> Metadata {

@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Metadata, RelPath, SourceIo, Timestamp};
+use carrack_model::{Metadata, ModifyWindow, RelPath, SourceIo, Timestamp};
 use carrack_storage::{
     Base, Care, DirectorySpool, FileSystems, GrowingFile, GrowingSpec, Identity, Keeper, Listing, Named,
-    Purpose, Root, ScratchNames, SourceFile, Stripe, WriteIo, place_small, place_symlink,
+    Purpose, Root, ScratchNames, SourceFile, StoredTimes, Stripe, WriteIo, place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -281,7 +281,8 @@ impl Tools {
         [top, &sub]
             .iter()
             .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap());
-        let done = spool.finish(|_| counts.note(7, &Err::<(), ()>(())));
+        let done = spool
+            .finish(&StoredTimes::new(ModifyWindow::Stored, None), |_| counts.note(7, &Err::<(), ()>(())));
         (0..done).for_each(|_| counts.note(7, &Ok::<(), ()>(())));
         if round.is_multiple_of(3) {
             for path in [format!("{sub}/x"), format!("{sub}/link"), sub.clone(), top.to_owned()] {

@@ -10,6 +10,7 @@ pub mod conformance;
 mod endpoint;
 mod extent;
 pub mod fabric;
+mod fair_share;
 mod framing;
 mod gauge;
 mod link;
@@ -23,6 +24,7 @@ pub use endpoint::{
     ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
     TransportError,
 };
+pub use fair_share::{FairShare, Neighbourhood, Share};
 pub use gauge::{Gauge, PathState};
 pub use link::{Channel, Link, LinkInput};
 pub use loopback::loopback_pair;

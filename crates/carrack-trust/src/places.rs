@@ -65,6 +65,11 @@ impl PlacesError {
     }
 }
 
+/// Not so where HOME is a directory of somebody else, as `su` leaves it: nothing of the user's lies there.
+fn may_enter(directory: &PathBuf) -> bool {
+    !directory.metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 impl Places {
     /// Those of this process, by its environment (`CARRACK_CA`, `HOME`).
     pub fn of_process() -> Places {
@@ -72,7 +77,7 @@ impl Places {
         Places {
             ca: path("CARRACK_CA").map(PathBuf::from),
             identity: None,
-            user: path("HOME").map(|home| PathBuf::from(home).join(".config/carrack")),
+            user: path("HOME").map(|home| PathBuf::from(home).join(".config/carrack")).filter(may_enter),
             host: "/etc/carrack".into(),
         }
     }

@@ -834,7 +834,7 @@ pub struct Failure {
 /// Something worth knowing.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Notice {
-    /// 0 text, 1 warning, 2 an entry was skipped, 3 what the tuner decided.
+    /// 0 text, 1 warning, 2 an entry was skipped, 3 what the tuner decided, 4 what the destination could not keep.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// In words.
@@ -843,6 +843,9 @@ pub struct Notice {
     /// The entry, if it is about one.
     #[prost(bytes = "vec", tag = "3")]
     pub path: Vec<u8>,
+    /// How many were not kept.
+    #[prost(uint64, tag = "4")]
+    pub count: u64,
 }
 
 /// One end's counters since the start, and where its I/O threads' time went.

@@ -1,7 +1,9 @@
 //! Between [`TransferSpec`] and its message: numbers from a peer become values that this build knows, or an error.
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, Deletion, DialFrom, Protection, StripeChoice, Sync, TransferSpec};
+use carrack_model::{
+    Checksum, Cipher, Deletion, DialFrom, ModifyWindow, Protection, StripeChoice, Sync, TransferSpec,
+};
 
 use crate::PROTOCOL_VERSION;
 use crate::message::{self, MessageError, Spec, Stripes};
@@ -69,6 +71,11 @@ impl From<&Sync> for message::Sync {
             deletes: sync.deletion.is_some(),
             delete_most: sync.deletion.and_then(|deletion| deletion.most),
             deletes_first: sync.deletion.is_some_and(|deletion| deletion.first),
+            modify_window_ns: match sync.modify_window {
+                ModifyWindow::Stored => None,
+                ModifyWindow::Exact => Some(-1),
+                ModifyWindow::Within { nanoseconds } => i64::try_from(nanoseconds).ok().or(Some(i64::MAX)),
+            },
         }
     }
 }
@@ -77,6 +84,11 @@ impl From<&message::Sync> for Sync {
     fn from(message: &message::Sync) -> Sync {
         Sync {
             by_contents: message.by_contents,
+            modify_window: match message.modify_window_ns.map(u64::try_from) {
+                None => ModifyWindow::Stored,
+                Some(Err(_)) => ModifyWindow::Exact,
+                Some(Ok(nanoseconds)) => ModifyWindow::Within { nanoseconds },
+            },
             update: message.update,
             existing: message.existing,
             ignore_existing: message.ignore_existing,
@@ -159,8 +171,18 @@ mod tests {
             let spec = TransferSpec { stripe, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }
-        let all =
-            Sync { by_contents: true, update: true, existing: true, ignore_existing: true, deletion: None };
+        let all = Sync {
+            by_contents: true,
+            modify_window: ModifyWindow::Stored,
+            update: true,
+            existing: true,
+            ignore_existing: true,
+            deletion: None,
+        };
+        for modify_window in [ModifyWindow::Exact, ModifyWindow::Within { nanoseconds: 7 }] {
+            let spec = TransferSpec { sync: Some(Sync { modify_window, ..all.clone() }), ..spec.clone() };
+            assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+        }
         for (most, first) in [(None, false), (Some(0), true), (Some(7), false)] {
             let sync = Some(Sync { deletion: Some(Deletion { most, first }), ..all.clone() });
             let spec = TransferSpec { sync, ..spec.clone() };

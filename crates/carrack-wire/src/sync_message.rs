@@ -62,6 +62,10 @@ pub struct Sync {
     /// It is removed before anything is sent. A source knows of it that says `prunes_first` in its `Welcome`.
     #[prost(bool, tag = "7")]
     pub deletes_first: bool,
+    /// Nanoseconds that the times of equal files may be apart; -1 for none, where else a coarse file system's times are taken as it
+    /// stores them.
+    #[prost(sint64, optional, tag = "15")]
+    pub modify_window_ns: Option<i64>,
 }
 
 /// Everything is sent, or nothing is, and the source has met no failure: what it does not have may go.

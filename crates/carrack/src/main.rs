@@ -17,6 +17,7 @@ mod entry_report;
 mod exit;
 mod far;
 mod forecast_report;
+mod home;
 mod journals_report;
 mod keys_report;
 mod layout_report;
@@ -38,6 +39,7 @@ mod signals;
 mod sites;
 mod size;
 mod ssh;
+mod stack;
 mod state;
 mod targets_report;
 mod topo_report;
@@ -51,5 +53,7 @@ mod verify_report;
 
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.
-    config::parse().run().into()
+    signals::survive_file_size_limit();
+    carrack_machine::keep_heaps_few();
+    stack::with_enough(|| config::parse().run()).into()
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use carrack_engine::Abort;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -49,6 +49,13 @@ pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signal
     };
     thread::Builder::new().name("signals".into()).spawn(wait)?;
     Ok(signalled)
+}
+
+/// A file beyond `ulimit -f` is an error of that file (EFBIG) and does not end the process (SIGXFSZ). Programs that this one starts
+/// have the signal as it was.
+pub fn survive_file_size_limit() {
+    // Without a handler the process ends there, as any other would.
+    drop(flag::register(SIGXFSZ, Arc::default()));
 }
 
 /// The kernel's set of ignored signals, none if it can't be read.

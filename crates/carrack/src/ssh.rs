@@ -3,7 +3,10 @@
 //! The far side runs `carrack session`; its stdin and stdout are the control channel, its stderr and ssh's own go
 //! where ours goes, so that questions and errors are seen. A program whose name is not `ssh` gets no options of ours:
 //! `PROGRAM [ARGUMENT...] [user@]host carrack session`.
+//!
+//! In the place of `carrack` there may be a command that starts it, such as `sudo -n carrack`.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -74,6 +77,13 @@ impl SshCommand {
         Path::new(&self.program).file_name().is_some_and(|name| name == "ssh")
     }
 
+    /// The command with the host, as somebody would type it.
+    fn typed_to(&self, host: &Host) -> String {
+        let words = [&self.program].into_iter().chain(&self.arguments);
+        let words: Vec<_> = words.map(|word| shell_words::quote(word)).collect();
+        format!("{} {host}", words.join(" "))
+    }
+
     /// Everything before the remote command.
     fn arguments_to(&self, host: &Host, options: &[&str]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
@@ -96,7 +106,7 @@ impl SshCommand {
     fn session_arguments(
         &self,
         host: &Host,
-        remote_carrack: &str,
+        carrack: &FarCommand,
         terms: impl Into<Terms>,
         stall: Duration,
     ) -> Vec<String> {
@@ -104,7 +114,8 @@ impl SshCommand {
         let alive = SshCommand::alive_options(stall);
         let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
         let mut arguments = self.arguments_to(host, &options);
-        arguments.extend([quote(remote_carrack), "session".into()]);
+        arguments.extend(carrack.words());
+        arguments.push("session".into());
         if protection < Protection::default() {
             arguments.push(format!("--protection={protection}"));
         }
@@ -133,11 +144,35 @@ fn parse_host_name(output: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// One word for the far shell, but with a leading `~/` left for it to expand.
-fn quote(word: &str) -> String {
-    match word.strip_prefix("~/") {
-        Some(rest) if !rest.is_empty() => format!("~/{}", shell_words::quote(rest)),
-        _ => shell_words::quote(word).into_owned(),
+/// How carrack is started on the far host: its name or path, or a command whose last word it is, as the far shell reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FarCommand(String);
+
+impl FromStr for FarCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FarCommand, String> {
+        let words = shell_words::split(text).map_err(|error| error.to_string())?;
+        let is_one = words.first().is_some_and(|word| !word.is_empty());
+        if is_one { Ok(FarCommand(text.to_owned())) } else { Err("a command is needed".to_owned()) }
+    }
+}
+
+impl fmt::Display for FarCommand {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl FarCommand {
+    /// Words that mean nothing to a shell are arguments of their own, as programs without a shell take them (`docker exec`). Anything
+    /// else is one text for the far shell.
+    fn words(&self) -> Vec<String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-./:=@_,".contains(c);
+        match shell_words::split(&self.0) {
+            Ok(words) if words.iter().all(|word| !word.is_empty() && word.chars().all(is_plain)) => words,
+            _ => vec![self.0.clone()],
+        }
     }
 }
 
@@ -200,7 +235,7 @@ fn sleep_until_ended(handle: &OwnedFd, patience: Duration) {
 pub struct Remote<'a> {
     command: &'a SshCommand,
     host: &'a Host,
-    carrack: &'a str,
+    carrack: &'a FarCommand,
     leash: Leash,
 }
 
@@ -216,7 +251,7 @@ impl<'a> Remote<'a> {
     pub fn start(
         command: &'a SshCommand,
         host: &'a Host,
-        carrack: &'a str,
+        carrack: &'a FarCommand,
         terms: impl Into<Terms>,
         stall: Duration,
         leash: Leash,
@@ -246,9 +281,10 @@ impl<'a> Remote<'a> {
     /// Why a far side that never said anything ended.
     fn explain(&self, status: Option<i32>) -> Trouble {
         let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
+        let same_way = self.command.typed_to(host);
         match status {
             Some(STATUS_SSH_FAILED) => Trouble::new(format!("{program} could not connect to {host}"))
-                .hint(format!("try `{program} {host} true`; a local name with a colon is written ./NAME")),
+                .hint(format!("try `{same_way} true`; a local name with a colon is written ./NAME")),
             Some(STATUS_NOT_FOUND) => Trouble::new(format!("{carrack} was not found on {host}"))
                 .hint("install carrack there, or say where it is with --remote-carrack PATH"),
             Some(STATUS_NOT_EXECUTABLE) => Trouble::new(format!("{carrack} can't be executed on {host}"))
@@ -259,9 +295,13 @@ impl<'a> Remote<'a> {
     }
 
     fn unspoken(&self, how: &str) -> Trouble {
-        let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
+        let (host, carrack) = (self.host, self.carrack);
+        let version = match &*carrack.words() {
+            [text] if *text == carrack.0 => shell_words::quote(&format!("{text} --version")).into_owned(),
+            words => format!("{} --version", words.join(" ")),
+        };
         Trouble::new(format!("{carrack} on {host} {how} before it said anything"))
-            .hint(format!("try `{program} {host} {} --version`", quote(carrack)))
+            .hint(format!("try `{} {version}`", self.command.typed_to(host)))
     }
 }
 
@@ -300,6 +340,10 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(60);
 
+    fn far(command: &str) -> FarCommand {
+        command.parse().unwrap()
+    }
+
     fn shim(script: &str) -> SshCommand {
         SshCommand { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "shim".into()] }
     }
@@ -307,7 +351,7 @@ mod tests {
     fn end_of(script: &str) -> Option<Trouble> {
         let (command, host) = (shim(script), host());
         let (remote, peer) =
-            Remote::start(&command, &host, "carrack", Protection::Private, STALL, Leash::default()).unwrap();
+            Remote::start(&command, &host, &carrack(), Protection::Private, STALL, Leash::default()).unwrap();
         drop(peer);
         remote.stop(Duration::from_secs(5))
     }
@@ -315,17 +359,18 @@ mod tests {
     #[test]
     fn openssh_gets_options_and_a_shim_does_not() {
         let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
-        let arguments = command.session_arguments(&host(), "/opt/my carrack", Protection::Private, STALL);
+        let arguments =
+            command.session_arguments(&host(), &far("'/opt/my carrack'"), Protection::Private, STALL);
         assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
         assert_eq!(arguments[4..9], OPTIONS);
         assert_eq!(arguments[9..11], ["-oServerAliveInterval=20", "-oServerAliveCountMax=3"]);
         assert_eq!(arguments[11..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
 
         let command: SshCommand = "./shim -a".parse().unwrap();
-        let words = |protection| command.session_arguments(&host(), "carrack", protection, STALL);
+        let words = |protection| command.session_arguments(&host(), &far("carrack"), protection, STALL);
         assert_eq!(words(Protection::Private), ["-a", "me@::1", "carrack", "session"]);
         let alone = Terms { protection: Protection::Private, shares: false };
-        let arguments = command.session_arguments(&host(), "carrack", alone, STALL);
+        let arguments = command.session_arguments(&host(), &far("carrack"), alone, STALL);
         assert_eq!(arguments.last().unwrap(), "--sharing=off");
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
         assert_eq!(words(Protection::Clear), clear);
@@ -339,11 +384,20 @@ mod tests {
     }
 
     #[test]
-    fn the_far_shell_sees_one_word() {
-        assert_eq!(quote("carrack"), "carrack");
-        assert_eq!(quote("a b; rm -r /"), "'a b; rm -r /'");
-        assert_eq!(quote("~/bin/a b"), "~/'bin/a b'");
-        assert_eq!(quote("~you/x"), "'~you/x'");
+    fn the_far_shell_reads_the_command() {
+        for (command, words) in [
+            ("carrack", &["carrack"][..]),
+            ("sudo -n carrack", &["sudo", "-n", "carrack"]),
+            ("env A=b  /opt/x/carrack", &["env", "A=b", "/opt/x/carrack"]),
+            ("~/bin/carrack", &["~/bin/carrack"]),
+            ("'/opt/my carrack'", &["'/opt/my carrack'"]),
+            ("module load carrack && carrack", &["module load carrack && carrack"]),
+        ] {
+            assert_eq!(far(command).words(), words);
+        }
+        for text in ["", " ", "''", "sudo 'carrack"] {
+            assert!(text.parse::<FarCommand>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -370,7 +424,8 @@ mod tests {
     #[test]
     fn a_missing_program_is_named() {
         let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
-        let trouble = Remote::start(&command, &host, "carrack", Protection::Private, STALL, Leash::default())
+        let carrack = carrack();
+        let trouble = Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default())
             .err()
             .unwrap();
         assert!(trouble.message.starts_with("can't start /nonexistent/ssh: "), "{trouble}");
@@ -380,7 +435,7 @@ mod tests {
     fn pipes_carry_bytes_and_the_words_arrive() {
         let (command, host) = (shim("cat; echo \"$@\""), host());
         let (remote, peer) =
-            Remote::start(&command, &host, "carrack", Protection::Private, STALL, Leash::default()).unwrap();
+            Remote::start(&command, &host, &carrack(), Protection::Private, STALL, Leash::default()).unwrap();
         let Channel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
         std::fs::File::from(output).write_all(b"hello ").unwrap();
         let mut said = String::new();
@@ -393,7 +448,7 @@ mod tests {
     fn nothing_is_left_behind() {
         let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
         let (remote, _peer) =
-            Remote::start(&command, &host, "carrack", Protection::Private, STALL, leash.clone()).unwrap();
+            Remote::start(&command, &host, &carrack(), Protection::Private, STALL, leash.clone()).unwrap();
         let started = Instant::now();
         assert!(remote.stop(Duration::from_millis(50)).is_some());
         assert!(started.elapsed() < Duration::from_secs(5));

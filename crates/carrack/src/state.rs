@@ -8,11 +8,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The directory of one kind of notes of this process's user; nothing if there is no home.
+use crate::home;
+
+/// The directory of one kind of notes of this process's user; nothing if the user has no home.
 pub fn directory(kind: &str) -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(state.join("carrack").join(kind))
+    Some(home::xdg("XDG_STATE_HOME", ".local/state")?.join("carrack").join(kind))
 }
 
 /// Writes a file in such a directory: whole or not at all, whatever happens meanwhile.

@@ -270,6 +270,75 @@ fn a_token_does_instead_of_a_certificate() {
 }
 
 #[test]
+fn nothing_leads_out_of_a_tokens_scope() {
+    let site = Site::new();
+    let token_key = site.path().join("authority/token.pem");
+    let tokens = format!(
+        "[tokens]\nissuers = [{{ name = \"a site\", audience = \"this\", key = \"{}\" }}]\n",
+        token_key.display()
+    );
+    let world = World::of(site, &tokens);
+    let data = world.site.path().join("data");
+    for directory in ["pub/d", "secret/d", "in"] {
+        fs::create_dir_all(data.join(directory)).unwrap();
+    }
+    fs::write(data.join("secret/key"), "secret").unwrap();
+    fs::write(data.join("pub/d/f"), "open").unwrap();
+    for (text, link) in [
+        ("../secret/key", "key"),
+        ("../secret", "out"),
+        ("../secret/gone", "gone"),
+        ("d", "near"),
+        ("d/f", "file"),
+    ] {
+        std::os::unix::fs::symlink(text, data.join("pub").join(link)).unwrap();
+    }
+    fs::write(world.near("f"), "x").unwrap();
+    let token =
+        world.site.token("alice", "storage.read:/data/pub storage.modify:/data/in storage.modify:/data/new");
+    let with_token = |arguments: &[&str]| run(world.command(arguments).env("CARRACK_TOKEN", &token));
+    for (path, to) in
+        [("/data/pub/key", "stolen"), ("/data/pub/out/key", "stolen"), ("/data/pub/gone", "stolen")]
+    {
+        let refused = with_token(&["cp", &world.url(path), to]);
+        assert_exit(&refused, 3);
+        assert_says(&refused, &["Invalid cross-device link"]);
+    }
+    assert_exit(&with_token(&["cp", "-r", &world.url("/data/pub/out/"), "stolen-tree"]), 3);
+    assert_ne!(with_token(&["verify", &world.url("/data/pub/key"), "f"]).status.code(), Some(0));
+    assert!(!world.near("stolen").exists() && !world.near("stolen-tree").exists());
+    assert_exit(&with_token(&["cp", &world.url("/data/pub/file"), "through"]), 0);
+    assert_exit(&with_token(&["cp", "-r", &world.url("/data/pub/near/"), "tree"]), 0);
+    assert_eq!(fs::read(world.near("through")).unwrap(), fs::read(world.near("tree/f")).unwrap());
+
+    // A journal lies where the token lets write, too.
+    for directory in ["/secret", "/pub", "/"] {
+        let journal = ["cp", "-r", "--journal-dir", directory, "tree", &world.url("/data/in/")];
+        let refused = with_token(&journal);
+        assert_exit(&refused, 3);
+        assert_says(&refused, &["the directory for the journal", "Permission denied"]);
+    }
+    assert_exit(&with_token(&["cp", "-r", "--journal-dir", "/in", "tree", &world.url("/data/in/")]), 0);
+    // Beside a scope that does not exist yet nothing else is made.
+    assert_exit(&with_token(&["cp", "-r", "tree", &world.url("/data/new")]), 0);
+    assert_exit(&with_token(&["cp", "f", &world.url("/data/new/f")]), 0);
+    let names = |path: &str| {
+        let mut names: Vec<_> =
+            fs::read_dir(data.join(path)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        (names(""), names("secret"), names("new")),
+        (
+            ["in", "new", "pub", "secret"].map(Into::into).to_vec(),
+            ["d", "key"].map(Into::into).to_vec(),
+            ["f"].map(Into::into).to_vec(),
+        )
+    );
+}
+
+#[test]
 fn a_signal_ends_a_copy_cleanly() {
     let world = World::new();
     fs::write(world.near("big"), vec![7; 50_000_000]).unwrap();

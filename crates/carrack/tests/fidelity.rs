@@ -21,7 +21,7 @@ use std::process::Command;
 use rustix::fs::{XattrFlags, lsetxattr};
 
 use census::differences;
-use common::process::{assert_exit, run};
+use common::process::{assert_exit, run, stderr};
 use common::{CARRACK, skip};
 
 /// An account that owns nothing.
@@ -231,9 +231,21 @@ fn each_can_be_left_out_and_owners_can_be_given() {
     assert_eq!(differences(&tree, &ground.path("b")).len(), 2, "the group and the attribute");
     assert_eq!(owner(&["-r", "--chown", "nobody:7"], "c"), (NOBODY, 7));
     assert_eq!(owner(&["-a", "--chown", ":8", "--numeric-ids"], "d"), (54_321, 8));
-    let told = copy(&["-a", "--chown", "no-such-user"], &tree, &ground.path("e"));
-    let expected = "the owner of 2 entries not kept: there is none of that name at the destination";
-    assert!(told.contains(expected), "{told}");
+    // A name that was mistyped is found before anything is copied.
+    for (option, name) in [
+        ("--chown=no-such-user", "user 'no-such-user'"),
+        ("--chown=:no-such-group", "group 'no-such-group'"),
+        ("--usermap=54321:no-such-user", "user 'no-such-user'"),
+        ("--groupmap=*:no-such-group", "group 'no-such-group'"),
+    ] {
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", "-a", option]).arg(&tree).arg(ground.path("e"));
+        let refused = run(&mut command);
+        assert_exit(&refused, 3);
+        let told = stderr(&refused);
+        assert!(told.contains(&format!("there is no {name} at the destination")), "{told}");
+        assert!(told.contains("or give a number") && !ground.path("e").exists(), "{told}");
+    }
 }
 
 /// As rsync maps them.

@@ -195,14 +195,15 @@ fn one_address_can_not_have_all_there_is() {
     let site = Site::new();
     let daemon = daemon_with(&site, "per_address = 20\nhandshake_seconds = 600");
     let mut silent: Vec<_> = (0..20).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
+    let is_open = |stream: &mut TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        stream.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    // The oldest makes room for one more of its own address, and for none of another one.
     let mut one_more = TcpStream::connect(daemon.address).unwrap();
-    assert!(is_closed(&mut one_more));
-    // Another address of this host is another one.
+    assert!(is_closed(&mut silent[0]));
     let mut other = from_address([127, 0, 0, 2], daemon.address);
-    other.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    assert_eq!(other.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    silent.truncate(5);
-    wait_until("there is room again", || daemon.descriptors() < 25);
+    assert!(is_open(&mut other) && is_open(&mut one_more) && is_open(&mut silent[1]));
     assert_eq!(small_copy(&site, daemon.address), "");
 }
 
@@ -298,6 +299,31 @@ fn one_address_can_not_have_all_processes() {
     (&other).write_all(&hello).unwrap();
     wait_until("another address has room", || daemon.children().len() == 3);
     drop(slow);
+}
+
+#[test]
+fn a_few_addresses_that_stop_in_their_handshakes_keep_no_other_out() {
+    let site = Site::new();
+    let daemon = daemon_with(&site, "handshakes = 8\nhalf_open = 40\nhandshake_seconds = 600");
+    let hello = first_record_of_a_client(&site);
+    let begin = |host: u8, count: usize| -> Vec<_> {
+        let begun = (0..count).map(|_| {
+            let mut stream = from_address([127, 0, 0, host], daemon.address);
+            stream.write_all(&hello).unwrap();
+            stream
+        });
+        begun.collect()
+    };
+    // Two processes of each of four addresses, and many that wait, so that some of those are closed.
+    let stalled: Vec<_> = (2..6).flat_map(|host| begin(host, 2)).collect();
+    wait_until("all places are taken", || daemon.children().len() == 8);
+    let mut waiting: Vec<_> = (2..6).flat_map(|host| begin(host, 15)).collect();
+    for _ in 0..3 {
+        assert_eq!(small_copy(&site, daemon.address), "");
+    }
+    daemon.wait_for("ended in its handshake, others waited");
+    assert!(waiting.iter_mut().any(|stream| is_closed(stream)));
+    drop(stalled);
 }
 
 #[test]

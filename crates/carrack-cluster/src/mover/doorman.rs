@@ -1,14 +1,15 @@
 //! The sink's side of pairs: who comes is let in if the registry knows it as a mover, and is served on a thread of its own.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{Abort, Channel, TlsError, serve};
-use carrack_transport::TlsChannel;
+use carrack_transport::{FairShare, Neighbourhood, TlsChannel};
 use carrack_trust::{Identity, PublicKeys, ServerTrust, server_config, speaks_carrack};
 use tokio::runtime::Handle;
 
@@ -24,46 +25,133 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const TELL_TRIES: u32 = 10;
 const TELL_AGAIN: Duration = Duration::from_secs(2);
 
-/// Connections at the same time for each pair that the mover takes: old sessions end while new ones begin.
-const CONNECTIONS_FOR_A_PAIR: usize = 4;
+/// Sessions at the same time for each pair that the mover takes: old ones end while new ones begin.
+const SESSIONS_FOR_A_PAIR: usize = 4;
+
+/// Connections that have not shown yet whose they are. Beyond it whoever holds most of them loses the oldest.
+const STRANGERS_MAX: usize = 64;
 
 /// Lets movers in until the process ends. To be called where tokio's runtime is.
 pub(super) fn start(mover: &Arc<Mover>, listener: TcpListener) -> io::Result<()> {
     let mover = Arc::clone(mover);
     let runtime = Handle::current();
     let door = move || {
-        let open = Arc::new(AtomicUsize::new(0));
-        let most = CONNECTIONS_FOR_A_PAIR * mover.options.pairs_max as usize;
+        let strangers = Arc::new(Strangers::default());
+        let sessions = Arc::new(AtomicUsize::new(0));
         loop {
             match listener.accept() {
                 Ok((connection, peer)) => {
-                    if open.fetch_add(1, Ordering::AcqRel) >= most {
-                        open.fetch_sub(1, Ordering::AcqRel);
-                        continue;
-                    }
-                    let (mover, open, runtime) = (Arc::clone(&mover), Arc::clone(&open), runtime.clone());
+                    let Ok(stranger) = Strangers::meet(&strangers, &connection, peer) else { continue };
+                    let (mover, sessions, runtime) =
+                        (Arc::clone(&mover), Arc::clone(&sessions), runtime.clone());
                     let serving = move || {
-                        answer(&mover, &runtime, connection, peer);
-                        open.fetch_sub(1, Ordering::AcqRel);
+                        if let Err(reason) = served(&mover, &runtime, connection, peer, stranger, &sessions) {
+                            mover.say(format!("{peer}: {reason}"));
+                        }
                     };
                     // Where no thread can be had the connection closes, and comes again.
                     let _ = thread::Builder::new().name("carrack-pair".to_owned()).spawn(serving);
                 }
-                // Out of descriptors, say: some will be closed.
-                Err(_) => thread::sleep(Duration::from_millis(50)),
+                // Out of descriptors, say: whoever holds most of them makes room.
+                Err(_) => {
+                    strangers.close_one();
+                    thread::sleep(Duration::from_millis(50));
+                }
             }
         }
     };
     thread::Builder::new().name("carrack-door".to_owned()).spawn(door).map(|_| ())
 }
 
-fn answer(mover: &Mover, runtime: &Handle, connection: TcpStream, peer: SocketAddr) {
-    if let Err(reason) = served(mover, runtime, connection, peer) {
-        mover.say(format!("{peer}: {reason}"));
+/// Connections whose handshake is not over, each with a thread that waits for it.
+#[derive(Default)]
+struct Strangers(Mutex<Met>);
+
+#[derive(Default)]
+struct Met {
+    shares: FairShare<u64>,
+    connections: HashMap<u64, TcpStream>,
+    next: u64,
+}
+
+/// One of them, until it is dropped.
+struct Stranger {
+    strangers: Arc<Strangers>,
+    place: Neighbourhood,
+    number: u64,
+}
+
+impl Strangers {
+    fn met(&self) -> MutexGuard<'_, Met> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more, for which another one makes room if there are too many.
+    fn meet(strangers: &Arc<Strangers>, connection: &TcpStream, peer: SocketAddr) -> io::Result<Stranger> {
+        let connection = connection.try_clone()?;
+        let place = Neighbourhood::of(peer);
+        let mut met = strangers.met();
+        if met.connections.len() >= STRANGERS_MAX {
+            met.close_one();
+        }
+        let number = met.next;
+        met.next += 1;
+        met.shares.add(place, number);
+        met.connections.insert(number, connection);
+        Ok(Stranger { strangers: Arc::clone(strangers), place, number })
+    }
+
+    fn close_one(&self) {
+        self.met().close_one();
     }
 }
 
-fn served(mover: &Mover, runtime: &Handle, connection: TcpStream, peer: SocketAddr) -> Result<(), String> {
+impl Met {
+    /// Ends the oldest connection of whoever holds most; the thread that waits for it finds it closed.
+    fn close_one(&mut self) {
+        let Some((place, number)) = self.shares.first_of_largest() else { return };
+        self.shares.remove(place, number);
+        if let Some(connection) = self.connections.remove(&number) {
+            // It may be closed already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut met = self.strangers.met();
+        met.shares.remove(self.place, self.number);
+        met.connections.remove(&self.number);
+    }
+}
+
+/// A place among the sessions, until it is dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Place<'_> {
+    fn take(sessions: &AtomicUsize, most: usize) -> Option<Place<'_>> {
+        let taken = sessions.fetch_add(1, Ordering::AcqRel);
+        // Given back by dropping it.
+        let place = Place(sessions);
+        (taken < most).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn served(
+    mover: &Mover,
+    runtime: &Handle,
+    connection: TcpStream,
+    peer: SocketAddr,
+    stranger: Stranger,
+    sessions: &AtomicUsize,
+) -> Result<(), String> {
     let here = connection.local_addr().map_err(|error| error.to_string())?.ip();
     let config = server_config(&trust(mover)).map_err(|error| error.to_string())?;
     let channel = TlsChannel::server(connection, config, Instant::now() + HANDSHAKE);
@@ -79,8 +167,12 @@ fn served(mover: &Mover, runtime: &Handle, connection: TcpStream, peer: SocketAd
     if mover.movers.get(&who).is_none() {
         return Err(format!("{who} is no mover that is registered"));
     }
-    let abort = Abort::new().map_err(|error| error.to_string())?;
+    drop(stranger);
     let options = &mover.options;
+    let most = SESSIONS_FOR_A_PAIR * options.pairs_max as usize;
+    let _place = Place::take(sessions, most)
+        .ok_or_else(|| format!("there are {most} sessions already, {who} comes again"))?;
+    let abort = Abort::new().map_err(|error| error.to_string())?;
     let house = MoverHouse {
         reach: &mover.reach,
         protection_min: options.protection_min,
@@ -125,5 +217,48 @@ fn trust(mover: &Mover) -> ServerTrust {
         key: mover.authority.server_key.clone(),
         client_cas: authorities,
         ..ServerTrust::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn one_address_that_says_nothing_keeps_no_other_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let strangers = Arc::new(Strangers::default());
+        let meet = |from: &str| {
+            let client = TcpStream::connect(address).unwrap();
+            let (connection, _) = listener.accept().unwrap();
+            let stranger = Strangers::meet(&strangers, &connection, from.parse().unwrap()).unwrap();
+            (client, connection, stranger)
+        };
+        let mut one = meet("192.0.2.1:1");
+        let mut many: Vec<_> = (0..STRANGERS_MAX + 10).map(|_| meet("198.51.100.1:1")).collect();
+        assert_eq!(strangers.met().connections.len(), STRANGERS_MAX);
+        for (client, ..) in &mut many[..11] {
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "the oldest of whoever holds most are closed");
+        }
+        for client in [&mut one.0, &mut many[11].0] {
+            client.set_nonblocking(true).unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        drop((one, many));
+        assert!(
+            strangers.met().connections.is_empty() && strangers.met().shares.first_of_largest().is_none()
+        );
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let sessions = AtomicUsize::new(0);
+        let first = Place::take(&sessions, 1);
+        assert!(first.is_some() && Place::take(&sessions, 1).is_none());
+        drop(first);
+        assert!(Place::take(&sessions, 1).is_some());
+        assert_eq!(sessions.load(Ordering::Acquire), 0);
     }
 }

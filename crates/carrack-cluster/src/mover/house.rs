@@ -13,7 +13,7 @@ use carrack_engine::{
 use carrack_model::Protection;
 use carrack_transport::Door;
 
-use super::reach::{Place, Reach};
+use super::reach::Reach;
 use super::session_name::SessionName;
 
 /// For one session.
@@ -46,13 +46,13 @@ impl House for MoverHouse<'_> {
         let [path] = &request.paths[..] else {
             return Err(SessionError::refused("a session has one destination", ""));
         };
-        let place = self.reach.place(Path::new(OsStr::from_bytes(path)));
-        let Place { base, path } = place.map_err(|error| {
+        let path = Path::new(OsStr::from_bytes(path));
+        let base = self.reach.base_for(path).map_err(|error| {
             SessionError::refused(error.to_string(), "give the mover this directory with --path")
         })?;
         Ok(Admission {
             base,
-            paths: vec![path],
+            paths: vec![path.to_path_buf()],
             door: Door::Ports(self.ports.clone()),
             settings: Settings {
                 sharing: self.sharing.clone(),

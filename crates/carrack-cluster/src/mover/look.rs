@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use carrack_storage::Purpose;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -17,16 +18,18 @@ pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> 
 }
 
 fn look(mover: &Mover, path: &Path) -> Answer {
-    if let Err(error) = mover.reach.place(path) {
-        return Answer::Failed(error.to_string());
-    }
-    let itself = path.symlink_metadata();
-    let target = path.metadata();
+    let base = match mover.reach.base_for(path) {
+        Ok(base) => base,
+        Err(error) => return Answer::Failed(error.to_string()),
+    };
+    let itself = base.look(path, Purpose::Read);
+    let target = base.look(path, Purpose::ReadThrough);
+    let parent = path.parent().map(|parent| base.look(parent, Purpose::ReadThrough));
     Answer::Looked(Looked {
         exists: itself.is_ok(),
-        is_directory: target.as_ref().is_ok_and(std::fs::Metadata::is_dir),
-        size: target.as_ref().map_or(0, std::fs::Metadata::len),
-        is_link: itself.is_ok_and(|found| found.is_symlink()),
-        parent_exists: path.parent().is_none_or(Path::is_dir),
+        is_directory: target.as_ref().is_ok_and(|found| found.is_directory),
+        size: target.as_ref().map_or(0, |found| found.size),
+        is_link: itself.is_ok_and(|found| found.is_symlink),
+        parent_exists: parent.is_none_or(|parent| parent.is_ok_and(|found| found.is_directory)),
     })
 }

@@ -5,81 +5,48 @@ use std::path::{Path, PathBuf};
 
 use carrack_storage::{Base, Root};
 
-/// One directory.
-#[derive(Clone, Debug)]
-struct Prefix {
-    /// As it was named, without a trailing slash.
-    named: PathBuf,
-    /// Without links.
-    real: PathBuf,
-}
-
-/// All that were named.
+/// All that were named, held open: whatever takes the place of one of them, or of a directory in one, nothing else is reached.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
-    prefixes: Vec<Prefix>,
-}
-
-/// A path beneath a prefix.
-#[derive(Debug)]
-pub(super) struct Place {
-    /// Where it begins.
-    pub base: Base,
-    /// From there.
-    pub path: PathBuf,
+    /// As they were named, without trailing slashes.
+    names: Vec<PathBuf>,
+    base: Base,
 }
 
 impl Reach {
     /// # Errors
-    /// If one of them is no directory, or can't be read.
+    /// If one of them is no directory, or can't be opened.
     pub fn new(paths: &[PathBuf]) -> io::Result<Reach> {
-        let prefix = |path: &PathBuf| {
-            let real = path.canonicalize()?;
-            Root::open(&real)?;
-            Ok(Prefix { named: path.components().collect(), real })
-        };
-        Ok(Reach { prefixes: paths.iter().map(prefix).collect::<io::Result<_>>()? })
+        let names: Vec<PathBuf> = paths.iter().map(|path| path.components().collect()).collect();
+        let held = names.iter().map(|path| Root::open(path)).collect::<io::Result<_>>()?;
+        Ok(Reach { base: Base::within(held)?, names })
     }
 
-    /// The prefixes, as they were named.
+    /// The directories, as they were named.
     pub fn names(&self) -> Vec<String> {
-        self.prefixes.iter().map(|prefix| prefix.named.to_string_lossy().into_owned()).collect()
+        self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
-    /// The place that `path` names, if it is beneath one of the prefixes: the longest one. No link leads out of it.
+    /// Where `path` is to be resolved, if it is beneath one of the directories. No link leads out of them.
     ///
     /// # Errors
-    /// `PermissionDenied` if it is beneath none of them, or what opening says.
-    pub fn place(&self, path: &Path) -> io::Result<Place> {
-        let holding = self.prefixes.iter().filter(|prefix| path.starts_with(&prefix.named));
-        let Some(prefix) = holding.max_by_key(|prefix| prefix.named.as_os_str().len()) else {
-            let names = self.names().join(", ");
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("{} is not beneath what this mover reaches ({names})", path.display()),
-            ));
-        };
-        let rest = path.strip_prefix(&prefix.named).unwrap_or(path);
-        Ok(Place { base: Base::beneath(Root::open(&prefix.real)?), path: Path::new("/").join(rest) })
-    }
-
-    /// Where a path leads that is read without a base, if no link of it leads out.
-    ///
-    /// # Errors
-    /// As [`Reach::place`].
-    pub fn real(&self, path: &Path) -> io::Result<PathBuf> {
-        self.place(path)?;
-        let real = path.canonicalize()?;
-        if self.prefixes.iter().any(|prefix| real.starts_with(&prefix.real)) {
-            return Ok(real);
+    /// `PermissionDenied` if it is beneath none of them.
+    pub fn base_for(&self, path: &Path) -> io::Result<Base> {
+        if self.names.iter().any(|name| path.starts_with(name)) {
+            return Ok(self.base.clone());
         }
-        let message = format!("{} leads out of what this mover reaches", path.display());
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+        let names = self.names().join(", ");
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} is not beneath what this mover reaches ({names})", path.display()),
+        ))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use carrack_storage::Purpose;
+
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -91,13 +58,20 @@ mod tests {
         fs::create_dir_all(at("in/deep")).unwrap();
         fs::create_dir(at("out")).unwrap();
         symlink("../out", at("in/leads")).unwrap();
-        let reach = Reach::new(&[at("in"), at("in/deep")]).unwrap();
-        assert_eq!(reach.place(&at("in/x/y")).unwrap().path, Path::new("/x/y"));
-        assert_eq!(reach.place(&at("in/deep/y")).unwrap().path, Path::new("/y"), "the longest one");
-        assert_eq!(reach.place(&at("in")).unwrap().path, Path::new("/"));
-        assert!(reach.place(&at("out")).is_err() && reach.place(&at("inside")).is_err());
-        assert!(reach.real(&at("in/deep")).is_ok());
-        assert!(reach.real(&at("in/leads")).is_err());
+        fs::write(at("out/secret"), "secret").unwrap();
+        let reach = Reach::new(&[at("in"), at("in/deep/")]).unwrap();
+        assert_eq!(reach.names().len(), 2);
+        let identity = |path: &Path| Root::open(path).unwrap().identity();
+        let open = |path: PathBuf| reach.base_for(&path)?.open(&path, Purpose::ReadThrough);
+        assert_eq!(open(at("in")).unwrap().identity(), identity(&at("in")));
+        assert_eq!(open(at("in/deep")).unwrap().identity(), identity(&at("in/deep")));
+        assert!(reach.base_for(&at("out")).is_err() && reach.base_for(&at("inside")).is_err());
+        assert!(open(at("in/leads")).is_err() && open(at("in/../out")).is_err());
+        // A directory that takes the place of one that was named is not it.
+        fs::rename(at("in"), at("away")).unwrap();
+        symlink("out", at("in")).unwrap();
+        assert_eq!(open(at("in")).unwrap().identity(), identity(&at("away")));
+        assert!(reach.base_for(&at("in/secret")).unwrap().look(&at("in/secret"), Purpose::Read).is_err());
         assert!(Reach::new(&[at("nowhere")]).is_err());
     }
 }

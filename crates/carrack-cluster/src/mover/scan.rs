@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carrack_model::RelPath;
 use carrack_plan::fleet::ChunkLimits;
-use carrack_storage::{Base, Named, Root, RootKind, Scan, ScanRoot};
+use carrack_storage::{Named, Purpose, RootKind, Scan, ScanRoot};
 use tokio::sync::watch;
 
 use super::Mover;
@@ -118,12 +118,13 @@ fn limits(record: &TransferRecord) -> ChunkLimits {
 }
 
 fn root(mover: &Mover, leg: &Leg) -> std::io::Result<ScanRoot> {
-    let real = mover.reach.real(Path::new(&leg.source))?;
+    let source = Path::new(&leg.source);
+    let base = mover.reach.base_for(source)?;
     let Some((name, sink_name)) = &leg.only else {
-        let root = Arc::new(Root::open(&real)?);
+        let root = Arc::new(base.open(source, Purpose::ReadThrough)?);
         return Ok(ScanRoot { root, what: RootKind::Tree { sink: RelPath::root() } });
     };
-    let Named { root, name, follow } = Base::Anywhere.hold(&real.join(PathBuf::from(name)), false)?;
+    let Named { root, name, follow } = base.hold(&source.join(PathBuf::from(name)), false)?;
     let (sink_directory, sink_name) = (RelPath::root(), sink_name.as_bytes().into());
     Ok(ScanRoot { root: Arc::new(root), what: RootKind::Name { name, sink_directory, sink_name, follow } })
 }

@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::task::Task;
 use super::walk::Walk;
 use super::{Answer, Question, Top, WHOLE_BYTES_MAX};
-use crate::error::SessionError;
+use crate::error::{STARTING_A_THREAD, SessionError};
 
 /// Threads where nobody names a number: as many as cores, and on few cores some that wait for storage.
 const THREADS_MIN: usize = 4;
@@ -102,7 +102,7 @@ impl Bench {
             let shared = Arc::clone(&bench.shared);
             let spawned = thread::Builder::new().name("carrack-read".into()).spawn(move || shared.run());
             match spawned {
-                Err(error) if started == 0 => return Err(SessionError::local("starting a thread")(error)),
+                Err(error) if started == 0 => return Err(SessionError::local(STARTING_A_THREAD)(error)),
                 // Where no more threads can be had, those that are there do the work.
                 Err(_) => break,
                 Ok(_) => {}

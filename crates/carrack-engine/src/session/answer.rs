@@ -127,8 +127,8 @@ impl Answerer {
         let protection = (!spec.dry_run).then_some(spec.protection);
         let request = Request { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
         let admission = house.admit(request)?;
-        admission.settings.check_pool()?;
         let Admission { base, paths, settings, door, addresses, caller } = admission;
+        let settings = settings.within_memory(1, spec.slot_bytes)?;
         let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
         let caller = caller.filter(|_| !hello.third_party);
         let (door, key, allows_fabric) = (Some(door), SessionKey::new(key), house.allows_fabric());

@@ -38,8 +38,10 @@ pub(super) fn run(
     observer: &dyn Observer,
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
+    let settings = transfer.settings.within_memory(1, transfer.spec.slot_bytes)?;
+    settings.tell_smaller_pool(observer);
+    let transfer = &Transfer { settings, ..transfer.clone() };
     let (spec, settings) = (&transfer.spec, &transfer.settings);
-    settings.check_pool()?;
     let pipe = match &peer.channel {
         Channel::Pipes { .. } => "ssh pipe",
         Channel::Tls(_) => "tls",
@@ -107,7 +109,7 @@ impl Caller<'_> {
         let (destination, depth) = match &storage {
             Storage::Sink(destination) => (Some(&**destination), destination.storage().depth()),
             Storage::Source(systems) => {
-                (None, RootStorage::of_paths(&Base::Anywhere, systems, &self.transfer.sources).depth)
+                (None, RootStorage::of_paths(&self.source_base(), systems, &self.transfer.sources).depth)
             }
         };
         let ground = Ground::look(settings);
@@ -135,7 +137,7 @@ impl Caller<'_> {
             }
             Storage::Source(file_systems) => {
                 let part = Part::source(
-                    &Base::Anywhere,
+                    &self.source_base(),
                     &self.transfer.sources,
                     spec,
                     file_systems,
@@ -156,6 +158,11 @@ impl Caller<'_> {
         fabric::check_streams(&mut agreed, &streams)?;
         part.open(spec, &mut Wait::new(Some(link), Some(self.observer), self.abort))?;
         Ok(Standing { part, streams, lane_count, fabric: agreed, ground })
+    }
+
+    /// Where the paths of sources at this end begin.
+    fn source_base(&self) -> Base {
+        self.transfer.feed.as_ref().map_or(Base::Anywhere, |feed| feed.0.base())
     }
 
     /// The other end decided, within what this one has a use for.

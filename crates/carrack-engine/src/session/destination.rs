@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use carrack_model::Kept;
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
-use carrack_storage::{Base, Identity, Purpose, Root};
+use carrack_storage::{Base, Identity, Purpose, Root, unknown_account};
 use carrack_wire::message::SinkState;
 
 use super::keeping::{FoundJournal, Keeping};
@@ -39,6 +39,7 @@ impl Destination {
         settings: &Settings,
         mut keeping: Option<Keeping>,
     ) -> Result<Destination, SessionError> {
+        check_accounts(settings)?;
         let standing = match base.look(path, Purpose::Write) {
             Ok(looked) if looked.is_directory => Standing::Directory,
             Ok(_) => Standing::Other,
@@ -54,8 +55,11 @@ impl Destination {
             Standing::Directory if made_it => Standing::Nothing,
             standing => standing,
         };
-        let nearest = if standing == Standing::Directory { path } else { parent(path) };
-        let root = base.open(nearest, Purpose::Write).map_err(|error| unusable(nearest, &error))?;
+        let (nearest, opened) = match standing {
+            Standing::Directory => (path, base.open(path, Purpose::Write)),
+            _ => (parent(path), base.open_parent(path)),
+        };
+        let root = opened.map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
         let storage = SinkStorage::look(base, root.as_fd(), standing == Standing::Directory, settings)?;
         let facts = DestinationFacts {
@@ -142,7 +146,10 @@ impl Destination {
     fn open_root(&self, root: PlaceRoot) -> Result<Root, SessionError> {
         let path = match root {
             PlaceRoot::Destination => self.path.as_path(),
-            PlaceRoot::Parent => parent(&self.path),
+            PlaceRoot::Parent => {
+                let opened = self.base.open_parent(&self.path);
+                return opened.map_err(|error| unusable(parent(&self.path), &error));
+            }
             PlaceRoot::NewDestination => {
                 self.base.make_destination(&self.path).map_err(|error| unusable(&self.path, &error))?;
                 self.path.as_path()
@@ -205,6 +212,16 @@ impl SinkFacts {
             syncs: message.syncs,
         })
     }
+}
+
+/// Refuses a transfer to users or groups that do not exist here: a name that was mistyped would leave all entries to somebody
+/// else. A sink that sets no owners counts them as losses.
+fn check_accounts(settings: &Settings) -> Result<(), SessionError> {
+    let unknown = if settings.special_modes { unknown_account(&settings.fidelity) } else { None };
+    unknown.map_or(Ok(()), |account| {
+        let message = format!("there is no {account} at the destination");
+        Err(SessionError::refused(message, "check the name, or give a number"))
+    })
 }
 
 /// The same for two processes exactly if they run under one kernel; nothing if that can't be told.

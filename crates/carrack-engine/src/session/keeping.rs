@@ -348,11 +348,7 @@ fn open(base: &Base, path: &Path) -> io::Result<OwnedFd> {
 
 /// Where this host knows the directory, for people; empty where that can't be told.
 fn absolute(base: &Base, path: &Path) -> Vec<u8> {
-    let absolute = match base {
-        Base::Anywhere => std::path::absolute(path).unwrap_or_default(),
-        Base::Beneath(root) => root.path().join(path.strip_prefix("/").unwrap_or(path)),
-    };
-    absolute.into_os_string().into_encoded_bytes()
+    base.path_for_people(path).into_os_string().into_encoded_bytes()
 }
 
 fn end_process(session: &SessionInfo) {

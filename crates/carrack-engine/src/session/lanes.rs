@@ -15,7 +15,7 @@ use carrack_wire::message::Lanes;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::error::SessionError;
+use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::settings::Settings;
 
 /// Messages that may wait for a link before those that follow are left where they are.
@@ -69,7 +69,7 @@ pub(super) fn with_links<R: Send>(
         Relay { link, lanes: outer.into_iter().map(Some).collect(), slots: SlotPool::new(4096, 4096)? };
     thread::scope(|scope| {
         let named = thread::Builder::new().name("carrack-relay".into());
-        named.spawn_scoped(scope, || relay.run()).map_err(SessionError::local("starting a thread"))?;
+        named.spawn_scoped(scope, || relay.run()).map_err(SessionError::local(STARTING_A_THREAD))?;
         Ok(work(inner))
     })
 }

@@ -16,7 +16,7 @@ use super::wait::Wait;
 use super::{Ended, SinkPart, SourcePart, Terms, Way, fabric, lane_pools, lane_starts, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
-use crate::error::SessionError;
+use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::ground::{Ground, Load};
 use crate::lanes::cause;
 use crate::report::Observer;
@@ -28,8 +28,9 @@ pub(super) fn run(
     observer: &dyn Observer,
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
-    let (spec, settings) = (&transfer.spec, &transfer.settings);
-    settings.check_pool()?;
+    let spec = &transfer.spec;
+    let settings = &transfer.settings.within_memory(2, spec.slot_bytes)?;
+    settings.tell_smaller_pool(observer);
     fabric::refuse(settings, "both ends are in this process, where objects are not copied at all")?;
     let kept = Keeping::of(settings, transfer.identity.as_ref());
     let mut destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
@@ -81,14 +82,17 @@ pub(super) fn run(
     };
     let both_ends = || {
         thread::scope(|scope| {
-            let sinking = scope.spawn(|| sink.run(sink_lanes, &camp, &terms(None)));
-            let (both, source_result) = source.run(source_lanes, &camp, &terms(Some(observer)));
-            let (_, sink_result) =
-                sinking.join().unwrap_or((BothEnds::default(), Err(SessionError::Internal)));
-            (both, cause(source_result, sink_result))
+            let sinking = thread::Builder::new()
+                .name("carrack-comm".into())
+                .spawn_scoped(scope, || sink.run(sink_lanes, &camp, &terms(None)))
+                .map_err(SessionError::local(STARTING_A_THREAD))?;
+            let (told, source_result) = source.run(source_lanes, &camp, &terms(Some(observer)));
+            let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
+            // What the sink counted itself is complete, also when the session failed.
+            Ok((BothEnds { sink: counted.sink, ..told }, cause(source_result, sink_result)))
         })
     };
-    Ok(camp.watched(both_ends))
+    camp.watched(both_ends)
 }
 
 fn local_links(slot_bytes: u32, lane_count: usize) -> Result<(Vec<Link>, Vec<Link>), SessionError> {

@@ -44,7 +44,7 @@ pub(crate) fn resolve(
     follows: bool,
     sink: &SinkFacts,
 ) -> Result<Sources, SessionError> {
-    if follows && matches!(base, Base::Beneath(_)) {
+    if follows && base.is_confined() {
         let message = "a daemon follows no links beneath its exports, where they might lead out";
         return Err(SessionError::refused(message, "leave out --copy-links, or copy over ssh"));
     }

@@ -43,7 +43,6 @@ pub(super) fn run(
     observer: &dyn Observer,
     abort: &Abort,
 ) -> Result<Ended, SessionError> {
-    transfer.settings.check_pool()?;
     fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
     let link = |channel| {

@@ -242,7 +242,7 @@ impl<'a> SinkComm<'a> {
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
         let (file, early) = self.lane.announce(message)?;
-        self.lane.counters.bytes_done.fetch_add(file.hole_bytes(), Relaxed);
+        self.lane.count_bytes(&file, file.hole_bytes());
         if self.lane.sink.is_sorting {
             self.push_end(Task::Create(file));
         }
@@ -366,6 +366,10 @@ impl CommSide for SinkComm<'_> {
 
     fn listen(&self) {
         self.lane.mail.listen();
+    }
+
+    fn last_counters(&self) -> Option<Counters> {
+        Some(self.both().sink)
     }
 
     fn is_over(&self) -> bool {

@@ -40,7 +40,7 @@ mod sync;
 mod unpack;
 mod writer;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -48,10 +48,13 @@ use std::time::Duration;
 
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
-use carrack_model::{Event, Extras, Kept, Metadata, Notice, Scheduling, TargetId, TransferSpec};
+use carrack_model::{
+    Event, Extras, Kept, Metadata, ModifyWindow, Notice, Scheduling, TargetId, TransferSpec,
+};
 use carrack_plan::RateSteps;
 use carrack_storage::{
     DirectoryAccess, DirectorySpool, Dress, Keeper, LinkSpool, Medium, Restoring, Root, ScratchNames,
+    StoredTimes,
 };
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
@@ -157,9 +160,11 @@ struct Sink<'a> {
     writes_in_turn: bool,
     /// Whether objects wait in the queues of their targets. Else they are written by whoever receives them.
     is_sorting: bool,
-    scratch: ScratchNames,
+    scratch: Arc<ScratchNames>,
     /// Directories that are accessible for the while. Nothing in a dry run.
     access: Option<DirectoryAccess>,
+    /// How the destination's file systems store times.
+    times: StoredTimes,
     directories: Mutex<Option<DirectorySpool>>,
     /// Further names of files, made at the end.
     links: Mutex<Option<LinkSpool>>,
@@ -196,7 +201,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     let prepared =
         ScratchNames::new(tag).map_err(SessionError::local("making a temporary name")).and_then(|scratch| {
             let removal = start.spec.sync.as_ref().map(|sync| Removal::new(sync, &settings.selection));
-            Ok((scratch, removal.transpose()?, start.root.as_ref().map(committer).transpose()?))
+            Ok((Arc::new(scratch), removal.transpose()?, start.root.as_ref().map(committer).transpose()?))
         });
     let (scratch, removal, committer) = match prepared {
         Ok(prepared) => prepared,
@@ -204,8 +209,11 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     };
     let io_threads = settings.io_thread_count(storage.depth());
     let keeper = Arc::new(Keeper::new(settings.special_modes));
+    let window = start.spec.sync.as_ref().map_or(ModifyWindow::Stored, |sync| sync.modify_window);
+    let probes = start.root.is_some().then(|| Arc::clone(&scratch));
     let sink = Sink {
         camp: start.camp,
+        times: StoredTimes::new(window, probes),
         scratch,
         access: start.root.clone().map(DirectoryAccess::new),
         committer,
@@ -366,7 +374,13 @@ impl Sink<'_> {
 
     /// What an entry gets, with what is to be set beyond its metadata.
     fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
-        Dress { metadata, extras: extras.map(|extras| (extras, &*self.keeper)) }
+        let extras = extras.map(|extras| (extras, &*self.keeper));
+        Dress { metadata, extras, losses: Some(self.keeper.losses()) }
+    }
+
+    /// Whether what was found in the directory `held` is the metadata that was told, as the file system there stores it.
+    fn has_metadata(&self, told: &Metadata, found: &Metadata, held: BorrowedFd<'_>) -> bool {
+        told.mode == found.mode && self.times.is_same(told.mtime, found.mtime, held)
     }
 
     fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, Partial};
-use carrack_model::{Entry, EntryKind, RelPath};
-use carrack_storage::{Present, can_resume, digest_of, look_at};
+use carrack_model::{Entry, EntryKind, Metadata, RelPath};
+use carrack_storage::{Present, can_resume, digest_of, dress_file, look_at};
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
@@ -235,11 +235,11 @@ impl Lane<'_> {
         let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
         let is_same = match (&entry.kind, &present) {
             (EntryKind::Regular { size }, Present::File { size: found, metadata, .. }) => {
-                size == found && *metadata == self.sink.allowed(entry.metadata)
+                size == found && self.has_all(held, entry, metadata)
             }
             (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
             (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
-                special == found && *metadata == self.sink.allowed(entry.metadata)
+                special == found && self.sink.has_metadata(&self.sink.allowed(entry.metadata), metadata, held)
             }
             _ => false,
         };
@@ -254,6 +254,13 @@ impl Lane<'_> {
             }
             Err(_) => false,
         }
+    }
+
+    /// Whether a file is the one that was recorded. A mode that the file system refused then is tried once more.
+    fn has_all(&self, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
+        let told = self.sink.allowed(entry.metadata);
+        let dress = || dress_file(held, &entry.name, &self.sink.dress(&told, None));
+        self.sink.times.is_same(told.mtime, found.mtime, held) && (told.mode == found.mode || dress().is_ok())
     }
 
     /// What of a file to which several sessions write is there.

@@ -52,6 +52,8 @@ pub(super) struct SinkFile {
     was_damaged: AtomicBool,
     /// Bytes that were written, of a file by itself.
     written_bytes: AtomicU64,
+    /// Bytes of it that were counted as copied; nothing once it is given up.
+    counted_bytes: Mutex<Option<u64>>,
 }
 
 impl SinkFile {
@@ -93,6 +95,7 @@ impl SinkFile {
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
+            counted_bytes: Mutex::new(Some(0)),
         })
     }
 
@@ -127,6 +130,27 @@ impl SinkFile {
             self.is_part = *is_part;
         }
         Ok(self)
+    }
+
+    /// Notes bytes that count as copied; false if the file was given up.
+    pub(super) fn count_bytes(&self, bytes: u64) -> bool {
+        let mut counted = self.counted_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.as_mut().map(|counted| *counted += bytes).is_some()
+    }
+
+    /// Takes back bytes that have to be copied once more; returns those that were counted.
+    pub(super) fn uncount_bytes(&self, bytes: u64) -> u64 {
+        let mut counted = self.counted_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(counted) = counted.as_mut() else { return 0 };
+        let taken = bytes.min(*counted);
+        *counted -= taken;
+        taken
+    }
+
+    /// The file is given up: takes back all bytes that were counted, and counts none from now on.
+    pub(super) fn uncount_all(&self) -> u64 {
+        let counted = self.counted_bytes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        counted.unwrap_or(0)
     }
 
     /// Whether it gets its name as soon as it is whole, without another word.

@@ -1,6 +1,6 @@
 //! What of the source's entries a sync wants: what differs from what is there.
 //!
-//! Files are equal if size and modification time are, to the nanosecond, or size and contents where these count. An equal file
+//! Files are equal if size and modification time are, as the destination's file system stores times, or size and contents where these count. An equal file
 //! gets the mode, owner, attributes and time that it is to have without its contents being sent. Devices, pipes and sockets are equal if
 //! they are the same thing, and likewise get the rest.
 
@@ -34,7 +34,8 @@ impl Lane<'_> {
                 self.compare_file(sync, held, entry, (size, metadata, owner))
             }
             Some(Present::Symlink { target, mtime, owner })
-                if entry.symlink_target == Some(&*target) && mtime == entry.metadata.mtime =>
+                if entry.symlink_target == Some(&*target)
+                    && self.sink.times.is_same(entry.metadata.mtime, mtime, held) =>
             {
                 self.complete_link(held, entry, owner)
             }
@@ -53,7 +54,8 @@ impl Lane<'_> {
         entry: &TableEntry<'_>,
         (size, found, owner): (u64, Metadata, (u32, u32)),
     ) -> Wish {
-        if sync.update && found.mtime > entry.metadata.mtime {
+        let has_time = || self.sink.times.is_same(entry.metadata.mtime, found.mtime, held);
+        if sync.update && found.mtime > entry.metadata.mtime && !has_time() {
             return Wish::Left;
         }
         let has_contents = || {
@@ -61,8 +63,7 @@ impl Lane<'_> {
                 .digest
                 .is_some_and(|digest| digest_of(held, entry.name, false).is_ok_and(|own| own == *digest))
         };
-        let is_equal = size == entry.size
-            && if sync.by_contents { has_contents() } else { found.mtime == entry.metadata.mtime };
+        let is_equal = size == entry.size && if sync.by_contents { has_contents() } else { has_time() };
         if !is_equal {
             return Wish::Wanted;
         }
@@ -78,7 +79,7 @@ impl Lane<'_> {
         dress: impl FnOnce(Dress<'_>) -> Result<(), SinkError>,
     ) -> Wish {
         let wanted = self.sink.allowed(entry.metadata);
-        if found == wanted && !self.lacks_extras(held, entry, owner) {
+        if self.sink.has_metadata(&wanted, &found, held) && !self.lacks_extras(held, entry, owner) {
             return Wish::Left;
         }
         let lacking = self.sink.dress(&wanted, entry.extras.as_deref());

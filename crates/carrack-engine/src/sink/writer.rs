@@ -8,11 +8,12 @@ use std::time::Instant;
 use carrack_journal::Subtree;
 use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet, RelPath};
 use carrack_plan::Service;
-use carrack_storage::{GrowingFile, Restoring, Root, SinkError, WriteIo};
+use carrack_storage::{GrowingFile, LinkWays, Loss, Restoring, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
 use carrack_wire::message::{Control, FileLacks, FileRef, Mark};
 use carrack_wire::{Arrival, FrameKind, ranges_from_message, ranges_to_message};
 
+use super::committer::Committer;
 use super::group::End;
 use super::inbox::{Inbox, Task};
 use super::lane::{Lane, Letter};
@@ -179,9 +180,18 @@ impl Writer<'_> {
                     false
                 })
             };
-            let grant = |directory: &RelPath| lane.sink.grant(directory);
-            done += links.finish(&lane.sink.scratch, make_way, grant, |failure| failures.push(failure));
-            lane.counters.files_done.fetch_add(done, Relaxed);
+            let ways = LinkWays {
+                scratch: &lane.sink.scratch,
+                times: &lane.sink.times,
+                losses: lane.sink.keeper.losses(),
+                grant: &|directory| lane.sink.grant(directory),
+                syncs: lane.sink.committer.as_ref().is_some_and(Committer::syncs_before_naming),
+                has_all: is_complete,
+            };
+            let counts = links.finish(&ways, make_way, |failure| failures.push(failure));
+            done += counts.made;
+            lane.counters.files_done.fetch_add(counts.made, Relaxed);
+            lane.counters.entries_kept.fetch_add(counts.present, Relaxed);
             ended.and(failures.into_iter().try_for_each(|failure| lane.fail(failure)))?;
         }
         if lane.leads {
@@ -192,21 +202,39 @@ impl Writer<'_> {
             && let Some(spool) = lane.sink.directories().take()
         {
             let mut failures = Vec::new();
-            let directories = spool.finish(|failure| failures.push(failure));
+            let directories = spool.finish(&lane.sink.times, |failure| failures.push(failure));
             done += directories;
             lane.counters.directories_done.fetch_add(directories, Relaxed);
             failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
         }
         if lane.leads {
             lane.restore_modes(Restoring::All)?;
-            let lines = lane.sink.keeper.losses().take_lines();
-            lines.into_iter().for_each(|line| lane.report(Event::Notice(Notice::Warning(line))));
+            self.tell_losses();
         }
         if let Some(committer) = &lane.sink.committer {
             lane.counters.time(Stage::Storage, || committer.finish(done > 0))?;
         }
         let _ = lane.mail.post(Letter::Finished);
         Ok(())
+    }
+
+    /// What the destination can't keep, each kind once.
+    fn tell_losses(&self) {
+        let sink = self.lane.sink;
+        let losses = sink.keeper.losses();
+        for Loss { text, count } in losses.take() {
+            self.lane.report(Event::Notice(Notice::Loss { text, count }));
+        }
+        if sink.times.has_refused() {
+            let text = "the destination's file system sets no times: files that are later there and have the source's size were taken as equal; -c compares contents";
+            self.lane.report(Event::Notice(Notice::Warning(text.to_owned())));
+        }
+        let looked = sink.root.as_ref().filter(|_| losses.cuts_times());
+        let held = looked.and_then(|root| root.open_directory(&RelPath::root()).ok());
+        if let Some(granularity) = held.and_then(|held| sink.times.coarse(held.as_fd())) {
+            let text = format!("the destination's file system stores times to {granularity}");
+            self.lane.report(Event::Notice(Notice::Text(text)));
+        }
     }
 }
 
@@ -327,7 +355,7 @@ impl Lane<'_> {
         let service = Service { time: began.elapsed(), bytes: range.len };
         match written {
             Ok(()) => {
-                self.counters.bytes_done.fetch_add(range.len, Relaxed);
+                self.count_bytes(file, range.len);
                 file.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
                 self.sink.committer()?.wrote(file, *range, subtrees, body)?;
                 if file.is_by_itself() && file.is_all_written(range.len) {
@@ -362,8 +390,16 @@ impl Lane<'_> {
         Ok(())
     }
 
+    /// Counts bytes of a file as copied, unless it was given up.
+    pub(super) fn count_bytes(&self, file: &SinkFile, bytes: u64) {
+        if file.count_bytes(bytes) {
+            self.counters.bytes_done.fetch_add(bytes, Relaxed);
+        }
+    }
+
     /// Nothing of the file is of use any more, now or later. Of one in parts the rest may be.
     fn forsake(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        self.counters.bytes_done.fetch_sub(file.uncount_all(), Relaxed);
         if file.is_part() {
             return Ok(());
         }
@@ -379,7 +415,10 @@ impl Lane<'_> {
         }
         match file.grown().is_some() || file.is_begun() {
             true => self.forsake(file),
-            false => Ok(()),
+            false => {
+                self.counters.bytes_done.fetch_sub(file.uncount_all(), Relaxed);
+                Ok(())
+            }
         }
     }
 
@@ -467,7 +506,7 @@ impl Lane<'_> {
         let size = file.entry.size();
         let asked = ranges_to_message(damage);
         let told = ranges_from_message(&asked, size)?;
-        self.counters.bytes_done.fetch_sub(told.covered_bytes(), Relaxed);
+        self.counters.bytes_done.fetch_sub(file.uncount_bytes(told.covered_bytes()), Relaxed);
         self.files().ledger.reopen(FileId(file.id), size, Arc::clone(file), told.missing_of(size));
         self.say(Control::FileLacks(FileLacks { id: file.id, ranges: asked }));
         Ok(())

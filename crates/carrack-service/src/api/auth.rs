@@ -1,11 +1,13 @@
 //! Who asks: the user at the other end of a Unix socket, or whom a token names.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use carrack_trust::{TokenKeys, TransferRight};
 
 use super::problem::Problem;
+use super::strangers::Stranger;
 use crate::queue::name_of_user;
 
 /// Whom a server believes.
@@ -25,8 +27,8 @@ impl ApiAuth {
         !self.tokens.is_empty()
     }
 
-    pub(super) fn caller(&self, peer: Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
-        if let Peer::User(uid) = peer {
+    pub(super) fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
+        if let &Peer::User(uid) = peer {
             return Ok(Caller { user: name_of_user(uid), is_root: uid == 0, rights: Rights::All });
         }
         let unauthorized = |detail: String, hint: &str| Problem::new(StatusCode::UNAUTHORIZED, detail, hint);
@@ -43,6 +45,9 @@ impl ApiAuth {
             let hint = error.hint().unwrap_or("ask the server's administrator whose tokens it believes");
             unauthorized(error.to_string(), hint)
         })?;
+        if let Peer::Remote(stranger) = peer {
+            stranger.is_known_now();
+        }
         let rights = Rights::Token {
             read: token.scope.allows_transfers(TransferRight::Read),
             modify: token.scope.allows_transfers(TransferRight::Modify),
@@ -52,12 +57,14 @@ impl ApiAuth {
 }
 
 /// The other end of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Peer {
     /// A user of this machine.
     User(u32),
-    /// Somebody.
-    Remote,
+    /// Somebody, over the network.
+    Remote(Arc<Stranger>),
+    /// Somebody on this machine whom the kernel does not name.
+    Nameless,
 }
 
 /// Who asks.

@@ -12,16 +12,22 @@ use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use rustls::ServerConfig;
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::auth::Peer;
+use super::strangers::{StrangerStream, Strangers};
 
-/// TLS handshakes at the same time, and how long one may take.
-const HANDSHAKES_MAX: usize = 64;
+/// How long a TLS handshake may take. There are as many at a time as there may be strangers.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Connections whose handshake is over, and that wait to be taken.
+const SHAKEN_MAX: usize = 64;
+
+/// Between two tries to accept where the system lacks something.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// What HTTP is called in a TLS handshake (RFC 7301).
 const ALPN: &[u8] = b"http/1.1";
@@ -68,7 +74,7 @@ pub struct ApiListener(pub(super) Kind);
 
 pub(super) enum Kind {
     Unix(UnixListener),
-    Plain(TcpListener),
+    Plain(PlainListener),
     Tls(TlsListener),
 }
 
@@ -122,7 +128,7 @@ impl ApiListener {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| ListenError::System { place: address.to_string(), error })?;
         Ok(ApiListener(match tls {
-            None => Kind::Plain(listener),
+            None => Kind::Plain(PlainListener { listener, strangers: Strangers::default() }),
             Some(tls) => {
                 let mut tls = ServerConfig::clone(&tls);
                 tls.alpn_protocols = vec![ALPN.to_vec()];
@@ -135,8 +141,41 @@ impl ApiListener {
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
             Kind::Unix(_) => None,
-            Kind::Plain(listener) => listener.local_addr().ok(),
+            Kind::Plain(plain) => plain.listener.local_addr().ok(),
             Kind::Tls(listener) => Some(listener.address),
+        }
+    }
+}
+
+/// TCP connections, as they come.
+pub(super) struct PlainListener {
+    listener: TcpListener,
+    strangers: Strangers,
+}
+
+impl Listener for PlainListener {
+    type Io = StrangerStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        accept(&self.listener, &self.strangers).await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+async fn accept(listener: &TcpListener, strangers: &Strangers) -> (StrangerStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => return (strangers.meet(stream, peer), peer),
+            // Connections that broke before they were accepted (accept(2)).
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => {
+                strangers.close_one();
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
 }
@@ -144,26 +183,24 @@ impl ApiListener {
 /// TLS connections whose handshake is over.
 pub(super) struct TlsListener {
     address: SocketAddr,
-    shaken: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    shaken: mpsc::Receiver<(TlsStream<StrangerStream>, SocketAddr)>,
 }
 
 impl TlsListener {
     /// Shakes hands in tasks of their own: one who is slow holds nobody up.
-    fn new(mut listener: TcpListener, tls: Arc<ServerConfig>) -> TlsListener {
+    fn new(listener: TcpListener, tls: Arc<ServerConfig>) -> TlsListener {
         let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-        let (sender, shaken) = mpsc::channel(HANDSHAKES_MAX);
+        let (sender, shaken) = mpsc::channel(SHAKEN_MAX);
         let acceptor = TlsAcceptor::from(tls);
-        let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let strangers = Strangers::default();
         tokio::spawn(async move {
             loop {
-                let Ok(place) = places.clone().acquire_owned().await else { return };
                 let (stream, peer) = tokio::select! {
-                    accepted = Listener::accept(&mut listener) => accepted,
+                    accepted = accept(&listener, &strangers) => accepted,
                     () = sender.closed() => return,
                 };
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
-                    let _place = place;
                     // Strangers fail here; what they do is no trouble of the server's.
                     if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                         let _ = sender.send((stream, peer)).await;
@@ -176,7 +213,7 @@ impl TlsListener {
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = TlsStream<StrangerStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -195,18 +232,18 @@ impl Listener for TlsListener {
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
         // Without credentials nobody is known, and nothing is done.
-        stream.io().peer_cred().map_or(Peer::Remote, |credentials| Peer::User(credentials.uid()))
+        stream.io().peer_cred().map_or(Peer::Nameless, |credentials| Peer::User(credentials.uid()))
     }
 }
 
-impl Connected<IncomingStream<'_, TcpListener>> for Peer {
-    fn connect_info(_: IncomingStream<'_, TcpListener>) -> Peer {
-        Peer::Remote
+impl Connected<IncomingStream<'_, PlainListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, PlainListener>) -> Peer {
+        Peer::Remote(stream.io().stranger())
     }
 }
 
 impl Connected<IncomingStream<'_, TlsListener>> for Peer {
-    fn connect_info(_: IncomingStream<'_, TlsListener>) -> Peer {
-        Peer::Remote
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Peer {
+        Peer::Remote(stream.io().get_ref().0.stranger())
     }
 }

@@ -16,6 +16,7 @@ mod problem;
 mod routes;
 mod server;
 mod sse;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod watching;

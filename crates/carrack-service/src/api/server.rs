@@ -82,7 +82,7 @@ async fn identify(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match auth.caller(peer, request.headers()) {
+    match auth.caller(&peer, request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

@@ -392,6 +392,32 @@ async fn nobody_speaks_to_a_stranger() {
     assert!(matches!(ApiPlan::default().listen().await, Err(ApiPlanError::Nowhere)));
 }
 
+/// Many connections of one address that say nothing, before TLS or after it.
+#[tokio::test]
+async fn idle_connections_keep_nobody_out() {
+    let site = Site::new();
+    let own = name_of_user(rustix::process::geteuid().as_raw());
+    for is_tls in [true, false] {
+        let port = site.serve(is_tls).await;
+        let client = site.client(port, is_tls, &site.token(&own, "transfers.modify"));
+        let record = client.submit("", submission("")).await.unwrap();
+        let mut watching = client.watch(&record.id);
+        assert_eq!(watching.next().await.unwrap().unwrap(), record);
+        let mut idle = Vec::new();
+        for _ in 0..strangers::STRANGERS_MAX + 10 {
+            idle.push(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+        }
+        let mut byte = [0];
+        let read = tokio::io::AsyncReadExt::read(&mut idle[0], &mut byte);
+        let closed = tokio::time::timeout(Duration::from_secs(5), read).await.expect("the oldest makes room");
+        assert!(closed.is_ok_and(|count| count == 0));
+        assert_eq!(client.transfer(&record.id).await.unwrap(), record);
+        // One that a token was shown on is none of them.
+        client.order("", &record.id, Order::Cancel).await.unwrap();
+        assert_eq!(watching.next().await.unwrap().unwrap().state, TransferState::Cancelled);
+    }
+}
+
 #[tokio::test]
 async fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,8 +13,8 @@ use carrack_engine::{
     Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, check_protection,
 };
 use carrack_machine::ZoneKind;
-use carrack_model::escape;
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
+use carrack_model::{RelPath, escape};
 use carrack_storage::{Base, Root};
 use carrack_trust::{Identity, Operation, Scope, TokenKeys};
 use carrack_wire::auth::ListenerNonce;
@@ -47,7 +47,7 @@ pub struct ExportHouse {
 struct Inside {
     export: String,
     user: Option<String>,
-    base: Base,
+    root: Arc<Root>,
 }
 
 /// Who asks, and what a token lets them do.
@@ -175,11 +175,11 @@ impl ExportHouse {
     }
 
     /// Becomes the rule's user and holds the export; once, as there is no way back.
-    fn enter(&self, export: &Export, rule: &Rule) -> Result<Base, SessionError> {
+    fn enter(&self, export: &Export, rule: &Rule) -> Result<Arc<Root>, SessionError> {
         let mut inside = self.inside.borrow_mut();
         if let Some(inside) = &*inside {
             return match inside.export == export.name && inside.user == rule.user {
-                true => Ok(inside.base.clone()),
+                true => Ok(Arc::clone(&inside.root)),
                 false => Err(SessionError::refused("a session is for one export", "begin another one")),
             };
         }
@@ -210,9 +210,10 @@ impl ExportHouse {
         self.log.detail(|| format!("session {}: as {user}; {wall}", self.errand.session));
         let parent = self.parent.borrow().try_clone().map_err(local("watching the daemon"))?;
         guard::watch(parent, self.abort.clone()).map_err(local("watching the daemon"))?;
-        let base = Base::beneath(root);
-        *inside = Some(Inside { export: export.name.clone(), user: rule.user.clone(), base: base.clone() });
-        Ok(base)
+        let root = Arc::new(root);
+        let held = Arc::clone(&root);
+        *inside = Some(Inside { export: export.name.clone(), user: rule.user.clone(), root: held });
+        Ok(root)
     }
 }
 
@@ -223,7 +224,8 @@ impl House for ExportHouse {
         let allowed = self.allowed(&claim, &request);
         let (export, rule, paths) = allowed.inspect_err(|_| self.tell_wanted(Some(&claim.who), &work))?;
         let (door, rate) = self.ask(&claim, work)?;
-        let base = self.enter(export, rule)?;
+        let root = self.enter(export, rule)?;
+        let base = base_of(&claim, request.deed, export, root);
         let slot_bytes = request.spec.map_or(SLOT_BYTES_DEFAULT as u32, |spec| spec.slot_bytes);
         let mut settings = tempered(request.settings, &self.config, slot_bytes);
         settings.recall &= export.recall;
@@ -261,14 +263,32 @@ fn check_scope(claim: &Claim, request: &Request<'_>) -> Result<(), SessionError>
 
 fn is_in_scope(claim: &Claim, deed: Deed, paths: &[&[u8]]) -> bool {
     let Some(scope) = &claim.scope else { return true };
-    let needed: &[Operation] = match deed {
+    let is_allowed =
+        |path: &&[u8]| operations_for(deed).iter().any(|&operation| scope.allows(operation, path));
+    paths.iter().all(is_allowed)
+}
+
+/// One of these permissions is enough.
+fn operations_for(deed: Deed) -> &'static [Operation] {
+    match deed {
         Deed::Read | Deed::Verify => &[Operation::Read],
         Deed::List => &[Operation::Stat, Operation::Read],
         Deed::MakeDirectory => &[Operation::Create, Operation::Modify],
         Deed::Write | Deed::Remove => &[Operation::Modify],
-    };
-    let is_allowed = |path: &&[u8]| needed.iter().any(|&operation| scope.allows(operation, path));
-    paths.iter().all(is_allowed)
+    }
+}
+
+/// Where paths are resolved: beneath the export, and with a token beneath the directories of its scope, so that neither a link nor
+/// any path that the request has beside those that were judged leads out of them.
+fn base_of(claim: &Claim, deed: Deed, export: &Export, root: Arc<Root>) -> Base {
+    let Some(scope) = &claim.scope else { return Base::Beneath(root) };
+    let parts = scope.parts_of(export.name.as_bytes(), operations_for(deed));
+    if parts.iter().any(Vec::is_empty) {
+        return Base::Beneath(root);
+    }
+    // A path that is too long to be one leads nowhere.
+    let parts = parts.iter().filter_map(|part| RelPath::new(part).ok()).collect();
+    Base::scoped(&root, parts)
 }
 
 fn in_words(deed: Deed) -> &'static str {

@@ -3,9 +3,10 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use carrack_transport::{FairShare, Neighbourhood};
+
 use super::events::Source;
 use super::first_bytes::{self, Kind};
-use super::half_open::{Counts, HalfOpen, Neighbourhood};
 use super::session::Session;
 use super::sockets::{Accepted, accept};
 use super::{Daemon, Phase};
@@ -24,9 +25,9 @@ impl Daemon {
                 Accepted::Connection(stream, peer) => self.meet(stream, peer),
                 Accepted::None => return,
                 Accepted::NoDescriptors => {
-                    // One who says nothing makes room for one who may; if there is none, nobody comes in.
-                    match self.strangers.take_oldest() {
-                        Some(oldest) => self.forget(oldest.peer),
+                    // Whoever holds most makes room; if nobody holds any, nobody comes in.
+                    match self.strangers.take_of_largest() {
+                        Some(closed) => self.forget(closed.peer),
                         None => self.reserve.turn_away(listener),
                     }
                     self.log.detail(|| "no descriptors left: a connection was closed".to_owned());
@@ -51,13 +52,17 @@ impl Daemon {
         let place = Neighbourhood::of(peer);
         let limits = &self.plan.config.limits;
         if self.counts.of(place) as u64 >= limits.per_address {
-            return self.log.detail(|| format!("{peer}: too many connections from there"));
+            // One that says nothing makes room for one that may.
+            match self.strangers.take_silent_of(place) {
+                Some(silent) => self.forget(silent.peer),
+                None => return self.log.detail(|| format!("{peer}: too many connections from there")),
+            }
         }
         if self.strangers.len() as u64 >= self.strangers_max()
-            && let Some(oldest) = self.strangers.take_oldest()
+            && let Some(closed) = self.strangers.take_of_largest()
         {
-            self.forget(oldest.peer);
-            self.log.detail(|| format!("{}: closed, there are too many that say nothing", oldest.peer));
+            self.forget(closed.peer);
+            self.log.detail(|| format!("{}: closed, there are too many that say nothing", closed.peer));
         }
         self.counts.add(place);
         let number = self.strangers.add(stream, peer, Instant::now());
@@ -115,20 +120,42 @@ impl Daemon {
         }
     }
 
-    /// The one whose turn it is to get a process. One address has a quarter of the places at most, so that nobody who is
-    /// slow on purpose takes them all.
-    fn next_served(&self) -> Option<u64> {
+    /// The one whose turn it is to get a process: of the prefix and the address with the fewest processes in their handshakes, and of
+    /// those the one that has waited longest. One address has a quarter of the places at most. Where all places are taken, whoever has
+    /// more of them than the one that waits loses its oldest.
+    fn next_served(&mut self) -> Option<u64> {
         self.strangers.waiting().next()?;
-        let places = self.plan.config.limits.handshakes as usize;
-        let mut taken = Counts::default();
-        let shaking = self.sessions.values().filter(|session| session.held.is_none());
-        let count = shaking.inspect(|session| taken.add(Neighbourhood::of(session.peer))).count();
-        if count >= places {
-            return None;
+        let limits = &self.plan.config.limits;
+        let places = limits.handshakes as usize;
+        let mut taken = FairShare::default();
+        let mut count = 0;
+        for session in self.sessions.values().filter(|session| session.is_shaking()) {
+            taken.add(Neighbourhood::of(session.peer), session.number);
+            count += 1;
         }
         let share = (places / 4).max(1);
-        let has_room = |(_, stranger): &(u64, &HalfOpen)| taken.of(Neighbourhood::of(stranger.peer)) < share;
-        self.strangers.waiting().find(has_room).map(|(number, _)| number)
+        let waiting = self.strangers.waiting().map(|(number, stranger)| {
+            let place = Neighbourhood::of(stranger.peer);
+            (taken.of(place), number, place)
+        });
+        let (held, number, place) = waiting.filter(|(held, ..)| held.of_address < share).min()?;
+        if count < places {
+            return Some(number);
+        }
+        let (largest, oldest) = taken.first_of_largest()?;
+        let (most, own) = match largest.is_near(place) {
+            true => (taken.of(largest).of_address, held.of_address),
+            false => (taken.of(largest).of_prefix, held.of_prefix),
+        };
+        let session = self.sessions.get_mut(&oldest)?;
+        // Between nearly equals a handshake gets some time, so that they don't end each other's.
+        let is_slow = session.since.elapsed() >= limits.handshake() / 4;
+        if most > own + 1 || most > own && is_slow {
+            self.log.detail(|| format!("{}: ended in its handshake, others waited", session.peer));
+            session.kill("it was in its handshake while others waited");
+            return Some(number);
+        }
+        None
     }
 
     /// Starts processes for those who wait, as many as may be in their handshakes.

@@ -1,22 +1,13 @@
 //! Connections that nobody answers for yet: each costs a descriptor and a few bytes here, and their number is bounded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// An address for counting. Of IPv6 it is the /64, which is what one customer has at least (RFC 6177).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Neighbourhood(IpAddr);
+use carrack_transport::{FairShare, Neighbourhood};
 
-impl Neighbourhood {
-    /// Where a peer is.
-    pub fn of(peer: SocketAddr) -> Neighbourhood {
-        Neighbourhood(match peer.ip().to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-            address => address,
-        })
-    }
-}
+/// A control connection whose first record is there waits for its process so many times as long as others may take to say what they are.
+const WAITING_PATIENCE: u32 = 3;
 
 /// How many each address has of something.
 #[derive(Debug, Default)]
@@ -59,8 +50,12 @@ pub struct HalfOpen {
 #[derive(Debug, Default)]
 pub struct Strangers {
     by_age: BTreeMap<u64, HalfOpen>,
+    /// Those that have not said what they are.
+    silent: BTreeSet<u64>,
     /// Those that are control connections.
     waiting: BTreeSet<u64>,
+    /// Whether they wait, and their numbers: those that are silent make room first, and of those the oldest.
+    shares: FairShare<(bool, u64)>,
     next: u64,
 }
 
@@ -70,6 +65,8 @@ impl Strangers {
         let number = self.next;
         self.next += 1;
         self.by_age.insert(number, HalfOpen { stream, peer, since: now });
+        self.silent.insert(number);
+        self.shares.add(Neighbourhood::of(peer), (false, number));
         number
     }
 
@@ -80,28 +77,47 @@ impl Strangers {
 
     /// It is a control connection, and waits for its process.
     pub fn let_wait(&mut self, number: u64) {
-        if self.by_age.contains_key(&number) {
-            self.waiting.insert(number);
-        }
+        let Some(stranger) = self.by_age.get(&number) else { return };
+        let place = Neighbourhood::of(stranger.peer);
+        self.silent.remove(&number);
+        self.waiting.insert(number);
+        self.shares.remove(place, (false, number));
+        self.shares.add(place, (true, number));
     }
 
     /// Takes it out.
     pub fn take(&mut self, number: u64) -> Option<HalfOpen> {
-        self.waiting.remove(&number);
-        self.by_age.remove(&number)
+        let taken = self.by_age.remove(&number)?;
+        self.silent.remove(&number);
+        let is_waiting = self.waiting.remove(&number);
+        self.shares.remove(Neighbourhood::of(taken.peer), (is_waiting, number));
+        Some(taken)
     }
 
-    /// Takes the oldest out.
-    pub fn take_oldest(&mut self) -> Option<HalfOpen> {
-        let (&number, _) = self.by_age.first_key_value()?;
+    /// Takes out one of whoever has most of them.
+    pub fn take_of_largest(&mut self) -> Option<HalfOpen> {
+        let (_, (_, number)) = self.shares.first_of_largest()?;
         self.take(number)
     }
 
-    /// Takes the oldest out if it is older than `patience`.
+    /// Takes out the oldest of an address that has not said what it is.
+    pub fn take_silent_of(&mut self, place: Neighbourhood) -> Option<HalfOpen> {
+        match self.shares.first_of(place)? {
+            (false, number) => self.take(number),
+            (true, _) => None,
+        }
+    }
+
+    /// Takes out one that is older than `patience`, if it is silent, or than three times that if it waits for a process.
     pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<HalfOpen> {
-        let (&number, oldest) = self.by_age.first_key_value()?;
-        let is_overdue = now.saturating_duration_since(oldest.since) >= patience;
-        if is_overdue { self.take(number) } else { None }
+        let is_overdue = |number: &&u64, patience: Duration| {
+            self.by_age.get(number).is_some_and(|one| now.saturating_duration_since(one.since) >= patience)
+        };
+        let silent = self.silent.first().filter(|number| is_overdue(number, patience));
+        let waiting =
+            || self.waiting.first().filter(|number| is_overdue(number, patience * WAITING_PATIENCE));
+        let number = *silent.or_else(waiting)?;
+        self.take(number)
     }
 
     /// The control connections, the one that has waited longest first.
@@ -121,15 +137,23 @@ mod tests {
 
     use super::*;
 
+    /// So many of each of these addresses, a second after each other.
+    fn strangers(addresses: &[&str], start: Instant) -> (Strangers, Vec<u64>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let mut strangers = Strangers::default();
+        let numbers = addresses.iter().zip(0..).map(|(address, second)| {
+            let peer = format!("{address}:1").parse().unwrap();
+            strangers.add(TcpStream::connect(here).unwrap(), peer, start + Duration::from_secs(second))
+        });
+        let numbers = numbers.collect();
+        (strangers, numbers)
+    }
+
     #[test]
-    fn neighbours_count_as_one() {
-        let place = |text: &str| Neighbourhood::of(text.parse().unwrap());
-        assert_eq!(place("[2001:db8:1:2::1]:1"), place("[2001:db8:1:2:ffff::9]:2"));
-        assert_ne!(place("[2001:db8:1:2::1]:1"), place("[2001:db8:1:3::1]:1"));
-        assert_eq!(place("[::ffff:192.0.2.1]:1"), place("192.0.2.1:9"));
-        assert_ne!(place("192.0.2.1:1"), place("192.0.2.2:1"));
+    fn what_is_counted_is_forgotten_at_the_end() {
         let mut counts = Counts::default();
-        let here = place("192.0.2.1:1");
+        let here = Neighbourhood::of("192.0.2.1:1".parse().unwrap());
         counts.add(here);
         counts.add(here);
         counts.remove(here);
@@ -140,28 +164,33 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+    fn the_oldest_is_overdue_first_and_one_that_waits_has_longer() {
         let start = Instant::now();
-        let mut strangers = Strangers::default();
-        let numbers: Vec<u64> = (0..3)
-            .map(|second| {
-                let stream = TcpStream::connect(address).unwrap();
-                strangers.add(stream, address, start + Duration::from_secs(second))
-            })
-            .collect();
+        let (mut strangers, numbers) = strangers(&["192.0.2.1"; 3], start);
         let patience = Duration::from_secs(10);
-        assert!(strangers.take_overdue(patience, start + Duration::from_secs(9)).is_none());
-        let overdue = strangers.take_overdue(patience, start + Duration::from_secs(10)).unwrap();
-        assert_eq!(overdue.since, start);
+        let at = |second| start + Duration::from_secs(second);
+        assert!(strangers.take_overdue(patience, at(9)).is_none());
+        assert_eq!(strangers.take_overdue(patience, at(10)).unwrap().since, start);
         assert_eq!(strangers.waiting().count(), 0);
-        strangers.let_wait(numbers[2]);
-        assert!(strangers.waiting().map(|(number, _)| number).eq([numbers[2]]));
-        assert_eq!(strangers.take_oldest().unwrap().since, start + Duration::from_secs(1));
-        assert!(strangers.take(numbers[2]).is_some() && strangers.take(numbers[2]).is_none());
+        strangers.let_wait(numbers[1]);
+        assert!(strangers.waiting().map(|(number, _)| number).eq([numbers[1]]));
+        assert_eq!(strangers.take_overdue(patience, at(12)).unwrap().since, at(2));
+        assert!(strangers.take_overdue(patience, at(30)).is_none());
+        assert!(strangers.take_overdue(patience, at(31)).is_some() && strangers.len() == 0);
         strangers.let_wait(numbers[2]);
         assert_eq!(strangers.waiting().count(), 0, "who is gone waits for nothing");
-        assert_eq!(strangers.len(), 0);
+    }
+
+    #[test]
+    fn whoever_has_most_makes_room_and_what_is_silent_first() {
+        let addresses = ["192.0.2.1", "198.51.100.1", "198.51.100.1", "198.51.100.1"];
+        let (mut strangers, numbers) = strangers(&addresses, Instant::now());
+        strangers.let_wait(numbers[1]);
+        assert!(strangers.take_of_largest().is_some() && strangers.get(numbers[2]).is_none());
+        let place = Neighbourhood::of("198.51.100.1:9".parse().unwrap());
+        assert!(strangers.take_silent_of(place).is_some() && strangers.get(numbers[3]).is_none());
+        assert!(strangers.take_silent_of(place).is_none(), "one that waits stays");
+        assert!(strangers.take(numbers[1]).is_some() && strangers.take(numbers[1]).is_none());
+        assert!(strangers.take_of_largest().is_some() && strangers.take_of_largest().is_none());
     }
 }

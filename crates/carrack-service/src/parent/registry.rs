@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use carrack_transport::Neighbourhood;
+
 use super::events::Source;
-use super::half_open::Neighbourhood;
 use super::quota::{self, Held};
 use super::session::end_of_session;
 use super::{Daemon, Phase};

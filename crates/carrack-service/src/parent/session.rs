@@ -206,6 +206,11 @@ impl Session {
         self.signal(Signal::KILL);
     }
 
+    /// Whether it is in its handshake, and was not told to end.
+    pub fn is_shaking(&self) -> bool {
+        self.held.is_none() && self.ended.is_none()
+    }
+
     /// Kills it if it was told to end and has not.
     pub fn kill_if_due(&mut self, now: Instant) {
         if self.kill_at.is_some_and(|at| at <= now) {

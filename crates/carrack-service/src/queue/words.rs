@@ -20,7 +20,7 @@ const LABEL_BYTES_MAX: usize = 256;
 
 /// Those of [`Options::copy_options`], and whether they have a value. What is read from a file is none: it would be one of this
 /// machine's.
-pub const COPY_OPTIONS: [(&str, bool); 29] = [
+pub const COPY_OPTIONS: [(&str, bool); 30] = [
     ("archive", false),
     ("owner", false),
     ("no-owner", false),
@@ -41,6 +41,7 @@ pub const COPY_OPTIONS: [(&str, bool); 29] = [
     ("specials", false),
     ("no-specials", false),
     ("file-flags", false),
+    ("strict", false),
     ("exclude", true),
     ("include", true),
     ("min-size", true),

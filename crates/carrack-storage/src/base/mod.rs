@@ -1,11 +1,14 @@
 //! Where the paths of one end begin: anywhere, as the user's own view of the file system has it, or beneath one held
 //! directory, as a daemon's export.
 //!
+//! A base may be narrowed to parts of its directory ([`scopes`](self::scopes)).
+//!
 //! Owns the meaning of a path that somebody typed. Beneath a base nothing is ever resolved by way of `/`, the current
 //! directory or a `..` that was typed; links are refused, but for those in the path of a source, which are followed
 //! where they stay beneath ([`follow`](self::follow)). Mounts beneath a base belong to it. Used by any number of threads.
 
 mod follow;
+mod scopes;
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_model::RelPath;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat_raw, statat,
+};
 use rustix::io::Errno;
 
 use crate::beneath::{PASSAGE, open_beneath, open_child};
@@ -27,6 +32,7 @@ use crate::sink_file::mode_of_new_directory;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
 use follow::{Reached, follow};
+use scopes::{Origin, Scopes};
 
 /// Where paths begin. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -35,6 +41,8 @@ pub enum Base {
     Anywhere,
     /// In this directory, leading slash or not; nothing above it can be named.
     Beneath(Arc<Root>),
+    /// As above, and only in some parts of a directory ([`Base::scoped`], [`Base::within`]).
+    Scoped(Arc<Scopes>),
 }
 
 /// What a path is for, which decides what becomes of the links in it.
@@ -59,6 +67,8 @@ pub struct Looked {
     pub is_directory: bool,
     /// Whether it is a symbolic link.
     pub is_symlink: bool,
+    /// Its length in bytes.
+    pub size: u64,
 }
 
 /// A name, and the directory that holds it.
@@ -92,19 +102,66 @@ impl Base {
         Base::Beneath(Arc::new(root))
     }
 
+    /// Beneath the directories `parts` of `top`. Paths begin at `top`; what lies beside the parts is `EACCES`, whether it
+    /// exists or not. No link leads out of a part, and none into one.
+    pub fn scoped(top: &Root, parts: Vec<RelPath>) -> Base {
+        Base::Scoped(Arc::new(Scopes::open(top, parts)))
+    }
+
+    /// Beneath these held directories, each of which has the absolute path that it was opened with. Of two of which one lies in the
+    /// other, the inner one holds what lies in both.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a path with `..`.
+    pub fn within(directories: Vec<Root>) -> io::Result<Base> {
+        Ok(Base::Scoped(Arc::new(Scopes::at(directories)?)))
+    }
+
+    /// Whether there is something that no path leads out of.
+    pub fn is_confined(&self) -> bool {
+        !matches!(self, Base::Anywhere)
+    }
+
+    /// The path at which the process's own user would find `path`, for people.
+    pub fn path_for_people(&self, path: &Path) -> PathBuf {
+        let beneath = path.strip_prefix("/").unwrap_or(path);
+        match self {
+            Base::Anywhere => std::path::absolute(path).unwrap_or_default(),
+            Base::Beneath(root) => root.path().join(beneath),
+            Base::Scoped(scopes) => scopes.top().join(beneath),
+        }
+    }
+
     /// Holds the directory `path`, which is shown as it was typed.
     ///
     /// # Errors
     /// What `open` says, `ENOTDIR` or `ELOOP` for a link that is not followed, `EXDEV` for one that leads out,
     /// `InvalidInput` for a path with `..` beneath a base.
     pub fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Root> {
-        let Base::Beneath(root) = self else { return Root::open_anywhere(path, purpose.follows_last()) };
-        let spot = self.spot(path, purpose)?;
+        let Some(origin) = self.origin(path)? else {
+            return Root::open_anywhere(path, purpose.follows_last());
+        };
+        let spot = origin.spot(purpose)?;
         let handle = match &spot.name {
             Some(name) => open_child(spot.holder.as_fd(), name, PASSAGE)?,
             None => spot.holder,
         };
-        Root::beneath(handle, path.to_path_buf(), root.identity())
+        origin.root_of(handle, path.to_path_buf())
+    }
+
+    /// Holds the directory that has the last name of the destination `path`, also where that name is all that may be used of it.
+    ///
+    /// # Errors
+    /// As [`Base::open`].
+    pub fn open_parent(&self, path: &Path) -> io::Result<Root> {
+        let Base::Scoped(_) = self else { return self.open(parent(path), Purpose::Write) };
+        match self.origin(path)? {
+            Some(origin @ Origin::Name { .. }) => {
+                let holder = origin.spot(Purpose::Write)?.holder;
+                origin.root_of(holder, parent(path).to_path_buf())
+            }
+            _ => self.open(parent(path), Purpose::Write),
+        }
     }
 
     /// Looks at what stands at `path`; a name with a trailing slash is that of a directory, or of a link.
@@ -115,13 +172,14 @@ impl Base {
         let stat = match self {
             Base::Anywhere if purpose.follows_last() => statat(CWD, path, AtFlags::empty())?,
             Base::Anywhere => statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?,
-            Base::Beneath(_) => self.spot(path, purpose)?.status(path)?,
+            Base::Beneath(_) | Base::Scoped(_) => self.spot(path, purpose)?.status(path)?,
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
         Ok(Looked {
             identity: Identity::of(&stat),
             is_directory: kind == FileType::Directory,
             is_symlink: kind == FileType::Symlink,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
         })
     }
 
@@ -130,14 +188,14 @@ impl Base {
     /// # Errors
     /// As [`Base::open`]; `EISDIR` for what has no name.
     pub fn hold(&self, path: &Path, follow: bool) -> io::Result<Named> {
-        let Base::Beneath(root) = self else {
+        let Some(origin) = self.origin(path)? else {
             let name = last_name(path).ok_or(Errno::ISDIR)?;
             return Ok(Named { root: Root::open(parent(path))?, name: name.into(), follow });
         };
-        let reached = follow_beneath(root, path, follow)?;
-        let name = reached.name.ok_or(Errno::ISDIR)?;
-        let shown = if follow { shown(path, &reached.directory) } else { parent(path).to_path_buf() };
-        Ok(Named { root: Root::beneath(reached.holder, shown, root.identity())?, name, follow: false })
+        let (spot, directory) = origin.follow(follow)?;
+        let name = spot.name.ok_or(Errno::ISDIR)?;
+        let shown = if follow { shown(path, &directory) } else { parent(path).to_path_buf() };
+        Ok(Named { root: origin.root_of(spot.holder, shown)?, name, follow: false })
     }
 
     /// Which directory holds what `path` leads to in the end, and the name there.
@@ -145,11 +203,11 @@ impl Base {
     /// # Errors
     /// As [`Base::hold`].
     pub fn leads_to(&self, path: &Path) -> io::Result<(Identity, Box<[u8]>)> {
-        let Base::Beneath(_) = self else {
+        if !self.is_confined() {
             let target = fs::canonicalize(path)?;
             let name = last_name(&target).ok_or(Errno::ISDIR)?;
             return Ok((Root::open(parent(&target))?.identity(), name.into()));
-        };
+        }
         let Named { root, name, .. } = self.hold(path, true)?;
         Ok((root.identity(), name))
     }
@@ -177,7 +235,7 @@ impl Base {
     pub fn make_destination(&self, path: &Path) -> io::Result<()> {
         let made = match self {
             Base::Anywhere => mkdirat(CWD, path, mode_of_new_directory()).map_err(io::Error::from),
-            Base::Beneath(_) => self.make_child(path, mode_of_new_directory()),
+            Base::Beneath(_) | Base::Scoped(_) => self.make_child(path, mode_of_new_directory()),
         };
         made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
     }
@@ -190,19 +248,86 @@ impl Base {
 
     /// The directory that holds the last name of `path`; it can't be read.
     pub(crate) fn spot(&self, path: &Path, purpose: Purpose) -> io::Result<Spot> {
-        match (self, purpose) {
-            (Base::Anywhere, _) => spot_anywhere(path),
-            (Base::Beneath(root), Purpose::Read | Purpose::ReadThrough) => {
-                let Reached { holder, name, .. } =
-                    follow_beneath(root, path, purpose == Purpose::ReadThrough)?;
-                Ok(Spot { holder, name })
+        match self.origin(path)? {
+            None => spot_anywhere(path),
+            Some(origin) => origin.spot(purpose),
+        }
+    }
+
+    /// The directory that nothing is removed of but what is beneath it; as `/` is, where there is no base.
+    pub(crate) fn top_of(&self, path: &Path) -> io::Result<Identity> {
+        match self.origin(path)? {
+            None => Ok(Identity::of(&statat(CWD, c"/", AtFlags::empty())?)),
+            Some(Origin::Directory { root, .. } | Origin::Name { holder: root, .. }) => Ok(root.identity()),
+        }
+    }
+
+    /// Creates the directory `path` and what is missing on the way to it, beneath a base.
+    pub(crate) fn make_all_beneath(&self, path: &Path, mode: Mode) -> io::Result<()> {
+        match self.origin(path)? {
+            None => return Err(Errno::INVAL.into()),
+            Some(Origin::Directory { root, path, .. }) => root.make_with(&path, mode, PASSAGE)?,
+            Some(Origin::Name { holder, name }) => {
+                let path = RelPath::new(name).map_err(|_| Errno::INVAL)?;
+                holder.make_with(&path, mode, PASSAGE)?
             }
-            (Base::Beneath(root), Purpose::Write | Purpose::Browse) => {
-                let path = beneath(path)?;
+        };
+        Ok(())
+    }
+
+    /// Where the resolution of `path` begins; nothing where that is the kernel's matter.
+    fn origin(&self, path: &Path) -> io::Result<Option<Origin<'_>>> {
+        match self {
+            Base::Anywhere => Ok(None),
+            Base::Beneath(root) => {
+                Ok(Some(Origin::Directory { root, above: RelPath::root(), path: beneath(path)? }))
+            }
+            Base::Scoped(scopes) => scopes.origin(&beneath(path)?).map(Some),
+        }
+    }
+}
+
+impl Origin<'_> {
+    fn spot(&self, purpose: Purpose) -> io::Result<Spot> {
+        match (self, purpose) {
+            (_, Purpose::Read | Purpose::ReadThrough) | (Origin::Name { .. }, _) => {
+                Ok(self.follow(purpose == Purpose::ReadThrough)?.0)
+            }
+            (Origin::Directory { root, path, .. }, Purpose::Write | Purpose::Browse) => {
                 let (directory, name) = path.split_last().unzip();
                 let directory = directory.unwrap_or_else(RelPath::root);
                 let holder = open_beneath(root.as_fd(), &directory, PASSAGE)?;
                 Ok(Spot { holder, name: name.map(Into::into) })
+            }
+        }
+    }
+
+    /// Where the path of a source leads, and the holder's own path beneath the base. A link leads out of a part that is one name.
+    fn follow(&self, last: bool) -> io::Result<(Spot, RelPath)> {
+        match self {
+            Origin::Directory { root, above, path } => {
+                let Reached { holder, directory, name } = follow(root.as_fd(), path, last)?;
+                let directory = directory.components().try_fold(above.clone(), |path, name| path.join(name));
+                Ok((Spot { holder, name }, directory.map_err(|_| Errno::NAMETOOLONG)?))
+            }
+            Origin::Name { holder, name } => {
+                let holder = open_beneath(holder.as_fd(), &RelPath::root(), PASSAGE)?;
+                let leads_out = last && readlinkat_raw(&holder, *name, &mut [0_u8; 1][..]).is_ok();
+                if leads_out {
+                    return Err(Errno::XDEV.into());
+                }
+                Ok((Spot { holder, name: Some((*name).into()) }, RelPath::root()))
+            }
+        }
+    }
+
+    /// Holds a directory that was reached from here; people know it as `path`.
+    fn root_of(&self, handle: OwnedFd, path: PathBuf) -> io::Result<Root> {
+        match self {
+            Origin::Directory { root, .. } => Root::beneath(handle, path, root.identity()),
+            Origin::Name { .. } => {
+                let identity = Identity::of_open(&handle)?;
+                Root::beneath(handle, path, identity)
             }
         }
     }
@@ -224,10 +349,6 @@ fn spot_anywhere(path: &Path) -> io::Result<Spot> {
     let directory = if name.is_some() { parent(path) } else { path };
     let holder = openat(CWD, directory, PASSAGE, Mode::empty())?;
     Ok(Spot { holder, name: name.map(Into::into) })
-}
-
-fn follow_beneath(root: &Root, path: &Path, last: bool) -> io::Result<Reached> {
-    Ok(follow(root.as_fd(), &beneath(path)?, last)?)
 }
 
 /// A directory that a link led to, in the way in which `typed` was written.

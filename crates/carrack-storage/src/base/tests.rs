@@ -166,3 +166,80 @@ fn anywhere_is_the_users_own_view() {
     assert!(base.open(&at("a/out"), Browse).is_err(), "the last name is itself");
     assert!(base.open(&at("a/b"), Write).unwrap().ancestors().unwrap().len() > 3);
 }
+
+#[test]
+fn a_scoped_base_reaches_its_parts_and_nothing_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    for directory in ["pub/d", "secret/d", "more"] {
+        fs::create_dir_all(at(directory)).unwrap();
+    }
+    fs::write(at("secret/key"), "secret").unwrap();
+    fs::write(at("pub/d/f"), "inside").unwrap();
+    fs::write(at("alone"), "one file").unwrap();
+    for (text, link) in [
+        ("../secret/key", "pub/out-file"),
+        ("../secret/nothing", "pub/out-nothing"),
+        ("../secret", "pub/out"),
+        ("../pub/d", "pub/out-and-in"),
+        ("../more", "pub/other-part"),
+        ("d", "pub/near"),
+        ("d/f", "pub/file"),
+        ("secret", "link"),
+        ("alone", "link-to-file"),
+    ] {
+        symlink(text, at(link)).unwrap();
+    }
+    let top = Root::open(dir.path()).unwrap();
+    let parts = ["pub", "pub/d", "more", "alone", "new", "link", "link-to-file", "no/such"];
+    let base = Base::scoped(&top, parts.map(|part| RelPath::new(part.as_bytes()).unwrap()).to_vec());
+    let errno = |result: io::Result<()>| result.unwrap_err().raw_os_error();
+    let look = |path: &str, purpose| base.look(Path::new(path), purpose).map(drop);
+
+    for path in ["/pub", "pub/d/f", "pub/near/f", "pub/file", "more", "alone"] {
+        look(path, ReadThrough).unwrap();
+    }
+    let named = base.hold(Path::new("/pub/file"), true).unwrap();
+    assert_eq!((named.root.path(), &*named.name), (Path::new("/pub/d"), &b"f"[..]));
+    for path in ["/", "secret", "secret/key", "nothing", "pub-lic", "nothing/at/all"] {
+        for purpose in PURPOSES {
+            assert_eq!(errno(look(path, purpose)), Some(libc::EACCES), "{path}: existence is told");
+            assert!(base.open(Path::new(path), purpose).is_err());
+        }
+        assert!(
+            base.make_directory(Path::new(path), true).is_err() && base.open_parent(Path::new(path)).is_err()
+        );
+    }
+    for path in
+        ["pub/out-file", "pub/out-nothing", "pub/out", "pub/out-and-in/f", "pub/other-part", "link-to-file"]
+    {
+        assert_eq!(errno(look(path, ReadThrough)), Some(libc::EXDEV), "{path}");
+        assert_eq!(errno(base.hold(Path::new(path), true).map(drop)), Some(libc::EXDEV), "{path}");
+        assert!(
+            base.open(Path::new(path), ReadThrough).is_err() && base.open_to_ask(Path::new(path)).is_err()
+        );
+    }
+    for path in ["link/key", "link/d", "alone/x", "new/x", "no/such/x"] {
+        assert!(PURPOSES.iter().all(|&purpose| look(path, purpose).is_err()), "{path}");
+    }
+
+    // A name that nothing has yet is made, and its directory is not open for anything else.
+    assert_eq!(base.open_parent(Path::new("/new")).unwrap().identity(), top.identity());
+    assert!(base.open(Path::new("/"), Write).is_err() && base.open_parent(Path::new("/pub")).is_err());
+    base.make_destination(Path::new("/new")).unwrap();
+    assert_eq!(
+        base.open(Path::new("/new"), Write).unwrap().identity().ino,
+        fs::metadata(at("new")).unwrap().ino()
+    );
+
+    // What was opened stays what it is, whatever takes its place.
+    fs::rename(at("pub"), at("away")).unwrap();
+    symlink("secret", at("pub")).unwrap();
+    assert_eq!(
+        base.open(Path::new("/pub/d"), Write).unwrap().identity().ino,
+        fs::metadata(at("away/d")).unwrap().ino()
+    );
+    fs::rename(at("away/d"), at("away/e")).unwrap();
+    symlink("../secret/d", at("away/d")).unwrap();
+    assert!(PURPOSES.iter().all(|&purpose| base.open(Path::new("/pub/d/x"), purpose).is_err()));
+}

@@ -60,9 +60,9 @@ impl Base {
     }
 
     fn open_to_list(&self, path: &Path) -> io::Result<OwnedFd> {
-        let Base::Beneath(_) = self else {
+        if !self.is_confined() {
             return Ok(openat(CWD, path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?);
-        };
+        }
         let spot = self.spot(path, Purpose::Browse)?;
         let holder = spot.holder.as_fd();
         Ok(match &spot.name {

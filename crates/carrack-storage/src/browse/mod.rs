@@ -16,9 +16,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use crate::beneath::PASSAGE;
 use crate::sink_file::mode_of_new_directory;
-use crate::typed::{beneath, last_name};
+use crate::typed::last_name;
 use crate::{Base, Purpose};
 pub use entry::{Browsed, BrowsedKind};
 pub use glance::{Glance, glance, link_text};
@@ -46,10 +45,7 @@ impl Base {
                 let mode = mode_of_new_directory().as_raw_mode();
                 DirBuilder::new().recursive(true).mode(mode).create(path)
             }
-            Base::Beneath(root) => {
-                root.make_with(&beneath(path)?, mode_of_new_directory(), PASSAGE)?;
-                Ok(())
-            }
+            Base::Beneath(_) | Base::Scoped(_) => self.make_all_beneath(path, mode_of_new_directory()),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use carrack_model::RelPath;
 use carrack_model::limits::PATH_BYTES_MAX;
-use rustix::fs::{AtFlags, CWD, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
@@ -89,10 +89,7 @@ impl Base {
         if kind == FileType::Symlink && ends_with_slash(path) {
             return Err(Errno::NOTDIR.into());
         }
-        let top = match self {
-            Base::Anywhere => Identity::of(&statat(CWD, c"/", AtFlags::empty())?),
-            Base::Beneath(root) => root.identity(),
-        };
+        let top = self.top_of(path)?;
         if top == Identity::of(&stat) {
             return Err(Errno::BUSY.into());
         }

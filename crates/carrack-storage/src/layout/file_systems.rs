@@ -104,7 +104,7 @@ impl FileSystems {
             }
         }
         let (known, registry) = (RwLock::default(), Arc::default());
-        let is_discreet = matches!(base, Base::Beneath(_));
+        let is_discreet = base.is_confined();
         Ok(FileSystems { set, known, registry, sysfs: sysfs.to_path_buf(), is_discreet })
     }
 

@@ -153,6 +153,11 @@ impl<'a> Walker<'a> {
                 self.give(Found::Section(section, root.identity().dev))
             }
             Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
+            // Within a tree it is left out; a source that was named by itself has to be copied.
+            Inspected::Skipped(what) => {
+                let detail = format!("{what}, which is not copied");
+                self.failed(&directory, name.to_bytes(), FailureKind::NotAFile, detail)
+            }
             other => self.not_an_entry(&directory, name.to_bytes(), other),
         }
     }

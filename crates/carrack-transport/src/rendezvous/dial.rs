@@ -72,11 +72,15 @@ fn dial_all(goal: &Goal<'_>, streams: StreamCount) -> Vec<Result<Stream, DialErr
     thread::scope(|scope| {
         let dial = |number| {
             let count = &count;
-            scope.spawn(move || goal.dial_one(number, streams, count))
+            let dial = move || goal.dial_one(number, streams, count);
+            thread::Builder::new().name("carrack-dial".into()).spawn_scoped(scope, dial)
         };
         let dialling: Vec<_> = (0..streams.most()).map(dial).collect();
-        let failed = || DialError::Unreachable(goal.address, ErrorKind::Other.into());
-        let dialled = dialling.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed())));
+        let failed = |error| Err(DialError::Unreachable(goal.address, error));
+        let dialled = dialling.into_iter().map(|started| match started {
+            Ok(thread) => thread.join().unwrap_or_else(|_| failed(ErrorKind::Other.into())),
+            Err(error) => failed(error),
+        });
         let dialled: Vec<_> = dialled.collect();
         let wanted = count.get().map_or(dialled.len(), |&count| count.into());
         dialled.into_iter().take(wanted).filter_map(Result::transpose).collect()

@@ -119,6 +119,18 @@ impl Scope {
             .iter()
             .any(|permission| permission.operation.covers(operation) && path.starts_with(&permission.beneath))
     }
+
+    /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it; the empty path is all of it.
+    pub fn parts_of(&self, top: &[u8], operations: &[Operation]) -> Vec<Vec<u8>> {
+        let is_allowed = |permission: &&Permission| {
+            operations.iter().any(|&operation| permission.operation.covers(operation))
+        };
+        let beneath_top = |permission: &Permission| match &permission.beneath[..] {
+            [] => Some(Vec::new()),
+            [first, rest @ ..] => (first == top).then(|| rest.join(&b'/')),
+        };
+        self.permissions.iter().filter(is_allowed).filter_map(beneath_top).collect()
+    }
 }
 
 impl fmt::Display for Scope {
@@ -227,6 +239,24 @@ mod tests {
 
     fn scope(text: &str) -> Scope {
         Scope::parse(text).unwrap()
+    }
+
+    #[test]
+    fn parts_are_what_lies_beneath_a_name() {
+        let scope = scope(
+            "storage.read:/data/a/b storage.read:/data/c%20d storage.modify:/data/e storage.read:/database",
+        );
+        let parts = |top: &str, operations: &[Operation]| -> Vec<String> {
+            let parts = scope.parts_of(top.as_bytes(), operations);
+            parts.into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
+        };
+        assert_eq!(parts("data", &[Operation::Read]), ["a/b", "c d"]);
+        assert_eq!(parts("data", &[Operation::Stat, Operation::Modify]), ["a/b", "c d", "e"]);
+        assert_eq!(parts("database", &[Operation::Read]), [""]);
+        assert!(
+            parts("dat", &[Operation::Read]).is_empty() && parts("database", &[Operation::Modify]).is_empty()
+        );
+        assert_eq!(self::scope("storage.read:/").parts_of(b"any", &[Operation::Read]), [Vec::<u8>::new()]);
     }
 
     #[test]

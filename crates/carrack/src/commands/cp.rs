@@ -18,6 +18,7 @@ pub use super::cp_options::CpArgs;
 use crate::background::{self, StandingView};
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
+use crate::home;
 use crate::lifetime::{now_s, show_moment};
 use crate::live::LiveView;
 use crate::location::FarEnd;
@@ -139,6 +140,9 @@ impl<'a> Job<'a> {
         if settings.tunes && !args.dry_run {
             settings.history = history(&route);
         }
+        if let (true, Err(why)) = (args.verbose, home::directory()) {
+            warn(&format!("{why}: no configuration is read there, and no notes are kept"));
+        }
         let noted = note(args, &route);
         let transfer = Transfer {
             spec,
@@ -166,7 +170,8 @@ impl<'a> Job<'a> {
             spec.dry_run,
             spec.checksum,
             self.reins.abort.clone(),
-        ))
+        )
+        .strict(self.args.fidelity.strict))
     }
 
     fn begin_standing(&self) -> Result<StandingView, (Trouble, Exit)> {

@@ -468,7 +468,10 @@ mod tests {
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (8 << 20, 3));
         assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
-        assert_eq!((&args.far.ssh, &*args.far.remote_carrack), (&"x -y".parse().unwrap(), "/c"));
+        assert_eq!(
+            (&args.far.ssh, &args.far.remote_carrack),
+            (&"x -y".parse().unwrap(), &"/c".parse().unwrap())
+        );
         assert_eq!(args.paths().unwrap(), (&["a".into(), "b".into()][..], OsStr::new("c")));
     }
 

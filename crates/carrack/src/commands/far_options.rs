@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::daemon_options::DaemonArgs;
-use crate::ssh::SshCommand;
+use crate::ssh::{FarCommand, SshCommand};
 
 /// Of options about the other host.
 pub const CONNECTION: &str = "The far host";
@@ -17,9 +17,11 @@ pub struct FarArgs {
     #[arg(long, value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
     pub ssh: SshCommand,
 
-    /// Name or path of carrack on the far host
-    #[arg(long, value_name = "PATH", default_value = "carrack", help_heading = CONNECTION)]
-    pub remote_carrack: String,
+    /// Name or path of carrack on the far host, or a command that starts it, such as 'sudo -n carrack'
+    ///
+    /// The far shell reads it: a path with blanks needs quotes of its own.
+    #[arg(long, value_name = "COMMAND", default_value = "carrack", help_heading = CONNECTION)]
+    pub remote_carrack: FarCommand,
 
     #[command(flatten)]
     pub daemon: DaemonArgs,

@@ -12,7 +12,7 @@ pub struct FidelityArgs {
     ///
     /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links, --no-devices, --no-specials. What can't be kept at the
     /// destination (only root may give files to others and make devices, not every file system has attributes) is told once, with a count and the
-    /// reason; it is no failure.
+    /// reason; it is no failure without --strict.
     #[arg(short, long, help_heading = FIDELITY)]
     pub archive: bool,
 
@@ -96,6 +96,12 @@ pub struct FidelityArgs {
     /// No part of --archive: what is immutable at the destination can be neither replaced nor deleted by a later run.
     #[arg(long, help_heading = FIDELITY)]
     file_flags: bool,
+
+    /// Take it for a failure that something can't be kept at the destination: modes, times, owners, attributes, hard links, devices
+    ///
+    /// Without it that is told once, with a count and the reason, and the exit code is 0. With it the exit code is 1; everything is copied all the same.
+    #[arg(long, help_heading = FIDELITY)]
+    pub strict: bool,
 }
 
 /// Whose everything becomes.

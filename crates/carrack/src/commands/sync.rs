@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
-use carrack_model::{Deletion, Sync};
+use carrack_model::{Deletion, ModifyWindow, Sync};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::cp;
@@ -32,6 +33,13 @@ pub struct SyncArgs {
     /// Compare contents, by BLAKE3, where sizes are the same; whatever the times are (`rsync --checksum`)
     #[arg(short, long, help_heading = SYNC)]
     contents: bool,
+
+    /// Take modification times for equal that are SECONDS apart at most, fractions allowed; -1: only those that are equal to the nanosecond
+    ///
+    /// Where the destination's file system stores coarse times (Lustre, FAT, SMB, many NFS servers), the time that it stores of the source's is
+    /// equal without it. FAT in another time zone, or at the other side of a change of the clock, needs 3601.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = SYNC)]
+    modify_window: Window,
 
     /// Leave files alone that are newer at the destination
     #[arg(short, long, help_heading = SYNC)]
@@ -63,6 +71,10 @@ pub struct SyncArgs {
     max_delete: Option<u64>,
 }
 
+/// The value of `--modify-window`.
+#[derive(Clone, Copy, Debug)]
+struct Window(ModifyWindow);
+
 /// Syncs.
 pub fn run(args: SyncArgs) -> Exit {
     let sync = args.sync();
@@ -77,12 +89,27 @@ impl SyncArgs {
     fn sync(&self) -> Sync {
         Sync {
             by_contents: self.contents,
+            modify_window: self.modify_window.0,
             update: self.update,
             existing: self.existing,
             ignore_existing: self.ignore_existing,
             deletion: (self.delete || self.delete_before)
                 .then_some(Deletion { most: self.max_delete, first: self.delete_before }),
         }
+    }
+}
+
+/// Seconds, of which nanoseconds count.
+fn parse_window(text: &str) -> Result<Window, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, or -1".to_owned())?;
+    match seconds {
+        -1.0 => Ok(Window(ModifyWindow::Exact)),
+        0.0 => Ok(Window(ModifyWindow::Stored)),
+        _ => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|window| u64::try_from(window.as_nanos()).ok())
+            .map(|nanoseconds| Window(ModifyWindow::Within { nanoseconds }))
+            .ok_or_else(|| "0 or more seconds, or -1".to_owned()),
     }
 }
 
@@ -154,6 +181,16 @@ mod tests {
     fn options_arrive() {
         let sync = parse(&["a", "b"]).unwrap().sync();
         assert_eq!(sync, Sync::default());
+        for (word, window) in [
+            ("0", Some(ModifyWindow::Stored)),
+            ("-1", Some(ModifyWindow::Exact)),
+            ("1.5", Some(ModifyWindow::Within { nanoseconds: 1_500_000_000 })),
+            ("-2", None),
+            ("soon", None),
+        ] {
+            let parsed = parse(&["--modify-window", word, "a", "b"]);
+            assert_eq!(parsed.ok().map(|args| args.sync().modify_window), window, "{word}");
+        }
         let words =
             ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7", "-a", "a", "b"];
         let args = parse(&words).unwrap();

@@ -86,6 +86,10 @@ impl File {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
+            // The directory is somebody else's, as with XDG_CONFIG_HOME of the user who started `su`.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && path.metadata().is_err() => {
+                return Ok(None);
+            }
             opened => opened.map_err(wrong)?,
         };
         let metadata = file.metadata().map_err(wrong)?;

@@ -9,6 +9,7 @@ use clap::Command;
 
 use super::command_line::{Asked, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
 use super::file::{Entry, File, Place, nearest};
+use crate::home;
 use crate::trouble::Trouble;
 
 /// The profiles that carrack brings along.
@@ -177,11 +178,9 @@ fn profile(
     })
 }
 
-/// The user's file (XDG Base Directory Specification); nothing if there is no home.
+/// The user's file (XDG Base Directory Specification); nothing if the user has no home.
 pub fn user_file() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(config.join("carrack/config.toml"))
+    Some(home::xdg("XDG_CONFIG_HOME", ".config")?.join("carrack/config.toml"))
 }
 
 /// The system's file.

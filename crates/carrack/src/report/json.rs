@@ -16,6 +16,7 @@
 //! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
 //! | `skipped` | `path`, `reason` |
 //! | `notice`, `warning`, `decision` | `text` |
+//! | `loss` | `text`, `count`: what the destination could not keep of one kind |
 //! | `summary` | see `SummaryLine` below: counts, rate, protection, errors, `exit_code` |
 
 use std::io::{self, Write};
@@ -112,6 +113,10 @@ enum Body<'a> {
     Decision {
         text: &'a str,
     },
+    Loss {
+        text: &'a str,
+        count: u64,
+    },
     Source(SourceLine<'a>),
     Targets {
         side: &'static str,
@@ -145,6 +150,7 @@ impl<'a> Body<'a> {
             Event::Notice(Notice::Text(text) | Notice::Detail(text)) => Body::Notice { text },
             Event::Notice(Notice::Warning(text)) => Body::Warning { text },
             Event::Notice(Notice::Decision(text)) => Body::Decision { text },
+            Event::Notice(Notice::Loss { text, count }) => Body::Loss { text, count: *count },
             Event::Source(report) => Body::Source(SourceLine::of(report)),
         }
     }
@@ -294,6 +300,8 @@ struct SummaryLine<'a> {
     bytes_per_s: u64,
     entries_failed: u64,
     entries_skipped: u64,
+    /// Owners, modes, attributes and the like that could not be kept.
+    losses: u64,
     objects_reread: u64,
     /// What a sync deleted, and what its dry run would delete.
     entries_deleted: u64,
@@ -334,6 +342,7 @@ impl<'a> SummaryLine<'a> {
             bytes_per_s: bytes_per_s(summary.bytes_done, ending.elapsed),
             entries_failed: summary.entries_failed,
             entries_skipped: summary.entries_skipped,
+            losses: tally.lost,
             objects_reread: summary.objects_reread,
             entries_deleted: summary.entries_deleted,
             entries_to_delete: tally.goes,
@@ -424,6 +433,10 @@ mod tests {
                 r#"{"event":"skipped","path":"s","reason":"a socket","seconds":1.5}"#,
             ),
             (Event::Notice(Notice::Text("t".into())), r#"{"event":"notice","text":"t","seconds":1.5}"#),
+            (
+                Event::Notice(Notice::Loss { text: "l".into(), count: 2 }),
+                r#"{"event":"loss","text":"l","count":2,"seconds":1.5}"#,
+            ),
             (Event::Notice(Notice::Warning("w".into())), r#"{"event":"warning","text":"w","seconds":1.5}"#),
         ] {
             assert_eq!(line(&event), format!("{expected}\n"));

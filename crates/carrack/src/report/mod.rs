@@ -82,6 +82,8 @@ pub struct Reporter {
     started: Instant,
     dry_run: bool,
     checksum: Checksum,
+    /// Whether what could not be kept is a failure.
+    is_strict: bool,
     /// Ends a dry run whose list nobody reads.
     abort: Abort,
 }
@@ -107,7 +109,13 @@ impl Reporter {
     ) -> Reporter {
         let state =
             State { views, tally: Tally::default(), manifest, troubles: Vec::new(), is_list_lost: false };
-        Reporter { state: Mutex::new(state), started: Instant::now(), dry_run, checksum, abort }
+        let started = Instant::now();
+        Reporter { state: Mutex::new(state), started, dry_run, checksum, is_strict: false, abort }
+    }
+
+    /// If `is_strict`, what could not be kept is a failure.
+    pub fn strict(self, is_strict: bool) -> Reporter {
+        Reporter { is_strict, ..self }
     }
 
     /// A panic of another thread while it wrote a line leaves nothing half done that matters here.
@@ -126,6 +134,10 @@ impl Reporter {
         } else {
             conclusion.summary.entries_done()
         };
+        if self.is_strict && state.tally.lost > 0 {
+            let told = "with --strict, what can't be kept at the destination is a failure";
+            state.troubles.push(Trouble::new(format!("{} not kept: {told}", state.tally.lost)));
+        }
         let exit = Exit::of_transfer(end, &conclusion.summary, done);
         let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
         state.troubles.extend(conclusion.trouble);
@@ -208,6 +220,8 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
+    use carrack_model::Notice;
+
     use super::*;
 
     /// Counts what it is shown, and fails after `patience` events.
@@ -245,6 +259,17 @@ mod tests {
 
     fn ended(end: End, files_done: u64) -> Conclusion {
         Conclusion { end, summary: Summary { files_done, ..Summary::default() }, trouble: None }
+    }
+
+    #[test]
+    fn a_loss_is_a_failure_for_who_insists() {
+        for (is_strict, exit, troubles) in [(false, Exit::Complete, 0), (true, Exit::Partial, 1)] {
+            let (reporter, seen) = reporter(9, None);
+            let reporter = reporter.strict(is_strict);
+            reporter.event(&Event::Notice(Notice::Loss { text: "the mode of 2 entries".into(), count: 2 }));
+            assert_eq!(reporter.finish(ended(End::Reached, 3)), exit);
+            assert_eq!(*seen.lock().unwrap().last().unwrap(), format!("{exit:?} {troubles}"));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the events of a transfer add up to, beside the engine's own counts.
 
-use carrack_model::{Cipher, Event, FailureKind, Protection, Side, TargetReport};
+use carrack_model::{Cipher, Event, FailureKind, Notice, Protection, Side, TargetReport};
 
 /// How the data travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Tally {
     pub failed: u64,
     /// Each kind of failure in order of appearance, with its count.
     pub failed_by_kind: Vec<(FailureKind, u64)>,
+    /// Owners, modes, attributes and the like that an end could not keep.
+    pub lost: u64,
     /// The storage targets of either end as last told.
     pub targets: Vec<(Side, Vec<TargetReport>)>,
 }
@@ -52,6 +54,7 @@ impl Tally {
                 self.targets.retain(|(known, _)| known != side);
                 self.targets.push((*side, targets.clone()));
             }
+            Event::Notice(Notice::Loss { count, .. }) => self.lost = self.lost.saturating_add(*count),
             Event::Progress(_) | Event::Source(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
         }
     }

@@ -6,7 +6,7 @@
 mod books;
 mod getting;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ impl Observer for PairObserver {
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
-            Event::Notice(Notice::Warning(text)) => (self.say)(text.clone()),
+            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => (self.say)(text.clone()),
             _ => {}
         }
     }
@@ -134,23 +134,15 @@ async fn begin(
     let Some(leg) = record.leg.clone() else {
         return Err(PairEnd::Passing("where the transfer goes is not settled yet".into()));
     };
-    let source = PathBuf::from(&leg.source);
-    let reached = tokio::task::spawn_blocking({
-        let (mover, source) = (Arc::clone(&mover), source.clone());
-        move || mover.reach.real(&source)
-    });
-    match reached.await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => return Err(PairEnd::Passing(error.to_string())),
-        Err(error) => return Err(PairEnd::Passing(error.to_string())),
-    }
+    let base = mover.reach.base_for(Path::new(&leg.source));
+    let base = base.map_err(|error| PairEnd::Passing(error.to_string()))?;
     let (spec, mut settings) = terms(&record.submission.options).map_err(PairEnd::Broken)?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
-    let feed = Arc::new(PairFeed::new(ChunkThreshold::default().bytes(), settled));
+    let feed = Arc::new(PairFeed::new(base, ChunkThreshold::default().bytes(), settled));
     let run = new_run().map_err(|error| PairEnd::Passing(error.to_string()))?;
     let submission = &record.submission;
     let with_slash = |path: &str| PathBuf::from(format!("{}/", path.trim_end_matches('/')));

@@ -1,0 +1,153 @@
+//! Connections over the network that have not shown a token yet. Their number is bounded: beyond it whoever holds most of them, by address
+//! and prefix, loses the oldest. One that a token was shown on is no stranger any more.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use carrack_transport::{FairShare, Neighbourhood};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+/// All of a listener: what a server with the usual 1,024 descriptors can spare, and more than clients open in a handshake's time.
+pub(super) const STRANGERS_MAX: usize = 256;
+
+/// The strangers of a listener.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Strangers(Arc<Mutex<Met>>);
+
+#[derive(Debug, Default)]
+struct Met {
+    shares: FairShare<u64>,
+    /// Sending here closes a connection.
+    closing: HashMap<u64, oneshot::Sender<()>>,
+    next: u64,
+}
+
+/// One of them, until it is known or dropped.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    strangers: Strangers,
+    place: Neighbourhood,
+    number: u64,
+}
+
+/// A connection that ends when it has to make room.
+#[derive(Debug)]
+pub(super) struct StrangerStream {
+    stream: TcpStream,
+    stranger: Arc<Stranger>,
+    /// Nothing once it is known.
+    closed: Option<oneshot::Receiver<()>>,
+}
+
+impl Strangers {
+    fn met(&self) -> MutexGuard<'_, Met> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more, for which another one makes room if there are too many.
+    pub fn meet(&self, stream: TcpStream, peer: SocketAddr) -> StrangerStream {
+        let (closing, closed) = oneshot::channel();
+        let place = Neighbourhood::of(peer);
+        let mut met = self.met();
+        if met.closing.len() >= STRANGERS_MAX {
+            met.close_one();
+        }
+        let number = met.next;
+        met.next += 1;
+        met.shares.add(place, number);
+        met.closing.insert(number, closing);
+        let stranger = Arc::new(Stranger { strangers: self.clone(), place, number });
+        StrangerStream { stream, stranger, closed: Some(closed) }
+    }
+
+    /// Where there are no descriptors left, whoever holds most makes room.
+    pub fn close_one(&self) {
+        self.met().close_one();
+    }
+}
+
+impl Met {
+    fn close_one(&mut self) {
+        let Some((place, number)) = self.shares.first_of_largest() else { return };
+        self.shares.remove(place, number);
+        if let Some(closing) = self.closing.remove(&number) {
+            // It may be closed already.
+            let _ = closing.send(());
+        }
+    }
+}
+
+impl Stranger {
+    /// Somebody who is known has shown a token.
+    pub fn is_known_now(&self) {
+        let mut met = self.strangers.met();
+        met.shares.remove(self.place, self.number);
+        met.closing.remove(&self.number);
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.is_known_now();
+    }
+}
+
+impl StrangerStream {
+    /// Who is there.
+    pub fn stranger(&self) -> Arc<Stranger> {
+        Arc::clone(&self.stranger)
+    }
+}
+
+impl AsyncRead for StrangerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(closed) = &mut self.closed {
+            match Pin::new(closed).poll(context) {
+                Poll::Ready(Ok(())) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+                Poll::Ready(Err(_)) => self.closed = None,
+                Poll::Pending => {}
+            }
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for StrangerStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

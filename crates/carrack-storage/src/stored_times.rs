@@ -1,0 +1,284 @@
+//! How destination file systems store modification times: their granularity and range, learned from what they store.
+//!
+//! A file system with coarse times (Lustre, FAT, SMB, NFS servers, ext4 with 128-byte inodes) stores another time than it is told. Such a
+//! time is equal to the told one if it is what the file system makes of that. Times that are equal to the nanosecond cost nothing; else a
+//! file system is probed once, with a temporary file. Times that few file systems refuse are probed one by one.
+
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carrack_model::{ModifyWindow, Timestamp};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, futimens, openat, unlinkat};
+use rustix::io::Errno;
+
+use crate::sink_file::{both_times, create_flags};
+use crate::status::{changed_of, mtime_of};
+use crate::{ScratchNames, keep_times};
+
+const SECOND: i128 = 1_000_000_000;
+
+/// The coarsest granularity, FAT's. Times that are further apart differ on every file system.
+const COARSEST: i128 = 2 * SECOND;
+
+/// Granularities of file systems in nanoseconds: SMB and NTFS, sshfs and others, exFAT, ext3, FAT.
+const GRANULARITIES: [i128; 7] = [1, 100, 1_000, 1_000_000, 10_000_000, SECOND, COARSEST];
+
+/// Seconds that every file system can store: FAT begins in 1980, 32 bits with a sign end in 2038; a day less, for the time zone.
+const ORDINARY_SECONDS: std::ops::Range<i64> = 315_619_200..2_147_400_000;
+
+/// An odd second with a fraction by which all granularities are told apart.
+const PROBE: Timestamp = Timestamp { seconds: 1_234_567_891, nanoseconds: 987_654_321 };
+
+/// Extraordinary times of one file system whose stored form is remembered.
+const EXTRAORDINARY_MAX: usize = 64;
+
+/// How the file systems beneath a destination store times. Any number of threads may ask.
+#[derive(Debug)]
+pub struct StoredTimes {
+    window: ModifyWindow,
+    /// Names of the files to probe with, where there are no nameless ones. Without them what is there already is looked at.
+    scratch: Option<Arc<ScratchNames>>,
+    file_systems: Mutex<HashMap<u64, Known>>,
+    is_refused: AtomicBool,
+}
+
+/// What is known of one file system.
+#[derive(Debug, Default)]
+struct Known {
+    /// What it makes of [`PROBE`].
+    storage: Option<Storage>,
+    extraordinary: HashMap<Timestamp, Timestamp>,
+}
+
+/// What a file system makes of an ordinary time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storage {
+    /// A multiple of this.
+    Stored(Granularity),
+    /// It does not let this user set it, or ignores it.
+    Refused,
+}
+
+impl StoredTimes {
+    /// `scratch` names the temporary files to probe with; a dry run makes none that have a name.
+    pub fn new(window: ModifyWindow, scratch: Option<Arc<ScratchNames>>) -> StoredTimes {
+        StoredTimes { window, scratch, file_systems: Mutex::default(), is_refused: AtomicBool::new(false) }
+    }
+
+    /// Whether `found` is the time `told`, as the file system of `directory` stores it or within the user's window.
+    pub fn is_same(&self, told: Timestamp, found: Timestamp, directory: BorrowedFd<'_>) -> bool {
+        if told == found {
+            return true;
+        }
+        let apart = distance(told, found);
+        match self.window {
+            ModifyWindow::Exact => return false,
+            ModifyWindow::Within { nanoseconds } if apart <= i128::from(nanoseconds) => return true,
+            ModifyWindow::Within { .. } | ModifyWindow::Stored => {}
+        }
+        match is_ordinary(told) {
+            // Where no time can be set, a file is as old as its copy.
+            true if apart >= COARSEST => {
+                told < found && self.known(directory) == Some(Storage::Refused) && self.tell_refused()
+            }
+            true => self.granularity(directory, found).is_some_and(|known| known.stores(told, found)),
+            false => self.extraordinary(directory, told) == Some(found),
+        }
+    }
+
+    fn tell_refused(&self) -> bool {
+        self.is_refused.store(true, Relaxed);
+        true
+    }
+
+    /// Whether times were taken as equal because a file system lets none be set, and the destination's was later.
+    pub fn has_refused(&self) -> bool {
+        self.is_refused.load(Relaxed)
+    }
+
+    /// What the file system of `directory` stores times to, for people; nothing if it stores nanoseconds.
+    pub fn coarse(&self, directory: BorrowedFd<'_>) -> Option<String> {
+        let granularity = self.granularity(directory, Timestamp::default())?;
+        (granularity != Granularity(1)).then(|| granularity.to_string())
+    }
+
+    fn file_systems(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
+        self.file_systems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn granularity(&self, directory: BorrowedFd<'_>, found: Timestamp) -> Option<Granularity> {
+        match self.known(directory) {
+            Some(Storage::Stored(granularity)) => Some(granularity),
+            Some(Storage::Refused) => None,
+            None => Some(Granularity::seen_in(&fstat(directory).ok()?, found)),
+        }
+    }
+
+    /// Nothing if no file can be made in the directory.
+    fn known(&self, directory: BorrowedFd<'_>) -> Option<Storage> {
+        let device = fstat(directory).ok()?.st_dev;
+        if let Some(known) = self.file_systems().get(&device).and_then(|known| known.storage) {
+            return Some(known);
+        }
+        let storage = match self.probe(directory, PROBE)? {
+            Some(stored) if !is_out_of_range(PROBE, stored) => {
+                Storage::Stored(Granularity::of(PROBE, stored))
+            }
+            _ => Storage::Refused,
+        };
+        self.file_systems().entry(device).or_default().storage = Some(storage);
+        Some(storage)
+    }
+
+    fn extraordinary(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Timestamp> {
+        let device = fstat(directory).ok()?.st_dev;
+        let known =
+            self.file_systems().get(&device).and_then(|known| known.extraordinary.get(&told).copied());
+        known.or_else(|| {
+            let stored = self.probe(directory, told)??;
+            let mut file_systems = self.file_systems();
+            let known = &mut file_systems.entry(device).or_default().extraordinary;
+            if known.len() < EXTRAORDINARY_MAX {
+                known.insert(told, stored);
+            }
+            Some(stored)
+        })
+    }
+
+    /// What the file system of `directory` makes of a time: nothing if it refuses it, and nothing at all if no file can be made there.
+    fn probe(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Option<Timestamp>> {
+        let file = temporary_file(directory, self.scratch.as_deref()).ok()?;
+        let stored = futimens(&file, &both_times(told)).and_then(|()| fstat(&file));
+        Some(stored.ok().map(|stat| mtime_of(&stat)))
+    }
+}
+
+/// A file that has no name, or lost it.
+fn temporary_file(directory: BorrowedFd<'_>, scratch: Option<&ScratchNames>) -> Result<OwnedFd, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let nameless = openat(directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode);
+    nameless.or_else(|errno| {
+        let scratch = scratch.ok_or(errno)?;
+        keep_times(directory, || {
+            let create = |free: &[u8]| openat(directory, free, create_flags(), mode);
+            let (file, temporary) = scratch.create(b"times", create)?;
+            unlinkat(directory, temporary.as_bytes(), AtFlags::empty())?;
+            Ok(file)
+        })
+    })
+}
+
+/// Nanoseconds of which a file system stores multiples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Granularity(i128);
+
+impl Granularity {
+    /// The finest that makes `stored` of `told`.
+    fn of(told: Timestamp, stored: Timestamp) -> Granularity {
+        let fits = |granularity: &i128| Granularity(*granularity).stores(told, stored);
+        Granularity(GRANULARITIES.into_iter().find(fits).unwrap_or(1))
+    }
+
+    /// The coarsest of which the times of a directory and of something in it are multiples. A change time is the kernel's or the
+    /// server's clock, so it has a fraction wherever one can be stored.
+    fn seen_in(directory: &Stat, found: Timestamp) -> Granularity {
+        let seen = [mtime_of(directory), changed_of(directory), found];
+        let fits = |granularity: &i128| seen.iter().all(|time| nanoseconds(*time) % granularity == 0);
+        Granularity(GRANULARITIES.into_iter().rev().find(fits).unwrap_or(1))
+    }
+
+    /// Whether it makes `found` of `told`, by rounding down or up.
+    fn stores(self, told: Timestamp, found: Timestamp) -> bool {
+        told == found || nanoseconds(found) % self.0.min(SECOND) == 0 && distance(told, found) < self.0
+    }
+}
+
+impl std::fmt::Display for Granularity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            ns if ns >= SECOND => write!(f, "{} s", ns / SECOND),
+            ns if ns >= 1_000_000 => write!(f, "{} ms", ns / 1_000_000),
+            ns if ns >= 1_000 => write!(f, "{} µs", ns / 1_000),
+            ns => write!(f, "{ns} ns"),
+        }
+    }
+}
+
+/// Whether every file system can store it, but for its fraction.
+pub(crate) fn is_ordinary(time: Timestamp) -> bool {
+    ORDINARY_SECONDS.contains(&time.seconds)
+}
+
+/// Whether a file system stored another time than its granularity makes of the told one.
+pub(crate) fn is_out_of_range(told: Timestamp, stored: Timestamp) -> bool {
+    distance(told, stored) >= COARSEST
+}
+
+fn nanoseconds(time: Timestamp) -> i128 {
+    i128::from(time.seconds) * SECOND + i128::from(time.nanoseconds)
+}
+
+fn distance(one: Timestamp, other: Timestamp) -> i128 {
+    (nanoseconds(one) - nanoseconds(other)).abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
+        Timestamp { seconds, nanoseconds }
+    }
+
+    #[test]
+    fn every_granularity_is_told_by_one_probe() {
+        let (second, fraction) = (PROBE.seconds, PROBE.nanoseconds);
+        for (stored, granularity, shown) in [
+            (PROBE, 1, "1 ns"),
+            (at(second, fraction / 100 * 100), 100, "100 ns"),
+            (at(second, fraction / 1_000 * 1_000), 1_000, "1 µs"),
+            (at(second, fraction / 1_000_000 * 1_000_000), 1_000_000, "1 ms"),
+            (at(second, 980_000_000), 10_000_000, "10 ms"),
+            (at(second, 0), SECOND, "1 s"),
+            (at(second + 1, 0), SECOND, "1 s"),
+            (at(second - 1, 0), COARSEST, "2 s"),
+        ] {
+            let found = Granularity::of(PROBE, stored);
+            assert_eq!((found, found.to_string()), (Granularity(granularity), shown.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_a_multiple_less_than_one_granularity_away() {
+        let second = Granularity(SECOND);
+        assert!(second.stores(at(7, 5), at(7, 0)) && second.stores(at(7, 5), at(8, 0)));
+        assert!(!second.stores(at(7, 5), at(7, 4)) && !second.stores(at(7, 5), at(9, 0)));
+        assert!(!second.stores(at(7, 0), at(8, 0)));
+        assert!(Granularity(COARSEST).stores(at(7, 5), at(6, 0)));
+        assert!(!Granularity(1).stores(at(7, 5), at(7, 0)));
+        assert!(second.stores(at(-7, 5), at(-7, 0)));
+    }
+
+    #[test]
+    fn a_fine_file_system_compares_to_the_nanosecond() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::fs::File::open(dir.path()).unwrap();
+        let scratch = Arc::new(ScratchNames::new(None).unwrap());
+        for scratch in [Some(scratch), None] {
+            let same = |window, told, found| {
+                StoredTimes::new(window, scratch.clone()).is_same(told, found, held.as_fd())
+            };
+            let (told, found) = (at(1_600_000_000, 5), at(1_600_000_000, 0));
+            assert!(same(ModifyWindow::Stored, told, told));
+            assert!(!same(ModifyWindow::Stored, told, found));
+            assert!(!same(ModifyWindow::Stored, at(1, 5), at(1, 0)));
+            assert!(same(ModifyWindow::Within { nanoseconds: 5 }, told, found));
+            assert!(!same(ModifyWindow::Within { nanoseconds: 4 }, told, found));
+            assert!(!same(ModifyWindow::Exact, told, found));
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

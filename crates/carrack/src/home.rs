@@ -1,0 +1,68 @@
+//! The home directory, if it is one of this process's user: only there does carrack read a configuration and keep notes.
+//!
+//! `su` and `sudo` without `-`, cron and containers leave HOME at a directory of somebody else, at `/`, or at one that is not
+//! there. Such a directory stays as it is.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// The user's home directory, or why there is none.
+///
+/// # Errors
+/// The reason in words.
+pub fn directory() -> Result<PathBuf, String> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    own(home.ok_or("HOME is not set to an absolute path")?)
+}
+
+fn own(home: PathBuf) -> Result<PathBuf, String> {
+    let shown = home.display();
+    if home.parent().is_none() {
+        return Err("HOME is the root directory".to_owned());
+    }
+    match fs::metadata(&home) {
+        Err(error) => Err(format!("HOME is {shown}: {error}")),
+        Ok(metadata) if !metadata.is_dir() => Err(format!("HOME is {shown}, which is no directory")),
+        Ok(metadata) if metadata.uid() != geteuid().as_raw() => {
+            Err(format!("HOME is {shown}, which belongs to another user"))
+        }
+        Ok(_) => Ok(home),
+    }
+}
+
+/// A directory that a variable of the XDG Base Directory Specification names, else the one at `below` in the user's home.
+pub fn xdg(variable: &str, below: impl AsRef<Path>) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    match named {
+        // It may be made, but not what is to hold it.
+        Some(named) => Some(named).filter(|named| named.parent().is_some_and(Path::is_dir)),
+        None => Some(directory().ok()?.join(below)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_a_directory_of_ones_own() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(own(home.path().to_owned()), Ok(home.path().to_owned()));
+        fs::write(home.path().join("file"), "").unwrap();
+        for (path, words) in [
+            (home.path().join("none"), "No such file"),
+            (home.path().join("file"), "no directory"),
+            ("/".into(), "the root directory"),
+        ] {
+            let refused = own(path).unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(home.path(), Some(4242), None).unwrap();
+            assert!(own(home.path().to_owned()).unwrap_err().ends_with("another user"));
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The stack of the process's first thread: `ulimit -s` may leave it too little, which ends a process without a word.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rustix::process::{Resource, getrlimit};
+
+/// What any command needs at most, by far: the usual limit.
+const ENOUGH_BYTES: usize = 8 << 20;
+
+/// Does `work` on this thread, or on one with enough stack if this one's is limited to less. Where no thread can be had either, this
+/// one has to do.
+pub fn with_enough<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    if getrlimit(Resource::Stack).current.is_none_or(|bytes| bytes >= ENOUGH_BYTES as u64) {
+        return work();
+    }
+    let work = Mutex::new(Some(work));
+    let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    thread::scope(|scope| {
+        let run = || take().map(|work| work());
+        let started = thread::Builder::new().stack_size(ENOUGH_BYTES).spawn_scoped(scope, run);
+        match started.map(|thread| thread.join()) {
+            Ok(Ok(done)) => done,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => take().map(|work| work()),
+        }
+    })
+    .expect("the work is taken once")
+}
