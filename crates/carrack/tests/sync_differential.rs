@@ -276,6 +276,10 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
             patterns.push(format!("--{}={pattern}", if excludes { "exclude" } else { "include" }));
         }
     }
+    if ours.iter().any(|option| option.starts_with("--delete")) {
+        // rsync believes a source that is empty, or of which the patterns leave nothing.
+        ours.push("--delete-all".to_owned());
+    }
     ours.extend(patterns.iter().cloned());
     theirs.extend(patterns.into_iter().rev());
     (ours, theirs)

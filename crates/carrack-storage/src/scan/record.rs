@@ -59,6 +59,8 @@ pub struct ScanRecord {
 #[derive(Debug)]
 struct RootRecord {
     mount: Option<MountIdentity>,
+    /// Whether its file system counts links of directories.
+    is_linked: bool,
     /// Entries that the scan found beneath it.
     entry_count: AtomicU64,
     /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`.
@@ -88,7 +90,7 @@ impl ScanRecord {
             keys: RandomState::new(),
             roots: roots.iter().map(|root| RootRecord::new(root, &points)).collect(),
             seals: Mutex::default(),
-            begun_ns: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128),
+            begun_ns: since_1970(begun),
             proven: Mutex::default(),
         }
     }
@@ -109,7 +111,7 @@ impl ScanRecord {
     /// Why not, for people.
     pub fn check_root(&self, root_index: usize, root: &Root) -> Result<(), String> {
         let stat = fstat(root).map_err(|errno| io::Error::from(errno).to_string())?;
-        if stat.st_nlink == 0 {
+        if stat.st_nlink == 0 && self.roots[root_index].is_linked {
             return Err("it was removed".to_owned());
         }
         let mount = MountIdentity::of(root.as_fd()).ok();
@@ -138,8 +140,8 @@ impl ScanRecord {
         let seal = self.seal_of(key).ok_or(Doubt::Unseen)?;
         self.roots[root_index].check_mounts(path, held, root.root.follows_links())?;
         let found = State::of(held).map_err(|_| Doubt::Changed)?;
-        // The clocks of other hosts tell nothing.
-        if is_local && found.ctime_ns > self.begun_ns {
+        // The clocks of other hosts tell nothing, nor does a time to come.
+        if is_local && found.ctime_ns > self.begun_ns && found.ctime_ns <= since_1970(SystemTime::now()) {
             return Err(Doubt::Changed);
         }
         let state = self.keys.hash_one(&found);
@@ -214,7 +216,8 @@ impl RootRecord {
             RootKind::Name { .. } => HashMap::new(),
         };
         let mount = MountIdentity::of(root.root.as_fd()).ok();
-        RootRecord { mount, entry_count: AtomicU64::new(0), mounts }
+        let is_linked = fstat(&root.root).is_ok_and(|stat| stat.st_nlink > 0);
+        RootRecord { mount, is_linked, entry_count: AtomicU64::new(0), mounts }
     }
 
     /// Whether a directory lies on the mount that was there when the run began.
@@ -306,6 +309,11 @@ impl State {
             ctime_ns: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
         }
     }
+}
+
+/// In nanoseconds.
+fn since_1970(time: SystemTime) -> i128 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
 
 fn nanoseconds(seconds: i64, nanoseconds: u32) -> i128 {
