@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_model::{FailureKind, RelPath};
-use carrack_storage::{Doubt, Medium, RootKind, ScanRecord, ScanRoot, device_of};
+use carrack_storage::{Doubt, Medium, RootKind, ScanRecord, ScanRoot};
 use carrack_wire::message::{Control, Prune, Stand, Stands};
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
@@ -142,9 +142,9 @@ impl Lane<'_> {
         path: &RelPath,
         held: BorrowedFd<'_>,
     ) -> Result<(), Doubt> {
-        let file_system = device_of(held).ok().and_then(|device| self.source.file_systems.known(device));
+        let file_system = self.source.file_systems.of(held);
         let is_local =
-            file_system.is_some_and(|file_system| file_system.own_target().medium != Medium::Network);
+            file_system.is_ok_and(|file_system| file_system.own_target().medium != Medium::Network);
         evidence.record.prove((index, &self.source.roots[index]), path, held, is_local)
     }
 

@@ -63,8 +63,9 @@ struct RootRecord {
     is_linked: bool,
     /// Entries that the scan found beneath it.
     entry_count: AtomicU64,
-    /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`.
-    mounts: HashMap<RelPath, Option<u64>>,
+    /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`; nothing where the kernel
+    /// does not tell.
+    mounts: Option<HashMap<RelPath, Option<u64>>>,
 }
 
 #[derive(Debug, Default)]
@@ -213,7 +214,7 @@ impl RootRecord {
     fn new(root: &ScanRoot, points: &MountPoints) -> RootRecord {
         let mounts = match &root.what {
             RootKind::Tree { .. } => points.beneath(&root.root),
-            RootKind::Name { .. } => HashMap::new(),
+            RootKind::Name { .. } => None,
         };
         let mount = MountIdentity::of(root.root.as_fd()).ok();
         let is_linked = fstat(&root.root).is_ok_and(|stat| stat.st_nlink > 0);
@@ -222,29 +223,22 @@ impl RootRecord {
 
     /// Whether a directory lies on the mount that was there when the run began.
     fn check_mounts(&self, path: &RelPath, held: BorrowedFd<'_>, follows: bool) -> Result<(), Doubt> {
-        if self.mounts.is_empty() {
-            return Ok(());
-        }
-        let mut nearest = path.clone();
-        loop {
-            match self.mounts.get(&nearest) {
+        let Some(mounts) = &self.mounts else { return Ok(()) };
+        let mut nearest = Some(path.clone());
+        let mut expected = self.mount.and_then(|mount| mount.id);
+        while let Some(directory) = nearest {
+            match mounts.get(&directory) {
                 Some(None) => return Err(Doubt::Unmounted),
-                Some(Some(id)) if !follows => {
-                    let mount = MountIdentity::of(held).ok().and_then(|mount| mount.id);
-                    return if mount.is_none_or(|found| found == *id) {
-                        Ok(())
-                    } else {
-                        Err(Doubt::Unmounted)
-                    };
+                Some(Some(id)) => {
+                    expected = Some(*id);
+                    break;
                 }
-                Some(Some(_)) => return Ok(()),
-                None => {}
-            }
-            match nearest.split_last() {
-                Some((above, _)) => nearest = above,
-                None => return Ok(()),
+                None => nearest = directory.split_last().map(|(above, _)| above),
             }
         }
+        let found = || MountIdentity::of(held).ok().and_then(|mount| mount.id);
+        // Links lead anywhere.
+        if follows || expected.is_none() || found() == expected { Ok(()) } else { Err(Doubt::Changed) }
     }
 }
 
@@ -262,15 +256,15 @@ impl MountPoints {
     }
 
     /// Those beneath a directory, or at it. A file system of `/etc/fstab` that is not mounted has no ID.
-    fn beneath(&self, root: &Root) -> HashMap<RelPath, Option<u64>> {
-        let Ok(top) = root.real_path() else { return HashMap::new() };
+    fn beneath(&self, root: &Root) -> Option<HashMap<RelPath, Option<u64>>> {
+        let top = root.real_path().ok().filter(|_| !self.mounted.is_empty())?;
         let inner = |point: &Path| RelPath::new(point.strip_prefix(&top).ok()?.as_os_str().as_bytes()).ok();
         let is_mounted = |point: &PathBuf| self.mounted.iter().any(|(mounted, _)| mounted == point);
         let wanted = self.wanted.iter().filter(|point| !is_mounted(point));
         let wanted = wanted.filter_map(|point| Some((inner(point)?, None)));
         // The last of several at one place covers the others.
         let mounted = self.mounted.iter().filter_map(|(point, id)| Some((inner(point)?, Some(*id))));
-        wanted.chain(mounted).collect()
+        Some(wanted.chain(mounted).collect())
     }
 }
 
@@ -417,7 +411,9 @@ mod tests {
         let (root, mut record) = scanned(dir.path(), SystemTime::now());
         let top = root.root.real_path().unwrap();
         let own = MountIdentity::of(root.root.as_fd()).unwrap().id;
-        let points = MountPoints { mounted: vec![], wanted: vec![top.join("disk"), "/elsewhere".into()] };
+        let elsewhere = || vec![("/elsewhere".into(), 0)];
+        let points =
+            MountPoints { mounted: elsewhere(), wanted: vec![top.join("disk"), "/elsewhere".into()] };
         record.roots[0].mounts = points.beneath(&root.root);
         for (path, proof) in
             [("disk", Err(Doubt::Unmounted)), ("disk/sub", Err(Doubt::Unmounted)), ("other", Ok(()))]
@@ -425,7 +421,7 @@ mod tests {
             assert_eq!(prove(&root, &record, path), proof, "{path}");
         }
         let Some(own) = own else { return println!("skipped: the kernel tells no mount IDs") };
-        for (id, proof) in [(own, Ok(())), (own + 1, Err(Doubt::Unmounted))] {
+        for (id, proof) in [(own, Ok(())), (own + 1, Err(Doubt::Changed))] {
             let points =
                 MountPoints { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
             record.roots[0].mounts = points.beneath(&root.root);

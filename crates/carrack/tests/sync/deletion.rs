@@ -187,7 +187,6 @@ fn a_source_without_entries_empties_nothing() {
         let output = ground.sync(ends, &[delete], 1);
         assert!(told(&output).contains("--delete-all"), "{}", told(&output));
         assert_eq!(ground.read("dst/d/e/h"), "content", "{ends:?}");
-        ground.sync(ends, &[delete, "-n"], 1);
         ground.sync(ends, &[delete, "--delete-all"], 0);
         assert!(names(&ground.path("dst")).is_empty(), "{ends:?}");
         ground.sync(ends, &[delete], 0);
