@@ -335,6 +335,8 @@ fn case(number: u64) -> Option<String> {
     let mut differing: Vec<String> = names
         .into_iter()
         .filter(|&path| our_tree.get(path) != their_tree.get(path))
+        // Nothing is deleted where something failed; rsync goes on.
+        .filter(|&path| !ours_failed || source.contains_key(path) || our_tree.get(path) != before.get(path))
         .map(|path| {
             let of = |tree: &Tree| format!("{:?}", tree.get(path));
             format!(
