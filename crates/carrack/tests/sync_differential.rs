@@ -276,6 +276,10 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
             patterns.push(format!("--{}={pattern}", if excludes { "exclude" } else { "include" }));
         }
     }
+    if ours.iter().any(|option| option.starts_with("--delete")) {
+        // rsync believes a source that is empty, or of which the patterns leave nothing.
+        ours.push("--delete-all".to_owned());
+    }
     ours.extend(patterns.iter().cloned());
     theirs.extend(patterns.into_iter().rev());
     (ours, theirs)
@@ -331,6 +335,8 @@ fn case(number: u64) -> Option<String> {
     let mut differing: Vec<String> = names
         .into_iter()
         .filter(|&path| our_tree.get(path) != their_tree.get(path))
+        // Nothing is deleted where something failed; rsync goes on.
+        .filter(|&path| !ours_failed || source.contains_key(path) || our_tree.get(path) != before.get(path))
         .map(|path| {
             let of = |tree: &Tree| format!("{:?}", tree.get(path));
             format!(

@@ -68,7 +68,7 @@ struct Pruner<'a, 'l> {
     waiting: Vec<Place>,
     open: VecDeque<Question>,
     newest: u64,
-    /// Entries that were looked at.
+    /// Entries that are not spared.
     entry_count: u64,
     /// Those of them that may go, if they are counted.
     going_count: u64,
@@ -242,10 +242,10 @@ impl<'a, 'l> Pruner<'a, 'l> {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            self.entry_count += 1;
             if self.removal.is_spared(self.lane.sink, &place.at_source, name, is_directory) {
                 continue;
             }
+            self.entry_count += 1;
             let is_excluded = self.removal.is_excluded(&place.at_source, name, is_directory);
             names.push(Name { name: name.to_vec(), is_directory, is_excluded });
             if names.len() == NAMES_MAX {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_model::{FailureKind, RelPath};
-use carrack_storage::{Doubt, Medium, RootKind, ScanRecord, ScanRoot, device_of};
+use carrack_storage::{Doubt, Medium, RootKind, ScanRecord, ScanRoot};
 use carrack_wire::message::{Control, Prune, Stand, Stands};
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
@@ -124,7 +124,12 @@ impl Lane<'_> {
             Err(_) => vec![Standing::Unknown; names.len()],
         };
         if found.contains(&Standing::Nothing) {
-            self.check_source(evidence, index, &mut found);
+            self.check_root(evidence, index, &mut found);
+        }
+        if !evidence.believes_empty_sources && self.is_empty_tree(evidence, root) {
+            found.fill(Standing::Unknown);
+            let detail = "it has no entries: nothing is deleted at the destination without --delete-all";
+            self.tell_kept(evidence, index, &RelPath::root(), FailureKind::Missing, detail);
         }
         found
     }
@@ -137,9 +142,9 @@ impl Lane<'_> {
         path: &RelPath,
         held: BorrowedFd<'_>,
     ) -> Result<(), Doubt> {
-        let file_system = device_of(held).ok().and_then(|device| self.source.file_systems.known(device));
+        let file_system = self.source.file_systems.of(held);
         let is_local =
-            file_system.is_some_and(|file_system| file_system.own_target().medium != Medium::Network);
+            file_system.is_ok_and(|file_system| file_system.own_target().medium != Medium::Network);
         evidence.record.prove((index, &self.source.roots[index]), path, held, is_local)
     }
 
@@ -175,28 +180,22 @@ impl Lane<'_> {
             // Left out of the scan, or made since.
             Doubt::Unseen => {}
             Doubt::Changed => {
-                let detail = "it changed at the source in this run: what it has not stays at the destination";
+                let detail = "it changed during this run: what it lacks is not deleted at the destination";
                 self.tell_kept(evidence, index, path, FailureKind::Changed, detail);
             }
             Doubt::Unmounted => {
-                let detail = "the file system that belongs here is not mounted: what it has not stays at the destination";
+                let detail = "the file system that belongs here is not mounted: what is missing is not deleted at the destination";
                 self.tell_kept(evidence, index, path, FailureKind::Missing, detail);
             }
         }
     }
 
-    /// A source that is gone proves nothing, nor does one without entries.
-    fn check_source(&self, evidence: &Evidence, index: usize, found: &mut [Standing]) {
-        let root = &self.source.roots[index];
-        let top = RelPath::root();
-        if let Err(why) = evidence.record.check_root(index, &root.root) {
+    /// A source that is gone proves nothing.
+    fn check_root(&self, evidence: &Evidence, index: usize, found: &mut [Standing]) {
+        if let Err(why) = evidence.record.check_root(index, &self.source.roots[index].root) {
             forget_absence(found);
-            let detail = format!("{why} in this run: nothing is deleted that it has not");
-            self.tell_kept(evidence, index, &top, FailureKind::Changed, &detail);
-        } else if !evidence.believes_empty_sources && self.is_empty_tree(evidence, root) {
-            forget_absence(found);
-            let detail = "it has no entry at all: nothing is deleted without --delete-all";
-            self.tell_kept(evidence, index, &top, FailureKind::Missing, detail);
+            let detail = format!("{why} during this run: what it lacks is not deleted at the destination");
+            self.tell_kept(evidence, index, &RelPath::root(), FailureKind::Changed, &detail);
         }
     }
 

@@ -59,10 +59,13 @@ pub struct ScanRecord {
 #[derive(Debug)]
 struct RootRecord {
     mount: Option<MountIdentity>,
+    /// Whether its file system counts links of directories.
+    is_linked: bool,
     /// Entries that the scan found beneath it.
     entry_count: AtomicU64,
-    /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`.
-    mounts: HashMap<RelPath, Option<u64>>,
+    /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`; nothing where the kernel
+    /// does not tell.
+    mounts: Option<HashMap<RelPath, Option<u64>>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +91,7 @@ impl ScanRecord {
             keys: RandomState::new(),
             roots: roots.iter().map(|root| RootRecord::new(root, &points)).collect(),
             seals: Mutex::default(),
-            begun_ns: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128),
+            begun_ns: since_1970(begun),
             proven: Mutex::default(),
         }
     }
@@ -109,7 +112,7 @@ impl ScanRecord {
     /// Why not, for people.
     pub fn check_root(&self, root_index: usize, root: &Root) -> Result<(), String> {
         let stat = fstat(root).map_err(|errno| io::Error::from(errno).to_string())?;
-        if stat.st_nlink == 0 {
+        if stat.st_nlink == 0 && self.roots[root_index].is_linked {
             return Err("it was removed".to_owned());
         }
         let mount = MountIdentity::of(root.as_fd()).ok();
@@ -138,8 +141,8 @@ impl ScanRecord {
         let seal = self.seal_of(key).ok_or(Doubt::Unseen)?;
         self.roots[root_index].check_mounts(path, held, root.root.follows_links())?;
         let found = State::of(held).map_err(|_| Doubt::Changed)?;
-        // The clocks of other hosts tell nothing.
-        if is_local && found.ctime_ns > self.begun_ns {
+        // The clocks of other hosts tell nothing, nor does a time to come.
+        if is_local && found.ctime_ns > self.begun_ns && found.ctime_ns <= since_1970(SystemTime::now()) {
             return Err(Doubt::Changed);
         }
         let state = self.keys.hash_one(&found);
@@ -211,37 +214,31 @@ impl RootRecord {
     fn new(root: &ScanRoot, points: &MountPoints) -> RootRecord {
         let mounts = match &root.what {
             RootKind::Tree { .. } => points.beneath(&root.root),
-            RootKind::Name { .. } => HashMap::new(),
+            RootKind::Name { .. } => None,
         };
         let mount = MountIdentity::of(root.root.as_fd()).ok();
-        RootRecord { mount, entry_count: AtomicU64::new(0), mounts }
+        let is_linked = fstat(&root.root).is_ok_and(|stat| stat.st_nlink > 0);
+        RootRecord { mount, is_linked, entry_count: AtomicU64::new(0), mounts }
     }
 
     /// Whether a directory lies on the mount that was there when the run began.
     fn check_mounts(&self, path: &RelPath, held: BorrowedFd<'_>, follows: bool) -> Result<(), Doubt> {
-        if self.mounts.is_empty() {
-            return Ok(());
-        }
-        let mut nearest = path.clone();
-        loop {
-            match self.mounts.get(&nearest) {
+        let Some(mounts) = &self.mounts else { return Ok(()) };
+        let mut nearest = Some(path.clone());
+        let mut expected = self.mount.and_then(|mount| mount.id);
+        while let Some(directory) = nearest {
+            match mounts.get(&directory) {
                 Some(None) => return Err(Doubt::Unmounted),
-                Some(Some(id)) if !follows => {
-                    let mount = MountIdentity::of(held).ok().and_then(|mount| mount.id);
-                    return if mount.is_none_or(|found| found == *id) {
-                        Ok(())
-                    } else {
-                        Err(Doubt::Unmounted)
-                    };
+                Some(Some(id)) => {
+                    expected = Some(*id);
+                    break;
                 }
-                Some(Some(_)) => return Ok(()),
-                None => {}
-            }
-            match nearest.split_last() {
-                Some((above, _)) => nearest = above,
-                None => return Ok(()),
+                None => nearest = directory.split_last().map(|(above, _)| above),
             }
         }
+        let found = || MountIdentity::of(held).ok().and_then(|mount| mount.id);
+        // Links lead anywhere.
+        if follows || expected.is_none() || found() == expected { Ok(()) } else { Err(Doubt::Changed) }
     }
 }
 
@@ -259,15 +256,15 @@ impl MountPoints {
     }
 
     /// Those beneath a directory, or at it. A file system of `/etc/fstab` that is not mounted has no ID.
-    fn beneath(&self, root: &Root) -> HashMap<RelPath, Option<u64>> {
-        let Ok(top) = root.real_path() else { return HashMap::new() };
+    fn beneath(&self, root: &Root) -> Option<HashMap<RelPath, Option<u64>>> {
+        let top = root.real_path().ok().filter(|_| !self.mounted.is_empty())?;
         let inner = |point: &Path| RelPath::new(point.strip_prefix(&top).ok()?.as_os_str().as_bytes()).ok();
         let is_mounted = |point: &PathBuf| self.mounted.iter().any(|(mounted, _)| mounted == point);
         let wanted = self.wanted.iter().filter(|point| !is_mounted(point));
         let wanted = wanted.filter_map(|point| Some((inner(point)?, None)));
         // The last of several at one place covers the others.
         let mounted = self.mounted.iter().filter_map(|(point, id)| Some((inner(point)?, Some(*id))));
-        wanted.chain(mounted).collect()
+        Some(wanted.chain(mounted).collect())
     }
 }
 
@@ -306,6 +303,11 @@ impl State {
             ctime_ns: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
         }
     }
+}
+
+/// In nanoseconds.
+fn since_1970(time: SystemTime) -> i128 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
 
 fn nanoseconds(seconds: i64, nanoseconds: u32) -> i128 {
@@ -409,7 +411,9 @@ mod tests {
         let (root, mut record) = scanned(dir.path(), SystemTime::now());
         let top = root.root.real_path().unwrap();
         let own = MountIdentity::of(root.root.as_fd()).unwrap().id;
-        let points = MountPoints { mounted: vec![], wanted: vec![top.join("disk"), "/elsewhere".into()] };
+        let elsewhere = || vec![("/elsewhere".into(), 0)];
+        let points =
+            MountPoints { mounted: elsewhere(), wanted: vec![top.join("disk"), "/elsewhere".into()] };
         record.roots[0].mounts = points.beneath(&root.root);
         for (path, proof) in
             [("disk", Err(Doubt::Unmounted)), ("disk/sub", Err(Doubt::Unmounted)), ("other", Ok(()))]
@@ -417,7 +421,7 @@ mod tests {
             assert_eq!(prove(&root, &record, path), proof, "{path}");
         }
         let Some(own) = own else { return println!("skipped: the kernel tells no mount IDs") };
-        for (id, proof) in [(own, Ok(())), (own + 1, Err(Doubt::Unmounted))] {
+        for (id, proof) in [(own, Ok(())), (own + 1, Err(Doubt::Changed))] {
             let points =
                 MountPoints { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
             record.roots[0].mounts = points.beneath(&root.root);

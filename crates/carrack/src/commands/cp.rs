@@ -115,11 +115,16 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
     if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
         return Ok(());
     }
-    let is_top = |path: &Path| path.as_os_str().as_bytes().iter().all(|&byte| byte == b'/');
-    let takes_contents = |path: &PathBuf| is_top(path) || path.as_os_str().as_bytes().ends_with(b"/");
-    let end = if route.sources.iter().any(|path| is_top(path)) {
+    let is_top = |path: &Path, is_far: bool| {
+        let path = path.as_os_str().as_bytes();
+        path.iter().all(|&byte| byte == b'/') || is_far && matches!(path, b"." | b"./")
+    };
+    let is_source_far = matches!(route.far, Far::Source(_) | Far::Both(..));
+    let is_sink_far = matches!(route.far, Far::Sink(_) | Far::Both(..));
+    let takes_contents = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(b"/");
+    let end = if route.sources.iter().any(|path| is_top(path, is_source_far)) {
         "a source"
-    } else if is_top(&route.destination) && route.sources.iter().any(takes_contents) {
+    } else if is_top(&route.destination, is_sink_far) && route.sources.iter().any(takes_contents) {
         "the destination"
     } else {
         return Ok(());

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use carrack_model::{Backup, Deletion, ModifyWindow, Sync};
+use carrack_model::{Backup, Deletion, ModifyWindow, RelPath, Sync};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::cp;
@@ -87,12 +88,23 @@ pub struct SyncArgs {
     max_delete: Option<MaxDelete>,
 
     /// Move what is deleted to DIR beneath the destination, where it keeps its path; later runs leave DIR alone
-    #[arg(long, value_name = "DIR", requires = "deleting", help_heading = SYNC)]
-    backup_dir: Option<OsString>,
+    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(parse_backup), requires = "deleting", help_heading = SYNC)]
+    backup_dir: Option<BackupDirectory>,
 
     /// The same, to a directory with the time of the run in .carrack-trash of the destination
     #[arg(long, requires = "deleting", conflicts_with = "backup_dir", help_heading = SYNC)]
     trash: bool,
+}
+
+/// The value of `--backup-dir`: a path beneath the destination.
+#[derive(Clone, Debug)]
+struct BackupDirectory(RelPath);
+
+fn parse_backup(typed: OsString) -> Result<BackupDirectory, String> {
+    let typed = typed.as_bytes();
+    let path = RelPath::new(typed.strip_suffix(b"/").unwrap_or(typed));
+    let path = path.ok().filter(|path| !path.is_root());
+    path.map(BackupDirectory).ok_or_else(|| "a path beneath the destination is needed, without ..".to_owned())
 }
 
 /// How much is deleted at most.
@@ -146,7 +158,7 @@ impl SyncArgs {
             Some(MaxDelete::Percent(percent)) => (None, Some(percent)),
             None => (None, None),
         };
-        let directory = self.backup_dir.as_ref().map(|path| Backup::Directory(path.as_bytes().into()));
+        let directory = self.backup_dir.as_ref().map(|path| Backup::Directory(path.0.as_bytes().into()));
         Deletion {
             most,
             most_percent,

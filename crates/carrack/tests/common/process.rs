@@ -76,12 +76,13 @@ impl Running {
     /// Until it has said so on stderr.
     #[track_caller]
     pub fn wait_for_words(&self, words: &str) {
-        wait_for(words, || {
-            // Where it writes next is the same description's offset: left alone.
-            let mut said = vec![0; self.stderr.metadata().unwrap().len() as usize];
-            self.stderr.read_exact_at(&mut said, 0).unwrap();
-            String::from_utf8_lossy(&said).contains(words).then_some(())
-        });
+        wait_for(words, || says(&self.stderr, words).then_some(()));
+    }
+
+    /// Until it has said so on stdout.
+    #[track_caller]
+    pub fn wait_for_report(&self, words: &str) {
+        wait_for(words, || says(&self.stdout, words).then_some(()));
     }
 
     #[track_caller]
@@ -98,6 +99,13 @@ impl Running {
     fn output(&mut self, status: ExitStatus) -> Output {
         Output { status, stdout: contents(&mut self.stdout), stderr: contents(&mut self.stderr) }
     }
+}
+
+/// Where the process writes next is the same description's offset: left alone.
+fn says(file: &File, words: &str) -> bool {
+    let mut said = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut said, 0).unwrap();
+    String::from_utf8_lossy(&said).contains(words)
 }
 
 /// The offset is the process's too, which writes no more.
