@@ -177,7 +177,7 @@ pub fn rich_tree(root: &Path) {
     symlink("/nowhere/at all", root.join("dangling")).unwrap();
     symlink("many", root.join("link-to-directory")).unwrap();
     for (name, mode) in
-        [("sizes/1", 0o600), ("sizes/4096", 0o4755), ("sizes/100000", 0o444), ("sizes/1048576", 0o751)]
+        [("sizes/1", 0o600), ("sizes/4096", 0o711), ("sizes/100000", 0o444), ("sizes/1048576", 0o751)]
     {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
