@@ -102,7 +102,7 @@ impl Args for Copying {
         let copy = CpArgs::augment_args(Command::new("cp"));
         let is_implied = |arg: &Arg| arg.get_id() == "recursive";
         let args = copy.get_arguments().map(|arg| arg.clone().hide(arg.is_hide_set() || is_implied(arg)));
-        command.args(args.collect::<Vec<Arg>>())
+        command.args(args.collect::<Vec<Arg>>()).groups(copy.get_groups().cloned())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -168,6 +168,7 @@ mod tests {
             &["--delete", "--files-from", "f", "a", "b"],
             &["--delete-before", "--files-from", "f", "a", "b"],
             &["--delete-before", "--delete", "a", "b"],
+            &["--spill-budget", "1GiB", "a", "b"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
@@ -185,6 +186,7 @@ mod tests {
     #[test]
     fn it_describes_itself() {
         use clap::CommandFactory;
+        Line::command().debug_assert();
         let help = Line::command().render_long_help().to_string();
         assert!(help.contains("Make directories at the destination like the sources"), "{help}");
         assert!(!help.contains("--recursive\n") && help.contains("--exclude"), "{help}");
