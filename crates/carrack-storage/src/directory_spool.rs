@@ -19,7 +19,8 @@ use carrack_model::{EntryFailure, Extras, FailureKind, FileFlags, Metadata, RelP
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
-use crate::sink_file::set_mtime;
+use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
+use crate::sink_file::{set_mtime, users_umask};
 use crate::status::{is_regular, mtime_of};
 use crate::{Dress, Keeper, Root, ScratchNames, SinkError};
 
@@ -102,8 +103,10 @@ impl DirectorySpool {
                 Err(error) => failed(failure(&root, path, &error)),
             }
         };
+        let umask = if keeper.policy().perms { 0 } else { users_umask() };
+        let is_closed = |last: &Last| is_closed(last.metadata.mode & !umask);
         let mut read = self.for_each(&records, |path, last| {
-            if is_closed(&last.metadata) {
+            if is_closed(last) {
                 closed_depths.insert(path.components().count());
             } else {
                 apply(path, last);
@@ -111,7 +114,7 @@ impl DirectorySpool {
         });
         for depth in closed_depths.into_iter().rev() {
             read = read.and(self.for_each(&records, |path, last| {
-                if is_closed(&last.metadata) && path.components().count() == depth {
+                if is_closed(last) && path.components().count() == depth {
                     apply(path, last);
                 }
             }));
@@ -120,6 +123,7 @@ impl DirectorySpool {
             let error = SinkError::Metadata { action: "reading the list of directories back", error };
             failed(failure(&root, &RelPath::root(), &error));
         }
+        settle_root(&root, &mut failed);
         done_count
     }
 
@@ -157,8 +161,8 @@ struct Last {
 }
 
 /// Whether the directory will shut off what is in it.
-fn is_closed(metadata: &Metadata) -> bool {
-    metadata.mode & (OWNER_SEARCH | IS_FILE) == 0
+fn is_closed(mode: u32) -> bool {
+    mode & (OWNER_SEARCH | IS_FILE) == 0
 }
 
 fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, extras: Option<&Extras>) {
@@ -223,27 +227,63 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let handle = root.open_directory(path).map_err(SinkError::of_directory)?;
+    let found =
+        fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode & 0o7777;
+    let policy = keeper.policy();
+    let is_made = is_provisional(found);
+    let (mode, lasting) = match (policy.perms, is_made) {
+        // The bit belongs to the group that the directory has, which is inherited by what is made in it.
+        (true, _) if policy.sets_group_id => (last.metadata.mode, SET_GROUP_ID),
+        (true, _) => (last.metadata.mode, found & SET_GROUP_ID),
+        (false, true) => {
+            let mode = mode_of_new_directory_in(handle.as_fd(), last.metadata.mode, found);
+            let added = if policy.sets_group_id { last.metadata.mode & SET_GROUP_ID } else { 0 };
+            (mode | added, SET_IDS)
+        }
+        (false, false) => (found, SET_IDS),
+    };
+    let metadata = Metadata { mode, mtime: last.metadata.mtime };
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
-    let dress = Dress { metadata: &last.metadata, extras };
-    let dressed = dress.put_on(handle.as_fd(), true).and(set_mtime(handle.as_fd(), last.metadata.mtime));
-    if let Some(flags) = flags_of(last) {
+    let dress = Dress { metadata: &metadata, extras, policy, lasting };
+    let dressed = dress.put_on(handle.as_fd(), policy.perms || is_made).map(drop);
+    let timed = match policy.directory_times {
+        true => set_mtime(handle.as_fd(), metadata.mtime),
+        false => Ok(()),
+    };
+    let dressed = dressed.and(timed);
+    if let Some(flags) = flags_of(keeper, last) {
         keeper.fasten(handle.as_fd(), flags);
     }
     dressed
 }
 
-fn flags_of(last: &Last) -> Option<FileFlags> {
-    last.extras.as_ref().and_then(|extras| extras.flags)
+/// The destination itself, where it was made for entries that go into it: nobody told its mode.
+fn settle_root(root: &Root, failed: &mut impl FnMut(EntryFailure)) {
+    if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
+        return;
+    }
+    let settled = root.open_directory(&RelPath::root()).map_err(SinkError::of_directory).and_then(|held| {
+        settle_provisional(&held).map_err(|errno| SinkError::metadata("setting the mode", errno))
+    });
+    if let Err(error) = settled {
+        failed(failure(root, &RelPath::root(), &error));
+    }
+}
+
+fn flags_of(keeper: &Keeper, last: &Last) -> Option<FileFlags> {
+    last.extras.as_ref().and_then(|extras| keeper.flags_of(extras))
 }
 
 /// What is not there any more as it was told gets none.
 fn fasten_file(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) {
-    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(last)) else { return };
+    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(keeper, last)) else { return };
     let Ok(held) = root.open_directory(&parent) else { return };
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(&held, name, how, Mode::empty());
     match opened.and_then(|file| Ok((fstat(&file)?, file))) {
-        Ok((stat, file)) if is_regular(&stat) && mtime_of(&stat) == last.metadata.mtime => {
+        Ok((stat, file))
+            if is_regular(&stat) && (!keeper.policy().times || mtime_of(&stat) == last.metadata.mtime) =>
+        {
             keeper.fasten(file.as_fd(), flags);
         }
         Ok(_) | Err(Errno::NOENT | Errno::LOOP) => {}
@@ -289,6 +329,7 @@ fn spill_error(error: io::Error) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carrack_model::Fidelity;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -333,6 +374,83 @@ mod tests {
         for path in ["a", "a/b"] {
             fs::set_permissions(dir.path().join(path), std::os::unix::fs::PermissionsExt::from_mode(0o700))
                 .unwrap();
+        }
+    }
+
+    fn mode_of(dir: &tempfile::TempDir, path: &str) -> u32 {
+        fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777
+    }
+
+    /// Without exact modes.
+    fn umask_keeper(options: impl Fn(&mut Fidelity)) -> Arc<Keeper> {
+        crate::clear_umask();
+        let mut fidelity = Fidelity::default();
+        options(&mut fidelity);
+        Arc::new(Keeper::new(true).keeping(&fidelity))
+    }
+
+    #[test]
+    fn only_what_was_made_gets_a_mode() {
+        let (dir, root) = fixture();
+        for (path, mode) in [("", 0o1777), ("old", 0o2775), ("private", 0o700), ("shared", 0o2775)] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+            fs::set_permissions(dir.path().join(path), std::os::unix::fs::PermissionsExt::from_mode(mode))
+                .unwrap();
+        }
+        // One of them by a session that was killed.
+        root.make_directory(&rel("shared/new")).unwrap();
+        root.make_directory(&rel("killed")).unwrap();
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        root.make_directory(&rel("killed/new")).unwrap();
+        let mut spool = DirectorySpool::new(Arc::clone(&root), umask_keeper(|_| {}));
+        for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
+            spool.note(&rel(path), &metadata(0o6777, 5), None).unwrap();
+        }
+        assert_eq!(spool.finish(|failure| panic!("{failure}")), 7);
+        let made = 0o777 & !users_umask();
+        let expected = [
+            ("", 0o1777),
+            ("old", 0o2775),
+            ("private", 0o700),
+            ("shared", 0o2775),
+            ("shared/new", 0o2000 | made),
+            ("killed", made),
+            ("killed/new", made),
+        ];
+        for (path, mode) in expected {
+            assert_eq!(mode_of(&dir, path), mode, "{path}");
+            assert_eq!(fs::metadata(dir.path().join(path)).unwrap().mtime(), 5, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_destination_that_nobody_told_the_mode_of_is_made_as_by_mkdir() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new");
+        crate::Base::Anywhere.make_destination(&path).unwrap();
+        let spool = DirectorySpool::new(Arc::new(Root::open(&path).unwrap()), umask_keeper(|_| {}));
+        assert_eq!(spool.finish(|failure| panic!("{failure}")), 0);
+        assert_eq!(mode_of(&dir, "new"), 0o777 & !users_umask());
+    }
+
+    #[test]
+    fn set_group_id_and_times_are_as_the_user_wants() {
+        let change = |text: &str| carrack_model::ModeChange::parse(text).unwrap();
+        for (options, mode, mtime) in [
+            (&(|fidelity: &mut Fidelity| fidelity.perms = true) as &dyn Fn(&mut Fidelity), 0o755, Some(5)),
+            (&|fidelity| fidelity.mode_change = change("D2775"), 0o2755 & !users_umask(), Some(5)),
+            (&|fidelity| fidelity.omit_dir_times = true, 0o755 & !users_umask(), None),
+            (&|fidelity| fidelity.omit_times = true, 0o755 & !users_umask(), None),
+        ] {
+            let (dir, root) = fixture();
+            root.make_directory(&rel("d")).unwrap();
+            let mut spool = DirectorySpool::new(root, umask_keeper(options));
+            // As the group is not kept, the bit goes.
+            spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
+            assert_eq!(spool.finish(|failure| panic!("{failure}")), 1);
+            assert_eq!(mode_of(&dir, "d"), mode);
+            let found = fs::metadata(dir.path().join("d")).unwrap().mtime();
+            assert!(mtime.map_or(found != 5, |mtime| found == mtime));
         }
     }
 

@@ -7,12 +7,14 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use carrack_model::Metadata;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, ftruncate, openat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 
 use crate::durable::{settle_size, sync_whole};
+use crate::modes::{mode_of_new, take_over};
 use crate::scratch::ScratchName;
-use crate::sink_file::{create_flags, set_mtime};
+use crate::sink_file::create_flags;
 use crate::source_file::direct_fits;
 use crate::writeback::write_back;
 use crate::{Dress, FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
@@ -272,7 +274,7 @@ impl GrowingFile {
     pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
-        let finished = dress.put_on(file, true).and(set_mtime(file, dress.metadata.mtime));
+        let finished = self.dress(dress).and(dress.set_mtime(file));
         if syncs {
             sync_whole(file)?;
         }
@@ -281,6 +283,20 @@ impl GrowingFile {
             .rename(self.directory.as_fd(), &self.name)
             .map_err(|errno| SinkError::naming("renaming", errno))?;
         finished
+    }
+}
+
+impl GrowingFile {
+    /// Without an exact mode it is that of the file that is replaced, or that of a new one.
+    fn dress(&self, dress: Dress<'_>) -> Result<(), SinkError> {
+        let (file, directory) = (self.file.as_fd(), self.directory.as_fd());
+        if dress.policy.perms {
+            return dress.put_on(file, true).map(drop);
+        }
+        let metadata = Metadata { mode: mode_of_new(directory, dress.metadata.mode), ..*dress.metadata };
+        let owned = Dress { metadata: &metadata, ..dress }.put_on(file, true)?;
+        take_over(file, directory, &self.name, owned)
+            .map_err(|errno| SinkError::metadata("setting the mode", errno))
     }
 }
 
@@ -326,7 +342,7 @@ fn write_direct(direct: BorrowedFd<'_>, buffer: &[u8], offset: u64) -> Result<us
 mod tests {
     use super::*;
     use crate::FileSystems;
-    use carrack_model::{FailureKind, Metadata, Timestamp};
+    use carrack_model::{FailureKind, Timestamp};
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
 
@@ -366,7 +382,11 @@ mod tests {
         file.commit(&metadata, true).unwrap();
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"abcdefghij");
         let found = fs::metadata(dir.path().join("f")).unwrap();
-        assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o4755, -1, 999_999_999));
+        assert_eq!(
+            (found.mode() & 0o7777, found.mtime(), found.mtime_nsec()),
+            (0o755, -1, 999_999_999),
+            "set-ID bits go with the owner"
+        );
         assert_eq!(names(&dir), ["f"]);
     }
 

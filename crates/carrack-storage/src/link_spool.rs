@@ -26,6 +26,7 @@ const HEAD_BYTES: usize = 26;
 #[derive(Debug)]
 pub struct LinkSpool {
     root: Arc<Root>,
+    checks_times: bool,
     records: Vec<u8>,
     spilled: Option<(File, u64)>,
 }
@@ -42,7 +43,12 @@ struct Link {
 impl LinkSpool {
     /// For names beneath `root`.
     pub fn new(root: Arc<Root>) -> LinkSpool {
-        LinkSpool { root, records: Vec::new(), spilled: None }
+        LinkSpool { root, checks_times: true, records: Vec::new(), spilled: None }
+    }
+
+    /// For first names that don't get the time of the source.
+    pub fn without_times(self) -> LinkSpool {
+        LinkSpool { checks_times: false, ..self }
     }
 
     /// Remembers that `name` in `directory` is another name of a file that was last changed at `mtime`.
@@ -91,13 +97,13 @@ impl LinkSpool {
         mut make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
         mut failed: impl FnMut(EntryFailure),
     ) -> u64 {
-        let LinkSpool { root, records, spilled } = self;
+        let LinkSpool { root, checks_times, records, spilled } = self;
         let mut done = 0;
         let mut make_all = |records: &[u8]| {
             let mut rest = records;
             while let Some((link, after)) = first_record(rest) {
                 rest = after;
-                match make(&root, &link, scratch, &mut make_way) {
+                match make(&root, &link, checks_times, scratch, &mut make_way) {
                     Ok(()) => done += 1,
                     Err(error) => failed(failure(&root, &link.directory, &link.name, &error)),
                 }
@@ -153,6 +159,7 @@ fn first_record(records: &[u8]) -> Option<(Link, &[u8])> {
 fn make(
     root: &Root,
     link: &Link,
+    checks_times: bool,
     scratch: &ScratchNames,
     make_way: &mut impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
 ) -> Result<(), SinkError> {
@@ -162,24 +169,27 @@ fn make(
     let found =
         look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-    if !is_file || size_of(&found) != link.size || mtime_of(&found) != link.mtime {
+    let is_older = checks_times && mtime_of(&found) != link.mtime;
+    if !is_file || size_of(&found) != link.size || is_older {
         return Err(SinkError::Vanished);
     }
     let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
     let (from, into) = (from.as_fd(), into.as_fd());
     let place = |name: &[u8]| linkat(from, first, into, name, AtFlags::empty());
+    let naming = |errno| SinkError::naming("linking", errno);
     let put = || match place(&link.name) {
         Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(()),
         Err(Errno::EXIST) => {
-            scratch.create(&link.name, place).and_then(|((), made)| made.rename(into, &link.name))
+            scratch.check_replaced(into, &link.name)?;
+            let made = scratch.create(&link.name, place);
+            made.and_then(|((), made)| made.rename(into, &link.name)).map_err(naming)
         }
-        answer => answer,
+        answer => answer.map_err(naming),
     };
-    let linked = match put() {
-        Err(Errno::ISDIR) if make_way(into, &link.directory, &link.name) => put(),
+    match put() {
+        Err(SinkError::InTheWay(_)) if make_way(into, &link.directory, &link.name) => put(),
         answer => answer,
-    };
-    linked.map_err(|errno| SinkError::naming("linking", errno))
+    }
 }
 
 fn look(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {

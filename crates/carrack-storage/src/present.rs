@@ -8,7 +8,6 @@ use carrack_model::{Metadata, Special, Timestamp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use crate::sink_file::set_mtime;
 use crate::special::special_of_stat;
 use crate::{Dress, SinkError, link_text};
 
@@ -86,7 +85,7 @@ pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Re
 pub fn dress_file(directory: BorrowedFd<'_>, name: &[u8], dress: &Dress<'_>) -> Result<(), SinkError> {
     let file = open_file(directory, name, false).map_err(SinkError::of_directory)?;
     dress.put_on(file.as_fd(), true)?;
-    set_mtime(file.as_fd(), dress.metadata.mtime)
+    dress.set_mtime(file.as_fd())
 }
 
 fn open_file(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<File> {

@@ -225,7 +225,9 @@ impl<'a> Lane<'a> {
         mtime: Timestamp,
         extras: Option<&Extras>,
     ) -> Result<(), SessionError> {
-        let flags = extras.filter(|extras| extras.same_as.is_none()).and_then(|extras| extras.flags);
+        let flags = extras
+            .filter(|extras| extras.same_as.is_none())
+            .and_then(|extras| self.sink.keeper.flags_of(extras));
         let Some(flags) = flags.filter(|flags| flags.fastening().set() != 0) else { return Ok(()) };
         let Ok(path) = directory.join(name) else { return Ok(()) };
         let mut directories = self.sink.directories();

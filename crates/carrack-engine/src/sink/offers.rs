@@ -235,11 +235,11 @@ impl Lane<'_> {
         let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
         let is_same = match (&entry.kind, &present) {
             (EntryKind::Regular { size }, Present::File { size: found, metadata, .. }) => {
-                size == found && *metadata == self.sink.allowed(entry.metadata)
+                size == found && self.sink.has_metadata(metadata, entry.metadata)
             }
             (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
             (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
-                special == found && *metadata == self.sink.allowed(entry.metadata)
+                special == found && self.sink.has_metadata(metadata, entry.metadata)
             }
             _ => false,
         };

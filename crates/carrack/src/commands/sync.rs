@@ -15,8 +15,8 @@ pub const SYNC: &str = "What is sent, and what is deleted";
 
 /// Make directories at the destination like the sources: send only what differs
 ///
-/// As `carrack cp -r`, whose options it has too, but a file that the destination has with the same size and modification time is not sent; if its mode or
-/// owner differs, that is set. What is to be sent is asked while the sources are scanned; several threads compare at the destination.
+/// As `carrack cp -r`, whose options it has too, but a file that the destination has with the same size and modification time is not sent; with
+/// --archive a mode or owner that differs is set. What is to be sent is asked while the sources are scanned; several threads compare at the destination.
 ///
 /// The destination is always a directory: `carrack sync tree host:data` makes data/tree like tree, whether data is there or not, and
 /// `carrack sync tree/ host:data` makes data like tree.

@@ -1,0 +1,442 @@
+//! Modes at the sink: what a new entry gets, what stays of the file that is replaced, and which set-ID bits are kept.
+//!
+//! Without `--perms` a new entry gets what open(2) and mkdir(2) would give it: the permission bits of the source less the umask, or
+//! those that the directory's default ACL allows (acl(5)). An entry that is there keeps its mode.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use carrack_model::Fidelity;
+use rustix::fs::{
+    AtFlags, Gid, Mode, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
+    getxattr, lgetxattr, statat,
+};
+use rustix::io::Errno;
+
+use crate::extras_source::{grown, path_of};
+use crate::sink_file::users_umask;
+use crate::status::is_regular;
+
+/// Set-user-ID and set-group-ID (inode(7)): a program that has them runs with the rights of its owner or group.
+pub(crate) const SET_IDS: u32 = SET_USER_ID | SET_GROUP_ID;
+/// Set-user-ID.
+pub(crate) const SET_USER_ID: u32 = 0o4000;
+/// Set-group-ID.
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
+
+const STICKY: u32 = 0o1000;
+const PERMISSIONS: u32 = 0o777;
+const GROUP: u32 = 0o070;
+const NOT_OWNERS: u32 = 0o077;
+
+/// The ACL by which access is decided.
+pub(crate) const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+/// The ACL that entries of a directory begin with.
+const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
+
+/// Mode of a directory that this program made and whose own is not set yet. The sticky bit means nothing where only the owner has
+/// permissions, so it tells the directory from those that were there, for later sessions too.
+pub(crate) const PROVISIONAL: Mode = Mode::RWXU.union(Mode::SVTX);
+
+/// Whether a directory has the mode that [`PROVISIONAL`] becomes, whatever a default ACL takes from it.
+pub(crate) fn is_provisional(mode: u32) -> bool {
+    mode & (STICKY | NOT_OWNERS) == STICKY
+}
+
+/// What a sink keeps of modes and times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModePolicy {
+    /// Entries get the mode of the source, whatever they had.
+    pub perms: bool,
+    /// Modification times of files, links and special files.
+    pub times: bool,
+    /// Those of directories.
+    pub directory_times: bool,
+    /// Directories get the set-group-ID bit of the told mode though their group is not the source's.
+    pub sets_group_id: bool,
+}
+
+impl Default for ModePolicy {
+    fn default() -> ModePolicy {
+        ModePolicy { perms: true, times: true, directory_times: true, sets_group_id: false }
+    }
+}
+
+impl ModePolicy {
+    /// What the user asked for.
+    pub fn of(fidelity: &Fidelity) -> ModePolicy {
+        ModePolicy {
+            perms: fidelity.perms,
+            times: !fidelity.omit_times,
+            directory_times: !(fidelity.omit_times || fidelity.omit_dir_times),
+            sets_group_id: fidelity.mode_change.apply(0, true, 0) & SET_GROUP_ID != 0,
+        }
+    }
+}
+
+/// The permission bits of an ACL in its extended attribute (`linux/posix_acl_xattr.h`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AclBits {
+    user: u32,
+    group: u32,
+    mask: Option<u32>,
+    other: u32,
+}
+
+impl AclBits {
+    /// Nothing if it is no ACL.
+    pub(crate) fn of(value: &[u8]) -> Option<AclBits> {
+        let (version, entries) = value.split_first_chunk::<4>()?;
+        let (entries, rest) = entries.as_chunks::<8>();
+        if u32::from_le_bytes(*version) != 2 || !rest.is_empty() {
+            return None;
+        }
+        let mut bits = AclBits::default();
+        for &[tag, tag_high, perm, ..] in entries {
+            let perm = u32::from(perm & 7);
+            match u16::from_le_bytes([tag, tag_high]) {
+                0x01 => bits.user = perm,
+                0x04 => bits.group = perm,
+                0x10 => bits.mask = Some(perm),
+                0x20 => bits.other = perm,
+                _ => {}
+            }
+        }
+        Some(bits)
+    }
+
+    /// The permission bits of a mode that belong to it.
+    fn mode(self) -> u32 {
+        self.user << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
+    }
+
+    /// `mode`, whose group bits are the mask of this ACL, for an entry that does not have the ACL: what the owning group may.
+    pub(crate) fn without(self, mode: u32) -> u32 {
+        mode & !GROUP | mode & (self.group & self.mask.unwrap_or(self.group)) << 3
+    }
+}
+
+/// The permission bits that a file or special file made in `directory` gets where the source has `mode`.
+pub(crate) fn mode_of_new(directory: BorrowedFd<'_>, mode: u32) -> u32 {
+    let mode = mode & PERMISSIONS;
+    match default_acl(directory) {
+        Some(acl) => mode & acl.mode(),
+        None => mode & !users_umask(),
+    }
+}
+
+/// What open(2) is to be given to make such a file, with the umask cleared: a default ACL is honoured by the kernel.
+pub(crate) fn mode_to_create(directory: BorrowedFd<'_>, mode: u32) -> u32 {
+    let mode = mode & PERMISSIONS;
+    let is_masked = mode & users_umask() != 0 && default_acl(directory).is_none();
+    if is_masked { mode & !users_umask() } else { mode }
+}
+
+/// The mode of a directory that this program made: `found` is its provisional one. As with `cp -r`, the umask counts beside a default
+/// ACL, too.
+pub(crate) fn mode_of_new_directory_in(made: BorrowedFd<'_>, mode: u32, found: u32) -> u32 {
+    // It inherited the default ACL of its parent.
+    mode_of_new(made, mode) & !users_umask() | mode & STICKY | found & SET_GROUP_ID
+}
+
+fn default_acl(directory: BorrowedFd<'_>) -> Option<AclBits> {
+    let value = match grown(|value| fgetxattr(directory, DEFAULT_ACL, value)) {
+        // Of a descriptor that is a path only.
+        Err(Errno::BADF) => {
+            let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+            grown(|value| getxattr(&*path, DEFAULT_ACL, value))
+        }
+        answer => answer,
+    };
+    value.ok().and_then(|value| AclBits::of(&value))
+}
+
+/// Which of its owner and group a file got by request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) user: Option<u32>,
+    pub(crate) group: Option<u32>,
+}
+
+/// Gives `file`, which is about to replace the regular file `name`, its permissions: mode without set-ID bits, access ACL and, as far
+/// as they can be had and nothing else was asked for, owner and group. What the group may is cut to what all may where it can't be had.
+pub(crate) fn take_over(
+    file: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    owned: Owned,
+) -> Result<(), Errno> {
+    let Ok(replaced) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    if !is_regular(&replaced) {
+        return Ok(());
+    }
+    let has_group = take_owner(file, &replaced, owned)?;
+    let mut mode = replaced.st_mode & (PERMISSIONS | STICKY);
+    if !has_group {
+        mode = mode & !GROUP | mode & (mode & 7) << 3;
+    }
+    let acl = CString::new(name)
+        .map_err(|_| Errno::INVAL)
+        .and_then(|name| grown(|value| lgetxattr(&*path_of(directory, &name), ACCESS_ACL, value)));
+    match acl {
+        Ok(value) => {
+            // Where the ACL can't be set, the mask is more than the group had.
+            let narrow = AclBits::of(&value).map_or(mode & !GROUP, |acl| acl.without(mode));
+            fchmod(file, Mode::from_raw_mode(narrow))?;
+            if has_group {
+                let _ = fsetxattr(file, ACCESS_ACL, &value, XattrFlags::empty());
+            }
+            Ok(())
+        }
+        Err(errno) => {
+            if errno == Errno::NODATA {
+                // The directory may have given it one.
+                let _ = fremovexattr(file, ACCESS_ACL);
+            }
+            fchmod(file, Mode::from_raw_mode(mode))
+        }
+    }
+}
+
+/// Whether the file has the group of the one that it replaces, or the one that was asked for.
+fn take_owner(file: BorrowedFd<'_>, replaced: &Stat, owned: Owned) -> Result<bool, Errno> {
+    let made = fstat(file)?;
+    if owned.user.is_none() && made.st_uid != replaced.st_uid && rustix::process::geteuid().is_root() {
+        // Whoever may not give it away owns it.
+        let _ = fchown(file, Some(Uid::from_raw(replaced.st_uid)), None);
+    }
+    let is_kept = owned.group.is_some() || made.st_gid == replaced.st_gid;
+    Ok(is_kept || fchown(file, None, Some(Gid::from_raw(replaced.st_gid))).is_ok())
+}
+
+/// Gives a directory that nobody told the mode of, if this program made it, the mode that mkdir(1) would have given it.
+pub(crate) fn settle_provisional(directory: impl AsFd) -> Result<(), Errno> {
+    let directory = directory.as_fd();
+    let found = fstat(directory)?.st_mode;
+    if !is_provisional(found) {
+        return Ok(());
+    }
+    fchmod(directory, Mode::from_raw_mode(mode_of_new_directory_in(directory, PERMISSIONS, found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Placing;
+    use crate::{
+        Care, Dress, FileSystems, GrowingFile, GrowingSpec, Keeper, ScratchNames, Stripe, WriteIo,
+        clear_umask, place_small, place_special, place_symlink,
+    };
+    use carrack_model::{FailureKind, Kept, Metadata, Special};
+    use std::fs::{self, File};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    const NEW: ModePolicy =
+        ModePolicy { perms: false, times: true, directory_times: true, sets_group_id: false };
+
+    /// Entries of an ACL: tag, permissions, and whose.
+    fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut value = 2_u32.to_le_bytes().to_vec();
+        for (tag, perm, id) in entries {
+            value.extend_from_slice(&tag.to_le_bytes());
+            value.extend_from_slice(&perm.to_le_bytes());
+            value.extend_from_slice(&id.to_le_bytes());
+        }
+        value
+    }
+
+    fn owners(user: u16, group: u16, other: u16) -> [(u16, u16, u32); 3] {
+        [(0x01, user, u32::MAX), (0x04, group, u32::MAX), (0x20, other, u32::MAX)]
+    }
+
+    /// With a named user, who may do everything.
+    fn named(group: u16, mask: u16, other: u16) -> Vec<u8> {
+        let [user, group, other] = owners(7, group, other);
+        acl(&[user, (0x02, 7, 1234), group, (0x10, mask, u32::MAX), other])
+    }
+
+    fn set_acl(path: &Path, name: &CStr, value: &[u8]) -> bool {
+        rustix::fs::setxattr(path, name, value, XattrFlags::empty()).is_ok()
+    }
+
+    /// Places `name` as a small file in each way, and as a large one, and calls `look` after each.
+    fn place(
+        dir: &Path,
+        name: &str,
+        mode: u32,
+        policy: ModePolicy,
+        before: impl Fn(&Path),
+        look: impl Fn(&Path, &str),
+    ) {
+        clear_umask();
+        let (path, held) = (dir.join(name), File::open(dir).unwrap());
+        let metadata = Metadata { mode, ..Metadata::default() };
+        let dress = Dress { policy, ..Dress::from(&metadata) };
+        for way in [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename] {
+            let scratch = ScratchNames::new(None).unwrap();
+            scratch.remember(way);
+            before(&path);
+            place_small(held.as_fd(), name.as_bytes(), b"new", dress, Care::default(), &scratch).unwrap();
+            look(&path, &format!("{way:?}"));
+            fs::remove_file(&path).unwrap();
+        }
+        before(&path);
+        let scratch = ScratchNames::new(None).unwrap();
+        let file_system = FileSystems::new(&[]).unwrap().of(held.as_fd()).unwrap();
+        let spec =
+            GrowingSpec { size: 3, file_system: &file_system, stripe: &Stripe::Default, io: WriteIo::Cached };
+        let directory = File::open(dir).unwrap().into();
+        let (growing, _) = GrowingFile::create(directory, name.as_bytes(), spec, &scratch).unwrap();
+        growing.write_at(b"new", 0).unwrap();
+        growing.commit(dress, false).unwrap();
+        look(&path, "large");
+        fs::remove_file(&path).unwrap();
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_new_file_gets_what_the_umask_leaves() {
+        let dir = tempfile::tempdir().unwrap();
+        clear_umask();
+        let left = 0o666 & !users_umask();
+        place(dir.path(), "f", 0o6666, NEW, |_| {}, |path, way| assert_eq!(mode_of(path), left, "{way}"));
+    }
+
+    /// As open(2) has it with the mode of the source: the umask does not count, and the ACL of the directory does.
+    #[test]
+    fn a_default_acl_stands_in_the_place_of_the_umask() {
+        let dir = tempfile::tempdir().unwrap();
+        for (value, mode, expected) in [
+            (named(5, 7, 0), 0o666, 0o660),
+            (named(5, 5, 5), 0o777, 0o755),
+            (named(7, 4, 4), 0o600, 0o600),
+            (acl(&owners(7, 7, 1)), 0o777, 0o771),
+            (acl(&owners(6, 0, 0)), 0o755, 0o600),
+        ] {
+            if !set_acl(dir.path(), DEFAULT_ACL, &value) {
+                println!("skipped: no ACLs here");
+                return;
+            }
+            let like = dir.path().join("like");
+            // What the kernel itself gives to such a file.
+            let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+            drop(rustix::fs::open(&like, flags, Mode::from_raw_mode(mode)).unwrap());
+            let access = |path: &Path| grown(|acl| getxattr(path, ACCESS_ACL, acl)).ok();
+            place(
+                dir.path(),
+                "f",
+                mode,
+                NEW,
+                |_| {},
+                |path, way| {
+                    assert_eq!(mode_of(path), expected, "{way} {mode:o}");
+                    assert_eq!(
+                        (mode_of(path), access(path)),
+                        (mode_of(&like), access(&like)),
+                        "{way} {mode:o}"
+                    );
+                },
+            );
+            fs::remove_file(&like).unwrap();
+            // An exact mode is exact, and nobody else may anything by an ACL.
+            let exact = ModePolicy::default();
+            place(
+                dir.path(),
+                "f",
+                0o640,
+                exact,
+                |_| {},
+                |path, way| {
+                    assert_eq!((mode_of(path), access(path)), (0o640, None), "{way}");
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_passes_its_permissions_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        let old = |path: &Path| {
+            fs::write(path, "old").unwrap();
+            if is_root {
+                std::os::unix::fs::chown(path, Some(1_234), Some(1_235)).unwrap();
+            }
+            fs::set_permissions(path, fs::Permissions::from_mode(0o4664)).unwrap();
+        };
+        place(dir.path(), "f", 0o755, NEW, old, |path, way| {
+            assert_eq!((mode_of(path), fs::read(path).unwrap()), (0o664, b"new".to_vec()), "{way}");
+            let found = fs::metadata(path).unwrap();
+            assert!(!is_root || (found.uid(), found.gid()) == (1_234, 1_235), "{way}");
+        });
+        place(dir.path(), "f", 0o755, ModePolicy::default(), old, |path, _| assert_eq!(mode_of(path), 0o755));
+        let value = named(4, 6, 0);
+        let guarded = |path: &Path| {
+            fs::write(path, "old").unwrap();
+            assert!(set_acl(path, ACCESS_ACL, &value));
+        };
+        if set_acl(dir.path(), DEFAULT_ACL, &named(7, 7, 7)) {
+            let access = |path: &Path| grown(|acl| getxattr(path, ACCESS_ACL, acl)).ok();
+            place(dir.path(), "f", 0o777, NEW, guarded, |path, way| {
+                assert_eq!((mode_of(path), access(path)), (0o760, Some(value.clone())), "{way}");
+            });
+            let bare = |path: &Path| {
+                fs::write(path, "old").unwrap();
+                let _ = rustix::fs::removexattr(path, ACCESS_ACL);
+                fs::set_permissions(path, fs::Permissions::from_mode(0o660)).unwrap();
+            };
+            place(dir.path(), "f", 0o777, NEW, bare, |path, way| {
+                assert_eq!((mode_of(path), access(path)), (0o660, None), "{way}");
+            });
+        }
+    }
+
+    /// The mask of an ACL is no right of the group.
+    #[test]
+    fn without_its_acl_a_mode_is_narrower() {
+        let bits = AclBits::of(&named(4, 6, 0)).unwrap();
+        assert_eq!((bits.mode(), bits.without(0o4760)), (0o760, 0o4740));
+        assert_eq!(AclBits::of(&named(0, 7, 0)).unwrap().without(0o777), 0o707);
+        assert_eq!(AclBits::of(&acl(&owners(6, 5, 1))).unwrap().mode(), 0o651);
+        for bad in [&b""[..], b"\x02\0\0", b"\x01\0\0\0", b"\x02\0\0\0\x01"] {
+            assert_eq!(AclBits::of(bad), None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_replaced_only_where_its_kind_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = File::open(dir.path()).unwrap();
+        let (metadata, keeper) = (Metadata::default(), Keeper::new(true));
+        place_special(
+            held.as_fd(),
+            b"pipe",
+            &Special::Fifo,
+            &metadata,
+            &keeper,
+            &ScratchNames::new(None).unwrap(),
+        )
+        .unwrap();
+        let path = dir.path().join("pipe");
+        for way in [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename] {
+            let scratch = ScratchNames::new(None).unwrap();
+            scratch.remember(way);
+            for policy in [NEW, ModePolicy::default()] {
+                let dress = Dress { policy, ..Dress::from(&metadata) };
+                let placed = place_small(held.as_fd(), b"pipe", b"x", dress, Care::default(), &scratch);
+                assert_eq!(placed.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
+                let linked = place_symlink(held.as_fd(), b"pipe", b"x", dress, &scratch);
+                assert_eq!(linked.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
+            }
+            assert!(fs::symlink_metadata(&path).unwrap().file_type().is_fifo());
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "temporary names are left");
+        }
+        let scratch = ScratchNames::new(None).unwrap().replacing(Kept { specials: true, ..Kept::default() });
+        place_small(held.as_fd(), b"pipe", b"x", &metadata, Care::default(), &scratch).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+}
