@@ -23,7 +23,7 @@ use crate::directory_access::{open_own, restore_mode};
 use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
 use crate::sink_file::users_umask;
 use crate::status::{is_regular, mtime_of};
-use crate::{Dress, Keeper, Root, ScratchNames, SinkError, StoredTimes};
+use crate::{Dress, Keeper, Losses, Root, ScratchNames, SinkError, StoredTimes};
 
 /// Records kept in memory: about 50,000 directories.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -92,6 +92,7 @@ impl DirectorySpool {
     /// Sets the metadata of all directories, and the flags of files whose time is as it was told; returns how many directories succeeded and calls `failed` for each other.
     pub fn finish(mut self, times: &StoredTimes, mut failed: impl FnMut(EntryFailure)) -> u64 {
         let mut done_count = 0;
+        let mut is_root_told = false;
         let mut closed_depths = BTreeSet::new();
         let records = std::mem::take(&mut self.records);
         let (root, keeper) = (Arc::clone(&self.root), Arc::clone(&self.keeper));
@@ -99,6 +100,7 @@ impl DirectorySpool {
             if last.metadata.mode & IS_FILE != 0 {
                 return fasten_file(&root, &keeper, times, path, last);
             }
+            is_root_told |= path.is_root();
             match set_metadata(&root, &keeper, path, last) {
                 Ok(()) => done_count += 1,
                 // Another user's that may be written to but not read.
@@ -129,7 +131,9 @@ impl DirectorySpool {
             let error = SinkError::Metadata { action: "reading the list of directories back", error };
             failed(failure(&root, &RelPath::root(), &error));
         }
-        settle_root(&root, &mut failed);
+        if !is_root_told && let Err(error) = settle_root(&root, keeper.losses()) {
+            failed(failure(&root, &RelPath::root(), &error));
+        }
         done_count
     }
 
@@ -272,16 +276,12 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
 }
 
 /// The destination itself, where it was made for entries that go into it: nobody told its mode.
-fn settle_root(root: &Root, failed: &mut impl FnMut(EntryFailure)) {
+fn settle_root(root: &Root, losses: &Losses) -> Result<(), SinkError> {
     if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
-        return;
+        return Ok(());
     }
-    let settled = root.open_directory(&RelPath::root()).map_err(SinkError::of_directory).and_then(|held| {
-        settle_provisional(&held).map_err(|errno| SinkError::metadata("setting the mode", errno))
-    });
-    if let Err(error) = settled {
-        failed(failure(root, &RelPath::root(), &error));
-    }
+    let held = root.open_directory(&RelPath::root()).map_err(SinkError::of_directory)?;
+    losses.or_refused(MODE, "setting the mode", settle_provisional(&held))
 }
 
 /// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.

@@ -177,6 +177,7 @@ fn is_unsupported(errno: Errno) -> bool {
             | Errno::NOSYS
             | Errno::PERM
             | Errno::XDEV
+            | Errno::MLINK
             | Errno::NOTTY
     )
 }

@@ -11,7 +11,8 @@ use std::fs;
 use std::process::Command;
 
 use common::file_system::{FileSystem, layout, plant_large};
-use common::tree::{assert_same, noise, plant, plant_rich};
+use common::process::{assert_exit, json, run};
+use common::tree::{assert_same_to_the_second, noise, plant, plant_rich};
 
 fn lustre(options: &[&str]) -> Option<FileSystem> {
     FileSystem::start("lustre", options)
@@ -26,19 +27,19 @@ fn written(lustre: &FileSystem) -> Vec<u64> {
 #[test]
 fn a_rich_tree_there_and_back() {
     let Some(lustre) = lustre(&["--stripe", "3:65536"]) else { return };
-    lustre.takes_and_gives_back(plant_rich);
+    lustre.takes_and_gives_back_as(plant_rich, assert_same_to_the_second);
 }
 
 #[test]
 fn a_tree_there_and_back_past_the_page_cache() {
     let Some(lustre) = lustre(&["--direct", "--stripe", "2:1048576"]) else { return };
-    lustre.takes_and_gives_back(plant);
+    lustre.takes_and_gives_back_as(plant, assert_same_to_the_second);
 }
 
 #[test]
 fn one_slow_target_delays_and_harms_nothing() {
     let Some(lustre) = lustre(&["--stripe", "-1:1048576", "--delay-ms", "2:20"]) else { return };
-    lustre.takes_and_gives_back(plant);
+    lustre.takes_and_gives_back_as(plant, assert_same_to_the_second);
     assert!(written(&lustre).iter().all(|&bytes| bytes > 0));
 }
 
@@ -47,7 +48,33 @@ fn from_one_striped_file_system_to_another() {
     let (Some(from), Some(to)) = (lustre(&["--stripe", "4:65536"]), lustre(&[])) else { return };
     plant_large(&from.path("tree"), 0);
     from.copy(&[&from.path("tree"), &to.path("tree")]);
-    assert_same(&from.path("tree"), &to.path("tree"));
+    assert_same_to_the_second(&from.path("tree"), &to.path("tree"));
+}
+
+/// Lustre stores whole seconds, of which nothing else takes notice.
+#[test]
+fn whole_seconds_are_the_times_that_were_told() {
+    let Some(lustre) = lustre(&["--stripe", "2:65536"]) else { return };
+    let tree = lustre.local("tree");
+    plant_rich(&tree);
+    fs::hard_link(tree.join("sub/small"), tree.join("again")).unwrap();
+    lustre.copy(&["-a".as_ref(), tree.as_os_str(), lustre.path("tree").as_os_str()]);
+    assert_same_to_the_second(&tree, &lustre.path("tree"));
+    let sync = |options: &[&str], from: &str, to: &str| {
+        let mut command = Command::new(common::CARRACK);
+        command.args(["sync", "-a", "--json"]).args(options);
+        let output = run(command.arg(from).arg(to));
+        assert_exit(&output, 0);
+        json(&output).pop().unwrap()["files_done"].as_u64().unwrap()
+    };
+    let (there, back) = (lustre.path("tree"), lustre.local("back"));
+    let [tree, there, back] = [&tree, &there, &back].map(|path| format!("{}/", path.display()));
+    assert_eq!(sync(&[], &tree, &there), 0);
+    assert!(sync(&["--modify-window=-1"], &tree, &there) > 10);
+    fs::write(lustre.local("tree/sub/deep/none"), "some").unwrap();
+    assert_eq!(sync(&[], &tree, &there), 1);
+    assert!(sync(&[], &there, &back) > 10);
+    assert_eq!(sync(&[], &there, &back), 0);
 }
 
 // Layouts.
@@ -76,7 +103,7 @@ fn a_wished_striping_is_what_files_get() {
         lustre.local("tree").as_os_str(),
         lustre.path("tree").as_os_str(),
     ]);
-    assert_same(&lustre.local("tree"), &lustre.path("tree"));
+    assert_same_to_the_second(&lustre.local("tree"), &lustre.path("tree"));
     for entry in fs::read_dir(lustre.path("tree/large")).unwrap() {
         let said = layout(&entry.unwrap().path());
         assert_eq!((said.stripe_bytes, said.stripe_count, said.bytes_on.len()), (Some(131_072), Some(3), 3));
@@ -88,7 +115,7 @@ fn a_sources_striping_is_preserved() {
     let (Some(from), Some(to)) = (lustre(&["--stripe", "2:262144"]), lustre(&[])) else { return };
     plant_large(&from.path("tree"), 0);
     from.copy(&["--stripe=preserve".as_ref(), from.path("tree").as_os_str(), to.path("tree").as_os_str()]);
-    assert_same(&from.path("tree"), &to.path("tree"));
+    assert_same_to_the_second(&from.path("tree"), &to.path("tree"));
     for entry in fs::read_dir(to.path("tree/large")).unwrap() {
         let said = layout(&entry.unwrap().path());
         assert_eq!((said.stripe_bytes, said.stripe_count), (Some(262_144), Some(2)));

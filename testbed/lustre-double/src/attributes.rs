@@ -1,4 +1,6 @@
 //! Attributes of inodes, from the MDT's words into FUSE's and back. Pure.
+//!
+//! Times are whole seconds, as those of Lustre are (2.17 still).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -42,9 +44,9 @@ pub fn attributes_of(number: INodeNo, stat: &Stat) -> FileAttr {
         size: bytes,
         // A file beneath has no data, and is not to look as if it were all holes.
         blocks: if is_regular { bytes.div_ceil(512) } else { stat.st_blocks as u64 },
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        atime: time(stat.st_atime),
+        mtime: time(stat.st_mtime),
+        ctime: time(stat.st_ctime),
         crtime: UNIX_EPOCH,
         kind: fuse_kind(kind),
         perm: (stat.st_mode & 0o7777) as u16,
@@ -70,10 +72,9 @@ pub fn fuse_kind(kind: rustix::fs::FileType) -> FileType {
     }
 }
 
-fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
-    let nanoseconds = Duration::from_nanos(nanoseconds);
+fn time(seconds: i64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    if seconds >= 0 { UNIX_EPOCH + whole + nanoseconds } else { UNIX_EPOCH - whole + nanoseconds }
+    if seconds >= 0 { UNIX_EPOCH + whole } else { UNIX_EPOCH - whole }
 }
 
 /// A time that a client sets, or leaves.
@@ -98,8 +99,7 @@ mod tests {
 
     #[test]
     fn times_before_the_epoch() {
-        let ns_before = UNIX_EPOCH - Duration::from_nanos(1);
-        assert_eq!(time(-1, 999_999_999), ns_before);
+        assert_eq!(time(-1), UNIX_EPOCH - Duration::from_secs(1));
         // As fuser gives it: see `timespec`.
         let given = UNIX_EPOCH - Duration::new(1, 999_999_999);
         let back = timespec(Some(TimeOrNow::SpecificTime(given)));

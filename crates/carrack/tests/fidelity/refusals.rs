@@ -1,0 +1,254 @@
+//! Destinations that store less, or refuse: coarse times, times without room, no modes, no times, no hard links, no symbolic links, names
+//! that are not told apart. Contents are right all the same, and what is missing is told once.
+
+#![allow(unsafe_code)] // Installing the filter that has system calls refused.
+
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
+
+use crate::common::process::{assert_exit, assert_says, json, run, talk};
+use crate::common::tree::{noise, temporary_names};
+use crate::common::{CARRACK, skip};
+use crate::{Ground, NOBODY, is_root};
+
+/// Small and large files, one with two names, and directories; no time is a whole second.
+fn plant(tree: &Path) {
+    fs::create_dir_all(tree.join("sub/empty")).unwrap();
+    for name in ["one", "two", "sub/three"] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    fs::write(tree.join("sub/large"), noise(3_000_000)).unwrap();
+    fs::hard_link(tree.join("one"), tree.join("sub/other")).unwrap();
+    for (number, name) in ["one", "two", "sub/three", "sub/large", "sub/empty", "sub"].iter().enumerate() {
+        let time = SystemTime::UNIX_EPOCH + Duration::new(1_600_000_000 + number as u64, 123_456_789);
+        set_time(&tree.join(name), time);
+    }
+}
+
+fn set_time(path: &Path, time: SystemTime) {
+    File::open(path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+}
+
+fn carrack(words: &[&str], from: &Path, to: &Path) -> Output {
+    run(Command::new(CARRACK).args(words).arg(from.join("")).arg(to))
+}
+
+fn assert_contents_but_journals(tree: &Path, copy: &Path) {
+    for name in ["one", "two", "sub/three", "sub/large", "sub/other"] {
+        assert_eq!(fs::read(copy.join(name)).unwrap(), fs::read(tree.join(name)).unwrap(), "{name}");
+    }
+}
+
+fn assert_contents(tree: &Path, copy: &Path) {
+    assert_contents_but_journals(tree, copy);
+    assert_eq!(temporary_names(copy), [""; 0].map(Path::new));
+}
+
+fn summary(output: &Output) -> serde_json::Value {
+    json(output).pop().unwrap()
+}
+
+/// ext4 with 128-byte inodes: whole seconds up to 2038.
+#[test]
+fn coarse_times_are_the_times_that_were_told() {
+    if !is_root() {
+        return;
+    }
+    let Some(ground) = Ground::mounted("ext4", &["mkfs.ext4", "-q", "-F", "-I", "128"]) else { return };
+    let tree = tempfile::tempdir().unwrap();
+    let (tree, there) = (tree.path(), ground.path("there"));
+    plant(tree);
+    symlink("one", tree.join("link")).unwrap();
+    let copied = carrack(&["cp", "-av"], tree, &there);
+    assert_exit(&copied, 0);
+    assert_says(&copied, &["the destination's file system stores times to 1 s"]);
+    assert_contents(tree, &there);
+    assert_eq!(fs::metadata(there.join("one")).unwrap().nlink(), 2);
+    for name in ["future", "past"] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    set_time(&tree.join("future"), SystemTime::UNIX_EPOCH + Duration::new(5_000_000_000, 5));
+    set_time(&tree.join("past"), SystemTime::UNIX_EPOCH - Duration::new(1_000_000_000, 5));
+    let sync = |options: &[&str]| {
+        let output = carrack(&[&["sync", "-a", "--json"], options].concat(), tree, &there);
+        assert_exit(&output, 0);
+        let summary = summary(&output);
+        ["files_done", "losses"].map(|name| summary[name].as_u64().unwrap())
+    };
+    assert_eq!(sync(&[]), [2, 1], "what there is no room for is told");
+    assert_eq!(sync(&[]), [0, 0]);
+    set_time(&tree.join("two"), SystemTime::UNIX_EPOCH + Duration::new(1_600_000_002, 0));
+    assert_eq!(sync(&[]), [1, 0], "a second later is another time");
+    assert!(sync(&["--modify-window=-1"])[0] > 3);
+    set_time(&tree.join("two"), SystemTime::UNIX_EPOCH + Duration::new(1_600_000_004, 0));
+    assert_eq!(sync(&["--modify-window=2.5"]), [0, 0]);
+}
+
+/// Has system calls of the command refused (seccomp(2), with a classic BPF program on `struct seccomp_data`).
+fn refuse(command: &mut Command, calls: &[libc::c_long], errno: i32) {
+    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for call in calls {
+        program.push(op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));
+        program.push(op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+    }
+    program.push(op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let install = move || {
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: plain numbers; no memory is passed.
+        let unprivileged = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+        // SAFETY: `filter` and the program that it points to live until the call returns; the kernel copies them.
+        let installed = unsafe {
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, std::ptr::from_ref(&filter), 0, 0)
+        };
+        match (unprivileged, installed) {
+            (0, 0) => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: two system calls, and no memory is taken.
+    unsafe { command.pre_exec(install) };
+}
+
+const MODES: [libc::c_long; 2] = [libc::SYS_fchmod, libc::SYS_fchmodat];
+const TIMES: [libc::c_long; 1] = [libc::SYS_utimensat];
+const LINKS: [libc::c_long; 1] = [libc::SYS_linkat];
+const SYMLINKS: [libc::c_long; 1] = [libc::SYS_symlinkat];
+
+/// Copies and syncs where calls are refused; returns what the copy said.
+fn copied(calls: &[libc::c_long], errno: i32) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+    plant(&tree);
+    let carrack = |words: &[&str]| {
+        let mut command = Command::new(CARRACK);
+        refuse(&mut command, calls, errno);
+        run(command.args(words).arg(tree.join("")).arg(&there))
+    };
+    let copied = carrack(&["cp", "-a"]);
+    assert_exit(&copied, 0);
+    assert_contents(&tree, &there);
+    for name in ["one", "sub/large", "sub"] {
+        let [own, told] = [&there, &tree].map(|root| fs::metadata(root.join(name)).unwrap().mode() & 0o777);
+        assert_eq!(own & !told, 0, "{name} is {own:o}, {told:o} at the source");
+    }
+    let second = carrack(&["sync", "-a", "--json"]);
+    assert_exit(&second, 0);
+    assert_eq!(summary(&second)["files_done"], 0, "{errno}: {}", talk(&second));
+    fs::remove_dir_all(&there).unwrap();
+    let strict = carrack(&["cp", "-a", "--strict"]);
+    assert_exit(&strict, 1);
+    assert_contents(&tree, &there);
+    talk(&copied)
+}
+
+#[test]
+fn a_refused_mode_is_a_loss() {
+    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS] {
+        let told = copied(&MODES, errno);
+        assert!(told.contains("warning: the mode of ") && told.contains(" entries not kept: "), "{told}");
+    }
+}
+
+#[test]
+fn a_refused_time_is_a_loss() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let told = copied(&TIMES, errno);
+        assert!(told.contains("warning: the time of ") && told.contains(" entries not kept: "), "{told}");
+    }
+}
+
+#[test]
+fn a_hard_link_that_can_not_be_made_is_a_file_of_its_own() {
+    for errno in [libc::EPERM, libc::EMLINK, libc::EXDEV, libc::EOPNOTSUPP] {
+        let told = copied(&LINKS, errno);
+        assert!(told.contains("warning: 1 hard link not kept: "), "{told}");
+    }
+}
+
+/// There is nothing in its place, so that is no loss.
+#[test]
+fn a_symbolic_link_that_can_not_be_made_is_a_failure_with_a_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+    plant(&tree);
+    symlink("one", tree.join("link")).unwrap();
+    for (options, code) in [(&["cp", "-r"][..], 1), (&["cp", "-rL"], 0), (&["cp", "-r", "--skip-links"], 0)] {
+        let mut command = Command::new(CARRACK);
+        refuse(&mut command, &SYMLINKS, libc::EPERM);
+        let output = run(command.args(options).arg(tree.join("")).arg(&there));
+        assert_exit(&output, code);
+        assert_contents_but_journals(&tree, &there);
+        let is_told = talk(&output).contains("`--skip-links` leaves links out, `--copy-links`");
+        assert_eq!(is_told, code == 1, "{}", talk(&output));
+    }
+}
+
+/// Whose directory's mode and time are not the copying user's to set.
+#[test]
+fn a_colleagues_directory_takes_a_copy() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+    plant(&tree);
+    fs::create_dir(&there).unwrap();
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = Command::new(CARRACK);
+    command.args(["cp", "-r"]).arg(tree.join("")).arg(&there).uid(NOBODY).gid(NOBODY);
+    let output = run(command.env("HOME", dir.path()));
+    assert_exit(&output, 0);
+    assert_contents(&tree, &there);
+}
+
+/// exFAT by FUSE does not regard case; it has no hard links, and ignores a time of modification alone.
+#[test]
+fn two_entries_never_share_a_place() {
+    if !is_root() {
+        return;
+    }
+    let Some(ground) = exfat() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path(), ground.path("there"));
+    plant(tree);
+    let sync = || {
+        let output = carrack(&["sync", "-a", "--json"], tree, &there);
+        let summary = summary(&output);
+        (output.status.code(), ["files_done", "entries_failed"].map(|name| summary[name].as_u64().unwrap()))
+    };
+    assert_eq!(sync(), (Some(0), [5, 0]));
+    assert_contents(tree, &there);
+    assert_eq!(sync(), (Some(0), [0, 0]));
+    // Against a small and a large file, and against a directory.
+    fs::create_dir(tree.join("SUB")).unwrap();
+    fs::write(tree.join("SUB/four"), "another").unwrap();
+    fs::write(tree.join("TWO"), "a longer one").unwrap();
+    fs::write(tree.join("sub/LARGE"), noise(2_000_000)).unwrap();
+    for _ in 0..2 {
+        let (code, [_, failed]) = sync();
+        assert_eq!((code, failed), (Some(1), 4), "a file, a large file, a directory and what is in it");
+        let read = fs::read(there.join("two")).unwrap();
+        assert!(read == b"two" || read == b"a longer one", "one of the two, and whole");
+    }
+}
+
+fn exfat() -> Option<Ground> {
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (image, mount) = (root.path().join("image"), root.path().join("mnt"));
+    fs::create_dir(&mount).unwrap();
+    File::create(&image).unwrap().set_len(100 << 20).unwrap();
+    let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    let is_mounted = succeeds(Command::new("mkfs.exfat").arg(&image))
+        && succeeds(Command::new("mount").args(["-t", "exfat-fuse", "-o", "loop"]).arg(&image).arg(&mount));
+    if !is_mounted {
+        skip("no exFAT by FUSE");
+        return None;
+    }
+    Some(Ground { name: "exfat", root, is_mounted })
+}
