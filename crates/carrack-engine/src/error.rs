@@ -265,6 +265,15 @@ impl SessionError {
         self.again() != Again::Never
     }
 
+    /// Whether the other end is there and has no room or no time now, and nothing was begun.
+    pub fn is_not_now(&self) -> bool {
+        match self {
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_not_now(),
+            SessionError::Unreachable { again, .. } => *again == Again::Always,
+            error => matches!(error, SessionError::Later { .. }),
+        }
+    }
+
     /// Whether the other end has no room now, and when to come again if it has said so.
     pub(crate) fn later_than(&self) -> Option<Option<Duration>> {
         match self {

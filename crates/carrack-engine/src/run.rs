@@ -376,6 +376,18 @@ mod tests {
             told[1].contains("small segments in ") && told[3].contains("the control channel"),
             "{told:?}"
         );
+
+        // A connection that breaks may mean that the other end was killed.
+        let reset = || {
+            let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+            stood(SessionError::Transport(carrack_transport::TransportError::Io(reset)))
+        };
+        let (mut ways, mut sessions) = (Vec::new(), vec![moved(1, Ok(())), reset(), reset(), reset()]);
+        persist(4, &Told::default(), &Abort::new().unwrap(), &mut |way| {
+            ways.push(way.data);
+            sessions.pop().unwrap()
+        });
+        assert_eq!(ways, [Usual, Usual, Usual, Cautious]);
     }
 
     #[test]
