@@ -90,7 +90,7 @@ pub enum SessionError {
         message: String,
         /// Its hint.
         hint: Option<String>,
-        /// Whether it was the data connections, and not the control channel or the end itself.
+        /// Whether nothing moved on the data connections, as it saw it.
         is_of_data: bool,
     },
     /// A data connection broke.
@@ -283,6 +283,15 @@ impl SessionError {
         self.again() != Again::Never
     }
 
+    /// Whether the other end is there and has no room or no time now, and nothing was begun.
+    pub fn is_not_now(&self) -> bool {
+        match self {
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_not_now(),
+            SessionError::Unreachable { again, .. } => *again == Again::Always,
+            error => matches!(error, SessionError::Later { .. }),
+        }
+    }
+
     /// Whether the other end has no room now, and when to come again if it has said so.
     pub(crate) fn later_than(&self) -> Option<Option<Duration>> {
         match self {
@@ -292,16 +301,22 @@ impl SessionError {
         }
     }
 
-    /// Whether the data connections broke, or nothing moved on them, while the two ends could speak with each other.
+    /// Whether nothing moved on the data connections, while the two ends could speak with each other.
     pub(crate) fn is_of_data(&self) -> bool {
-        use TransportError::{ClosedEarly, Io, Truncated};
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_of_data(),
             SessionError::PeerLeft { is_of_data, .. } => *is_of_data,
-            error => matches!(
-                error,
-                SessionError::Stalled(_) | SessionError::Transport(Io(_) | Truncated | ClosedEarly)
-            ),
+            SessionError::Transport(TransportError::Io(error)) => error.kind() == io::ErrorKind::TimedOut,
+            error => matches!(error, SessionError::Stalled(_)),
+        }
+    }
+
+    /// Whether a data connection broke: by itself, or because the other end is gone, which may come to be known later.
+    pub(crate) fn has_broken_data(&self) -> bool {
+        use TransportError::{ClosedEarly, Io, Truncated};
+        match self {
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.has_broken_data(),
+            error => matches!(error, SessionError::Transport(Io(_) | Truncated | ClosedEarly)),
         }
     }
 
@@ -381,7 +396,7 @@ enum Reason {
     Network = 2,
     /// Not now.
     Later = 3,
-    /// The data connections broke, or nothing moved on them.
+    /// Nothing moved on the data connections.
     Data = 4,
 }
 
@@ -442,7 +457,7 @@ mod tests {
             assert!(matches!(told, SessionError::PeerLeft { .. }) && told.may_pass(), "{error:?}: {told:?}");
         }
         let at = SessionError::At { role: Role::Sink, error: Box::new(broken()) };
-        assert!(at.again() == Again::Always && at.is_of_data());
+        assert!(at.again() == Again::Always && at.has_broken_data() && !at.is_of_data());
         assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_of_data());
         assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_of_data());
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };

@@ -20,6 +20,9 @@ const SOON: Duration = Duration::from_secs(10);
 /// So long in a row the other end may say that it has no room before that counts as tries in vain.
 const TURN_MAX: Duration = Duration::from_secs(3_600);
 
+/// So often data connections may break that moved nothing: one time it is another end that was killed, more often something on the way.
+const BROKEN_DATA_MAX: u32 = 3;
+
 /// How a session is to go to work, after what earlier ones of its run have met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
@@ -62,6 +65,7 @@ pub fn persist(
         waited_for_turn: Duration::ZERO,
         has_stood: false,
         way: Way::default(),
+        broken_data_count: 0,
         session_count: 0,
         summary: Summary::default(),
     };
@@ -90,6 +94,8 @@ struct Run {
     has_stood: bool,
     /// For sessions from now on.
     way: Way,
+    /// Sessions in a row that moved nothing and whose data connections broke.
+    broken_data_count: u32,
     /// Sessions that stood.
     session_count: u32,
     summary: Summary,
@@ -160,9 +166,15 @@ impl Run {
             self.way.over_tcp = true;
             return "trying TCP";
         }
-        if !error.is_of_data() || advance == Advance::Moved {
+        if advance == Advance::Moved {
+            self.broken_data_count = 0;
             return "trying again";
         }
+        self.broken_data_count += u32::from(error.has_broken_data());
+        if !error.is_of_data() && self.broken_data_count < BROKEN_DATA_MAX {
+            return "trying again";
+        }
+        self.broken_data_count = 0;
         match self.way.data {
             DataWay::Usual => {
                 self.way.data = DataWay::Cautious;
@@ -371,6 +383,18 @@ mod tests {
             told[1].contains("small segments in ") && told[3].contains("the control channel"),
             "{told:?}"
         );
+
+        // A connection that breaks may mean that the other end was killed.
+        let reset = || {
+            let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+            stood(SessionError::Transport(carrack_transport::TransportError::Io(reset)))
+        };
+        let (mut ways, mut sessions) = (Vec::new(), vec![moved(1, Ok(())), reset(), reset(), reset()]);
+        persist(4, &Told::default(), &Abort::new().unwrap(), &mut |way| {
+            ways.push(way.data);
+            sessions.pop().unwrap()
+        });
+        assert_eq!(ways, [Usual, Usual, Usual, Cautious]);
     }
 
     #[test]

@@ -663,8 +663,8 @@ pub struct Refuse {
     /// What to do; may be empty.
     #[prost(string, tag = "2")]
     pub hint: String,
-    /// 0 the transfer can't be done, 1 the user interrupted it, 2 the network broke, 3 not now: another session may do it; 4 the data
-    /// connections broke, or nothing moved on them.
+    /// 0 the transfer can't be done, 1 the user interrupted it, 2 the network broke, 3 not now: another session may do it; 4 nothing moved
+    /// on the data connections.
     #[prost(uint32, tag = "3")]
     pub reason: u32,
     /// With 3, when another session may do it, in milliseconds from now; 0 if that is not known.

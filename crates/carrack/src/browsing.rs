@@ -59,15 +59,16 @@ impl<'a> Browser<'a> {
         browsing: &Browsing,
         found: &mut dyn FnMut(Found) -> ControlFlow<()>,
     ) -> Result<BrowseSummary, Stop> {
-        let (reached, peer) = match reach(end, Approach::plain(self.args), &self.reins) {
-            Ok(Some(reached)) => reached,
-            Ok(None) => return Err(Stop::Interrupted),
-            Err(_) if self.reins.is_told_to_end() => return Err(Stop::Interrupted),
-            Err(unreached) => return Err(Stop::Trouble(unreached.trouble)),
-        };
-        let done = browse(peer, browsing, found, &self.reins.abort);
-        let left = reached.leave(&self.reins, false);
-        done.map_err(|error| self.stop(&error, Some(left)))
+        let abort = &self.reins.abort;
+        let done = far::in_turn(abort, &mut || {
+            let reached = reach(end, Approach::plain(self.args), &self.reins);
+            let reached = reached.map_err(|unreached| (unreached.into(), None))?;
+            let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
+            let done = browse(peer, browsing, found, abort);
+            let left = reached.leave(&self.reins, false);
+            done.map_err(|error| (error, Some(left)))
+        });
+        done.map_err(|(error, left)| self.stop(&error, left))
     }
 
     fn stop(&self, error: &SessionError, left: Option<far::Left<'_>>) -> Stop {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use carrack_engine::{Again, Outcome, Peer, Role, SessionError};
-use carrack_model::Protection;
-use carrack_model::limits::STALL_MS_DEFAULT;
+use carrack_engine::{Abort, Advance, Again, Observer, Outcome, Peer, Role, SessionError, persist};
+use carrack_model::limits::{RETRIES_DEFAULT, STALL_MS_DEFAULT};
+use carrack_model::{Event, Notice, Protection, Summary};
 
 use crate::commands::FarArgs;
 use crate::daemon;
 use crate::location::{Daemon, FarEnd};
 use crate::reins::Reins;
 use crate::ssh::{self, Remote, Terms};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, warn};
 
 /// How long ssh may take to end after the session has: the far side may still be removing temporary names.
 const SSH_PATIENCE: Duration = Duration::from_secs(10);
@@ -111,6 +111,37 @@ impl<'a> Reached<'a> {
                 let host = remote.host();
                 Left::Ssh(remote.stop(patience).unwrap_or_else(|| ssh::silent(host)))
             }
+        }
+    }
+}
+
+/// Has `act` go to a far end and do what is to be done there, again while that end says "not now": for commands that move no data. Beside
+/// the error comes what `act` gave with it.
+pub fn in_turn<T, L>(
+    abort: &Abort,
+    act: &mut dyn FnMut() -> Result<T, (SessionError, Option<L>)>,
+) -> Result<T, (SessionError, Option<L>)> {
+    let mut ended = None;
+    let outcome = persist(RETRIES_DEFAULT, &Warnings, abort, &mut |_| match act() {
+        Err((error, _)) if error.is_not_now() => Outcome::failed(error),
+        result => {
+            ended = Some(result);
+            Outcome { summary: Summary::default(), result: Ok(()), advance: Advance::Moved }
+        }
+    });
+    match (ended, outcome.result) {
+        (Some(ended), _) => ended,
+        (None, result) => Err((result.err().unwrap_or(SessionError::Internal), None)),
+    }
+}
+
+/// Tells of warnings only.
+struct Warnings;
+
+impl Observer for Warnings {
+    fn event(&self, event: &Event) {
+        if let Event::Notice(Notice::Warning(text)) = event {
+            warn(text);
         }
     }
 }

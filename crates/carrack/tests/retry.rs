@@ -213,19 +213,25 @@ fn whoever_finds_no_room_waits_for_a_turn() {
     let world = World::new();
     let text = fs::read_to_string(&world.config).unwrap();
     fs::write(&world.config, format!("{text}\n[limits]\nsessions_per_identity = 1\n")).unwrap();
-    let daemon = world.daemon();
-    let copying = Running::start(&mut world.push(&[]));
+    let _daemon = world.daemon();
+    // Somebody who has connected, and holds on to it.
+    let url = format!("carrack://localhost:{}/data/", world.port);
+    let identity = world.site.path().join("alice.pem");
+    let slowly = ["cp", "--bwlimit", "20kB", "--identity", identity.to_str().unwrap(), "file", &url];
+    let copying = Running::start(&mut world.command(&slowly));
     world.wait_until_moving();
     fs::write(world.near.path().join("small"), "x").unwrap();
     let refused = run(&mut world.push_from("small", &["--retry", "0"]));
     assert_exit(&refused, 3);
     assert_says(&refused, &["as many sessions as one may have, 1"]);
     // Waits for a turn are not counted.
-    let waited = run(&mut world.push_from("small", &["--retry", "1"]));
+    let waiting = Running::start(&mut world.push_from("small", &["--retry", "1"]));
+    world.site.audited(3);
+    copying.signal(Signal::INT);
+    let waited = waiting.end();
     assert_exit(&waited, 0);
     assert_says(&waited, &["as many sessions as one may have, 1; trying again in"]);
-    assert_exit(&copying.end(), 0);
-    drop(daemon);
+    copying.end();
 }
 
 #[test]

@@ -131,15 +131,22 @@ impl Daemon {
 
     /// The one whose turn it is to get a process: of the prefix and the address with the fewest processes in their handshakes, and of
     /// those the one that has waited longest. One address has a quarter of the places at most. Where all places are taken, whoever has
-    /// more of them than the one that waits loses its oldest.
+    /// more of them than the one that waits loses its oldest. A handshake that came to nothing keeps its place for a while, so that those
+    /// who begin one after the other don't have all of the processor.
     fn next_served(&mut self) -> Option<u64> {
         self.strangers.waiting().next()?;
         let limits = &self.plan.config.limits;
         let places = limits.handshakes as usize;
         let mut taken = FairShare::default();
         let mut count = 0;
-        for session in self.sessions.values().filter(|session| session.is_shaking()) {
-            taken.add(Neighbourhood::of(session.peer), session.number);
+        let now = Instant::now();
+        let slow = limits.handshake() / 4;
+        self.failed.retain(|_, failed| now.saturating_duration_since(failed.since) < slow);
+        let shaking = self.sessions.values().filter(|session| session.is_shaking());
+        let shaking = shaking.map(|session| (Neighbourhood::of(session.peer), session.number));
+        let failed = self.failed.iter().map(|(&number, failed)| (failed.place, number));
+        for (place, number) in shaking.chain(failed) {
+            taken.add(place, number);
             count += 1;
         }
         let share = (places / 4).max(1);
@@ -156,9 +163,12 @@ impl Daemon {
             true => (taken.of(largest).of_address, held.of_address),
             false => (taken.of(largest).of_prefix, held.of_prefix),
         };
+        if self.failed.contains_key(&oldest) {
+            return (most > own + 1).then(|| self.failed.remove(&oldest)).map(|_| number);
+        }
         let session = self.sessions.get_mut(&oldest)?;
         // Between nearly equals a handshake gets some time, so that they don't end each other's.
-        let is_slow = session.since.elapsed() >= limits.handshake() / 4;
+        let is_slow = now.saturating_duration_since(session.since) >= slow;
         if most > own + 1 || most > own && is_slow {
             self.log.detail(|| format!("{}: ended in its handshake, others waited", session.peer));
             session.kill("it was in its handshake while others waited");

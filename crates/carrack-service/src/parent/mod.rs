@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use carrack_transport::Neighbourhood;
 use sd_notify::NotifyState;
 
 use crate::audit::Audit;
@@ -98,6 +99,12 @@ enum Phase {
     Ending,
 }
 
+/// A handshake that came to nothing a short while ago.
+struct FailedHandshake {
+    place: Neighbourhood,
+    since: Instant,
+}
+
 struct Daemon {
     path: PathBuf,
     plan: Plan,
@@ -113,6 +120,8 @@ struct Daemon {
     counts: Counts,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
+    /// By the numbers of their sessions, the oldest first; of the last seconds.
+    failed: BTreeMap<u64, FailedHandshake>,
     turned_away: TurnedAway,
     phase: Phase,
     /// How many descriptors the process may have.
@@ -150,6 +159,7 @@ impl Daemon {
             counts: Counts::default(),
             sessions: BTreeMap::new(),
             next_session: 1,
+            failed: BTreeMap::new(),
             turned_away: TurnedAway::default(),
             phase: Phase::Serving,
             descriptors: raise_descriptors(),

@@ -7,7 +7,7 @@ use carrack_transport::Neighbourhood;
 use super::events::Source;
 use super::quota::{self, Held};
 use super::session::end_of_session;
-use super::{Daemon, Phase};
+use super::{Daemon, FailedHandshake, Phase};
 
 /// By then a daemon that is about to end may have been started again.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
@@ -101,6 +101,8 @@ impl Daemon {
             match session.entry(status, &mut reason) {
                 Some(entry) => self.audit.write(&entry),
                 None => {
+                    let place = Neighbourhood::of(session.peer);
+                    self.failed.insert(number, FailedHandshake { place, since: session.since });
                     self.log.detail(|| format!("{}: no TLS session came to stand ({status})", session.peer))
                 }
             }

@@ -272,22 +272,20 @@ impl<'a> Job<'a> {
             let examiner = Examiner::here(&location.path, how, &self.reins.abort);
             return Ok((None, examiner.map_err(|error| self.stop(error, None, None))?));
         };
-        let (reached, peer) = match reach(far, Approach::plain(&self.args.far), &self.reins) {
-            Ok(Some(found)) => found,
-            Ok(None) => return Err(Stop::Interrupted),
-            Err(_) if self.reins.is_told_to_end() => return Err(Stop::Interrupted),
-            Err(unreached) => return Err(Stop::Trouble(unreached.trouble)),
-        };
-        match Examiner::at(peer, &location.path, how, &self.reins.abort) {
-            Ok(examiner) => Ok((Some(reached), examiner)),
-            Err(error) => {
-                let left = Some(reached.leave(&self.reins, false));
-                Err(match role {
-                    Role::Source => self.stop(error, left.map(Source::Left), None),
-                    Role::Sink => self.stop(error, None, left),
-                })
+        let abort = &self.reins.abort;
+        let opened = far::in_turn(abort, &mut || {
+            let reached = reach(far, Approach::plain(&self.args.far), &self.reins);
+            let reached = reached.map_err(|unreached| (unreached.into(), None))?;
+            let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
+            match Examiner::at(peer, &location.path, how, abort) {
+                Ok(examiner) => Ok((Some(reached), examiner)),
+                Err(error) => Err((error, Some(reached.leave(&self.reins, false)))),
             }
-        }
+        });
+        opened.map_err(|(error, left)| match role {
+            Role::Source => self.stop(error, left.map(Source::Left), None),
+            Role::Sink => self.stop(error, None, left),
+        })
     }
 
     /// After a signal the connection's end is no error of its own.
