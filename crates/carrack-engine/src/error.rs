@@ -240,6 +240,17 @@ impl SessionError {
         }
     }
 
+    /// Whether the connection to the other end is lost, which may be gone and come again.
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        use TransportError::{ClosedEarly, Io, Truncated};
+        matches!(
+            self,
+            SessionError::PeerGone
+                | SessionError::PeerStalled(_)
+                | SessionError::Transport(Io(_) | Truncated | ClosedEarly)
+        )
+    }
+
     /// Whether the user ended it.
     pub fn is_interrupted(&self) -> bool {
         match self {

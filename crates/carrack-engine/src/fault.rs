@@ -9,6 +9,9 @@ use crate::error::{STARTING_A_THREAD, SessionError};
 pub(crate) trait Stop: Sync {
     /// Ends all waiting.
     fn stop(&self);
+
+    /// Nobody is left at the other end: what is held for it is dropped, so that this end is soon over.
+    fn abandon(&self) {}
 }
 
 /// Holds the first error for whoever ends the session; later ones are consequences, also after it was taken.

@@ -73,6 +73,9 @@ pub(crate) fn run_comms<S: CommSide + Send>(
         let _seat = crew.sit(Duty::Comm);
         let _watch = fault.watch(stop);
         let result = Comm { link, hub, pool, abort, fault, stall }.run(&mut side);
+        if result.as_ref().is_err_and(SessionError::is_connection_lost) {
+            stop.abandon();
+        }
         stop.stop();
         if result.is_err() {
             stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::OtherLane, *stop));

@@ -4,6 +4,9 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +14,11 @@ use std::time::Duration;
 use carrack_engine::{
     Abort, JournalSettings, Observer, Role, Settings, Transfer, TransferIdentity, copy_local, copy_with_peer,
 };
-use carrack_model::{Checksum, Durability, Event, RunToken, Scheduling, Summary, TransferId, TransferSpec};
+use carrack_journal::{Batch, Journal, SessionInfo};
+use carrack_model::limits::STALL_MS_MIN;
+use carrack_model::{
+    Checksum, Durability, Event, Notice, RelPath, RunToken, Scheduling, Summary, TransferId, TransferSpec,
+};
 use common::{
     Recorder, WAYS, Way, channel, copy, noise, peer, serve_any, set_mtime, snapshot, transfer, write,
 };
@@ -229,7 +236,7 @@ fn it_can_be_interrupted_again_and_again() {
 }
 
 #[test]
-fn another_run_is_refused_while_one_is_at_it() {
+fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
     let place = Place::new();
     let transfer = place.transfer(1);
     let (abort, recorder) = (Abort::new().unwrap(), Recorder::default());
@@ -249,15 +256,157 @@ fn another_run_is_refused_while_one_is_at_it() {
         while !is_there() {
             thread::sleep(Duration::from_millis(5));
         }
-        let (outcome, _) = copy(Way::Local, &place.transfer(2));
-        let error = outcome.result.unwrap_err().to_string();
-        assert!(error.contains("another process has the journal"), "{error}");
-        abort.interrupt();
-        let _ = first.join().unwrap();
+        for way in [Way::Local, Way::Push] {
+            let mut hasty = place.transfer(2);
+            hasty.settings.stall = Duration::from_millis(STALL_MS_MIN.into());
+            let (outcome, _) = copy(way, &hasty);
+            let error = outcome.result.unwrap_err().to_string();
+            assert!(error.contains("another process has the journal"), "{way:?}: {error}");
+        }
+        // The first one ends as soon as the second one says that it waits.
+        let second = place.transfer(2);
+        let (waits, own) = (EndsAnother { told: Recorder::default(), other: abort }, Abort::new().unwrap());
+        let (here, there) = channel();
+        let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+        let outcome = copy_with_peer(&second, Role::Source, peer(here), &waits, &own);
+        let _ = serving.join().unwrap();
+        assert!(outcome.result.is_ok(), "{:?} {:?}", outcome.result, waits.told.failures());
+        assert!(first.join().unwrap().result.unwrap_err().is_interrupted());
     });
-    let (outcome, recorder) = copy(Way::Local, &place.transfer(2));
-    assert!(outcome.result.is_ok(), "{:?} {:?}", outcome.result, recorder.failures());
     place.assert_complete();
+}
+
+/// Ends another transfer when this one waits for it.
+struct EndsAnother<'a> {
+    told: Recorder,
+    other: &'a Abort,
+}
+
+impl Observer for EndsAnother<'_> {
+    fn event(&self, event: &Event) {
+        self.told.event(event);
+        if let Event::Notice(Notice::Text(text)) = event
+            && text.starts_with("waiting for the earlier session")
+        {
+            self.other.interrupt();
+        }
+    }
+}
+
+fn warnings(recorder: &Recorder) -> Vec<String> {
+    let warning = |event: &Event| match event {
+        Event::Notice(Notice::Warning(text)) => Some(text.clone()),
+        _ => None,
+    };
+    recorder.events().iter().filter_map(warning).collect()
+}
+
+#[test]
+fn a_journal_that_is_no_good_is_a_warning() {
+    let damage = |journal: &Path| fs::write(journal, b"").unwrap();
+    let replace = |journal: &Path| {
+        fs::remove_file(journal).unwrap();
+        std::os::unix::fs::symlink("elsewhere", journal).unwrap();
+    };
+    for (way, spoil) in [(Way::Push, &damage as &dyn Fn(&Path)), (Way::Pull, &damage), (Way::Local, &replace)]
+    {
+        let place = Place::new();
+        let mut transfer = place.transfer(1);
+        transfer.sources = vec![format!("{}/", place.source().display()).into()];
+        place.run_until(way, &transfer, total_bytes(&place) / 2);
+        spoil(&place.journals()[0]);
+        let (outcome, recorder) = copy(way, &transfer);
+        assert!(outcome.result.is_ok(), "{way:?}: {:?} {:?}", outcome.result, recorder.failures());
+        let told = warnings(&recorder);
+        assert!(told.iter().any(|text| text.contains("the journal is damaged")), "{way:?}: {told:?}");
+        // Nor does a journal stay. What it knew of temporary names is lost.
+        let is_temporary = |path: &PathBuf| path.to_string_lossy().contains(".carrack-");
+        walk(&place.destination()).iter().filter(|path| is_temporary(path)).for_each(|path| {
+            fs::remove_file(path).unwrap();
+        });
+        place.assert_complete();
+    }
+}
+
+#[test]
+fn one_of_somebody_else_is_done_without() {
+    let place = Place::new();
+    let transfer = place.transfer(1);
+    place.run_until(Way::Push, &transfer, total_bytes(&place) / 2);
+    let journal = place.journals().remove(0);
+    if std::os::unix::fs::chown(&journal, Some(4_242), None).is_err() {
+        return println!("skipped: only root gives files away");
+    }
+    let mut elsewhere = place.transfer(1);
+    elsewhere.settings.journal.directory = Some(journal.parent().unwrap().to_path_buf());
+    let (outcome, _) = copy(Way::Push, &elsewhere);
+    let error = outcome.result.unwrap_err().to_string();
+    assert!(error.contains("belongs to another user"), "a directory that the user named: {error}");
+    let (outcome, recorder) = copy(Way::Push, &transfer);
+    assert!(outcome.result.is_ok(), "{:?} {:?}", outcome.result, recorder.failures());
+    let told = warnings(&recorder);
+    assert!(told.iter().any(|text| text.contains("the transfer has no journal")), "{told:?}");
+    assert!(journal.exists());
+}
+
+#[test]
+fn a_temporary_file_with_another_owner_or_name_is_not_gone_on_with() {
+    for gives_away in [false, true] {
+        let place = Place::new();
+        let transfer = place.transfer(1);
+        place.run_until(Way::Push, &transfer, total_bytes(&place) / 2);
+        let is_temporary = |path: &PathBuf| path.to_string_lossy().contains(".carrack-");
+        let begun: Vec<_> = walk(&place.destination()).into_iter().filter(is_temporary).collect();
+        assert!(!begun.is_empty());
+        // Somebody keeps each of them: as an open file, or by another name.
+        let mut kept = Vec::new();
+        for (index, path) in begun.iter().enumerate() {
+            let name = place.dir.path().join(format!("kept-{index}"));
+            match gives_away {
+                true if std::os::unix::fs::chown(path, Some(4_242), None).is_err() => {
+                    return println!("skipped: only root gives files away");
+                }
+                true => {}
+                false => fs::hard_link(path, &name).unwrap(),
+            }
+            kept.push((fs::File::open(path).unwrap(), fs::read(path).unwrap()));
+        }
+        let (outcome, recorder) = copy(Way::Push, &place.transfer(2));
+        assert!(outcome.result.is_ok(), "{:?} {:?}", outcome.result, recorder.failures());
+        for (file, before) in kept {
+            let mut after = Vec::new();
+            (&file).read_to_end(&mut after).unwrap();
+            assert!(after == before, "nobody wrote to it");
+        }
+        place.assert_complete();
+    }
+}
+
+#[test]
+fn directories_that_a_killed_session_left_open_get_their_modes_back() {
+    let place = Place::new();
+    let transfer = place.transfer(1);
+    place.run_until(Way::Push, &transfer, total_bytes(&place) / 2);
+    // The source knows nothing of this one: nobody else sets its mode.
+    let other = place.destination().join("other");
+    fs::create_dir(&other).unwrap();
+    set_mode(&other, 0o755);
+    let journals = fs::File::open(place.destination().parent().unwrap()).unwrap();
+    let session = SessionInfo::of_this_process(RunToken([1; 16]), false).unwrap();
+    let (journal, _) = Journal::open(journals.as_fd(), TransferId([7; 16]), &session).unwrap();
+    let mut batch = Batch::new();
+    batch.mode(&RelPath::new(b"other").unwrap(), 0o555);
+    journal.append(&batch, true).unwrap();
+    drop(journal);
+    let (outcome, recorder) = copy(Way::Push, &place.transfer(2));
+    assert!(outcome.result.is_ok(), "{:?} {:?}", outcome.result, recorder.failures());
+    assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o7777, 0o555);
+    fs::remove_dir(&other).unwrap();
+    place.assert_complete();
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 #[test]

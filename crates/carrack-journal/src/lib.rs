@@ -18,7 +18,7 @@ pub use file_digest::FileDigest;
 pub use log::fuzzing;
 pub use log::{
     About, Batch, Contents, EntryKey, Journal, JournalError, Partial, Recovered, SessionInfo, Statistics,
-    boot_id, file_name, id_of_file_name, inspect, peek, read,
+    boot_id, file_name, id_of_file_name, inspect, peek, read, set_aside,
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
 pub use subtree::{CHUNK_BYTES, DigestError, Subtree, SubtreeRanges, Subtrees, subtree_ranges, subtrees};

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use carrack_model::{EntryFailure, Extras, FailureKind, FileFlags, Metadata, RelP
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
+use crate::directory_access::{open_own, restore_mode};
 use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
 use crate::sink_file::users_umask;
 use crate::status::{is_regular, mtime_of};
@@ -100,6 +101,11 @@ impl DirectorySpool {
             }
             match set_metadata(&root, &keeper, path, last) {
                 Ok(()) => done_count += 1,
+                // Another user's that may be written to but not read.
+                Err(error) if error.is_denied() => {
+                    keeper.losses().count("mode and times", "Permission denied");
+                    done_count += 1;
+                }
                 Err(error) => failed(failure(&root, path, &error)),
             }
         };
@@ -226,9 +232,14 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 }
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
-    let handle = root.open_directory(path).map_err(SinkError::of_directory)?;
-    let found =
-        fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode & 0o7777;
+    let (handle, unreadable) = open_to_finish(root, path)?;
+    let found = match unreadable {
+        Some(mode) => mode.as_raw_mode(),
+        None => {
+            fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode
+                & 0o7777
+        }
+    };
     let policy = keeper.policy();
     let is_made = is_provisional(found);
     let (mode, lasting) = match (policy.perms, is_made) {
@@ -246,11 +257,16 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
     let losses = Some(keeper.losses());
     let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
-    let dressed = dress.put_on(handle.as_fd(), policy.perms || is_made).map(drop);
+    let sets_mode = policy.perms || is_made;
+    let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
     let timed = if policy.directory_times { dress.set_time(handle.as_fd()) } else { Ok(()) };
     let dressed = dressed.and(timed);
     if let Some(flags) = flags_of(keeper, last) {
         keeper.fasten(handle.as_fd(), flags);
+    }
+    // One that got a mode of its own keeps it.
+    if let Some(mode) = unreadable.filter(|_| dressed.is_err() || !sets_mode) {
+        restore_mode(handle.as_fd(), mode).map_err(|errno| SinkError::metadata("setting the mode", errno))?;
     }
     dressed
 }
@@ -266,6 +282,17 @@ fn settle_root(root: &Root, failed: &mut impl FnMut(EntryFailure)) {
     if let Err(error) = settled {
         failed(failure(root, &RelPath::root(), &error));
     }
+}
+
+/// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.
+fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
+    let denied = match root.open_directory(path) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
+        opened => return Ok((opened.map_err(SinkError::of_directory)?, None)),
+    };
+    let held = root.enter_directory(path).map_err(SinkError::of_directory)?;
+    let opened = open_own(held.as_fd()).ok_or_else(|| SinkError::of_directory(denied))?;
+    Ok((opened.0, Some(opened.1)))
 }
 
 fn flags_of(keeper: &Keeper, last: &Last) -> Option<FileFlags> {

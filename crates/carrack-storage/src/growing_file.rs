@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::Metadata;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, ftruncate, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
+use rustix::process::geteuid;
 
 use crate::durable::{settle_size, sync_whole};
 use crate::modes::{mode_of_new, take_over};
@@ -104,8 +105,8 @@ impl GrowingFile {
         Ok((growing, outcome))
     }
 
-    /// Goes on with the file that an earlier session left under the name `temporary`; nothing if it is not there, or not
-    /// as long as `held_end`, up to which something of it was recorded.
+    /// Goes on with the file that an earlier session left under the name `temporary`; nothing if it is not there, or is not as
+    /// [`can_resume`] wants it.
     ///
     /// # Errors
     /// As [`GrowingFile::create`].
@@ -124,9 +125,7 @@ impl GrowingFile {
             Err(errno) => return Err(SinkError::naming("opening", errno)),
         };
         let found = fstat(&file).map_err(|errno| SinkError::writing("looking at", errno))?;
-        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        let fits = u64::try_from(found.st_size).is_ok_and(|size| (held_end..=spec.size).contains(&size));
-        if !is_file || found.st_nlink != 1 || !fits {
+        if !fits(directory.as_fd(), &found, held_end, spec.size) {
             return Ok(None);
         }
         Ok(Some(GrowingFile::new(directory, name, file, temporary, spec)))
@@ -308,6 +307,38 @@ impl Drop for GrowingFile {
     }
 }
 
+/// Whether the file that an earlier session left under the name `temporary` can be gone on with: a regular file with no other name,
+/// at least as long as `held_end`, up to which something of it was recorded, at most of `size` bytes, and of this user's. Somebody
+/// else would keep it open, and change what is written to it.
+pub fn can_resume(directory: BorrowedFd<'_>, temporary: &[u8], held_end: u64, size: u64) -> bool {
+    let found = statat(directory, temporary, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|found| fits(directory, &found, held_end, size))
+}
+
+fn fits(directory: BorrowedFd<'_>, found: &Stat, held_end: u64, size: u64) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        && found.st_nlink == 1
+        && u64::try_from(found.st_size).is_ok_and(|held| (held_end..=size).contains(&held))
+        && is_own(directory, found.st_uid)
+}
+
+/// Whether a file of this owner was created by this user: some servers give all that a client creates to somebody else, which a
+/// fresh file in the same directory shows.
+fn is_own(directory: BorrowedFd<'_>, uid: u32) -> bool {
+    let fresh = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = openat(directory, c".", flags, WORKING_MODE).or_else(|_| {
+            let scratch = ScratchNames::new(None).map_err(|_| Errno::IO)?;
+            let create = |free: &[u8]| openat(directory, free, create_flags(), WORKING_MODE);
+            let (file, temporary) = scratch.create(b"owner", create)?;
+            temporary.remove(directory);
+            Ok(file)
+        });
+        file.and_then(fstat).map(|fresh: Stat| fresh.st_uid)
+    };
+    uid == geteuid().as_raw() || fresh() == Ok(uid)
+}
+
 /// The file once more, past the page cache, unless the kernel says that writes of this program's alignment can't go there.
 fn open_direct(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -452,5 +483,23 @@ mod tests {
         let mut file = create(&dir, b"f", 10).unwrap();
         file.file = full.into();
         assert_eq!(file.write_at(b"abc", 0).unwrap_err().kind(), FailureKind::NoSpace);
+    }
+
+    #[test]
+    fn only_an_own_file_without_another_name_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        fs::write(&path, b"12345").unwrap();
+        let held = File::open(dir.path()).unwrap();
+        let can = || can_resume(held.as_fd(), b"t", 4, 6);
+        assert!(can());
+        assert!(!can_resume(held.as_fd(), b"t", 6, 9) && !can_resume(held.as_fd(), b"t", 0, 4));
+        fs::hard_link(&path, dir.path().join("other")).unwrap();
+        assert!(!can());
+        fs::remove_file(dir.path().join("other")).unwrap();
+        match std::os::unix::fs::chown(&path, Some(4_242), None) {
+            Ok(()) => assert!(!can()),
+            Err(error) => println!("skipped, only root gives files away: {error}"),
+        }
     }
 }

@@ -8,6 +8,7 @@ mod account_rules;
 mod base;
 mod beneath;
 mod browse;
+mod directory_access;
 mod directory_spool;
 mod durable;
 mod extras_sink;
@@ -39,6 +40,7 @@ pub use browse::{
     Browsed, BrowsedKind, Glance, Listing, Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in,
     glance, link_text, remove_in,
 };
+pub use directory_access::{DirectoryAccess, Restoring};
 pub use directory_spool::DirectorySpool;
 pub use durable::{
     Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
@@ -47,7 +49,7 @@ pub use durable::{
 pub use extras_sink::{Dress, Keeper, unknown_account};
 pub use extras_source::ExtrasReader;
 pub use folded_names::{FoldedNames, FoldingDirectory};
-pub use growing_file::{GrowingFile, GrowingSpec, WriteIo};
+pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,

@@ -43,7 +43,7 @@ pub struct LinkSpool {
 }
 
 /// How names are made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct LinkWays<'a> {
     /// Names for what is not complete.
     pub scratch: &'a ScratchNames,
@@ -51,6 +51,8 @@ pub struct LinkWays<'a> {
     pub times: &'a StoredTimes,
     /// Where names are counted that became files of their own.
     pub losses: &'a Losses,
+    /// Whether what the mode of a directory denied is worth another try.
+    pub grant: &'a dyn Fn(&RelPath) -> bool,
     /// Whether such a file is durable before it has its name.
     pub syncs: bool,
     /// Whether nothing failed that may be a first name. Then a time that the file system refused is none to recognise it by.
@@ -138,7 +140,14 @@ impl LinkSpool {
             let mut rest = records;
             while let Some((link, after)) = first_record(rest) {
                 rest = after;
-                match make(&root, &link, checks_times, ways, &mut make_way) {
+                let make_one = |make_way: &mut _| make(&root, &link, checks_times, ways, make_way);
+                let made = match make_one(&mut make_way) {
+                    Err(error) if error.is_denied() && (ways.grant)(&link.directory) => {
+                        make_one(&mut make_way)
+                    }
+                    made => made,
+                };
+                match made {
                     Ok(true) => counts.made += 1,
                     Ok(false) => counts.present += 1,
                     Err(error) => failed(failure(&root, &link.directory, &link.name, &error)),
@@ -202,7 +211,7 @@ fn make(
 ) -> Result<bool, SinkError> {
     let missing = || SinkError::naming("linking to the first name", Errno::NOENT);
     let (parent, first) = link.first.split_last().ok_or_else(missing)?;
-    let from = root.open_directory(&parent).map_err(SinkError::of_directory)?;
+    let from = root.enter_directory(&parent).map_err(SinkError::of_directory)?;
     let found =
         look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
@@ -350,7 +359,14 @@ mod tests {
     fn a_name_that_can_be_no_link_is_a_copy_with_the_same_metadata() {
         let (dir, root, _, _) = fixture();
         let (scratch, times, losses) = means();
-        let ways = LinkWays { scratch: &scratch, times: &times, losses: &losses, syncs: true, has_all: true };
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: true,
+            has_all: true,
+        };
         let first = dir.path().join("a/first");
         fs::set_permissions(&first, std::os::unix::fs::PermissionsExt::from_mode(0o4640)).unwrap();
         let held = root.open_directory(&rel("a")).unwrap();
@@ -370,8 +386,14 @@ mod tests {
     fn names_are_made_across_directories_over_what_stands_there_and_again() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways =
-            LinkWays { scratch: &scratch, times: &times, losses: &losses, syncs: false, has_all: true };
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: false,
+            has_all: true,
+        };
         fs::write(dir.path().join("old"), "something else").unwrap();
         for is_first in [true, false] {
             let mut spool = LinkSpool::new(Arc::clone(&root));
@@ -390,8 +412,14 @@ mod tests {
     fn what_is_not_what_the_source_said_is_not_linked_to() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways =
-            LinkWays { scratch: &scratch, times: &times, losses: &losses, syncs: false, has_all: true };
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: false,
+            has_all: true,
+        };
         let mut spool = LinkSpool::new(root);
         spool.note(&rel(""), b"size", &SameAs { size: 8, ..same_as.clone() }, mtime).unwrap();
         spool.note(&rel(""), b"time", &same_as, Timestamp::default()).unwrap();
@@ -406,8 +434,14 @@ mod tests {
     fn many_names_spill_and_are_made_all_the_same() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways =
-            LinkWays { scratch: &scratch, times: &times, losses: &losses, syncs: false, has_all: true };
+        let ways = LinkWays {
+            scratch: &scratch,
+            times: &times,
+            losses: &losses,
+            grant: &|_| false,
+            syncs: false,
+            has_all: true,
+        };
         let mut spool = LinkSpool::new(root);
         let mut count = 0;
         // Most of them are the same name: what is there already is fine.

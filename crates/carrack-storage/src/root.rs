@@ -144,6 +144,29 @@ impl Root {
         })
     }
 
+    /// As [`Root::open_directory`]; one that may not be read is opened all the same, to resolve names in only.
+    ///
+    /// # Errors
+    /// As [`Root::open_directory`].
+    pub fn enter_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        let passage = || match self.follows {
+            true => open_through(self.as_fd(), path, PASSAGE),
+            false => open_beneath(self.as_fd(), path, PASSAGE),
+        };
+        self.open_directory(path).or_else(|error| match Errno::from_io_error(&error) {
+            Some(Errno::ACCESS) => Ok(passage()?),
+            _ => Err(error),
+        })
+    }
+
+    /// Opens the directory `name` in `directory`, one beneath this, to resolve names in only.
+    pub(crate) fn enter_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+        match self.follows {
+            true => openat(directory, name, PASSAGE, Mode::empty()),
+            false => open_child(directory, name, PASSAGE),
+        }
+    }
+
     /// Opens the directory `name` in `directory`, one beneath this, for reading.
     pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         match self.follows {
@@ -152,7 +175,7 @@ impl Root {
         }
     }
 
-    /// As [`Root::open_directory`], and what is missing of `path` is created with a mode for its owner alone, which tells that its own
+    /// As [`Root::enter_directory`], and what is missing of `path` is created with a mode for its owner alone, which tells that its own
     /// is set at the end (see [`crate::DirectorySpool`]).
     ///
     /// Several threads may create the same directory at once.
@@ -160,7 +183,11 @@ impl Root {
     /// # Errors
     /// As [`Root::open_directory`]; what `mkdir` says.
     pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        Ok(self.make_with(path, PROVISIONAL, DIRECTORY)?)
+        match self.make_with(path, PROVISIONAL, DIRECTORY) {
+            // A drop box is written to without being read.
+            Err(Errno::ACCESS) => Ok(self.make_with(path, PROVISIONAL, PASSAGE)?),
+            made => Ok(made?),
+        }
     }
 
     /// The same for a directory of this program's own, which keeps mode 0700.

@@ -91,6 +91,12 @@ impl SinkError {
         }
     }
 
+    /// Whether the mode of a directory on the way denied it (`EACCES`).
+    pub fn is_denied(&self) -> bool {
+        let SinkError::Write { error, .. } = self else { return false };
+        Errno::from_io_error(error) == Some(Errno::ACCESS)
+    }
+
     /// What a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`] means.
     pub fn of_directory(error: io::Error) -> SinkError {
         SinkError::of("opening or making its directory", error)

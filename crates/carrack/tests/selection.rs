@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use common::process::{assert_exit, run};
-use common::{CARRACK, DIRECT_SHELL};
+use common::process::{assert_exit, assert_says, run};
+use common::{CARRACK, DIRECT_SHELL, Unprivileged};
 
 fn plant(root: &Path) {
     for directory in ["src/a/build", "src/b", "src/keep"] {
@@ -197,5 +197,40 @@ fn what_makes_no_sense_is_refused() {
     for options in [&["--exclude", "{a"][..], &["--files-from", "/no/such/file"], &["--newer", "soon"]] {
         let output = run(Command::new(CARRACK).args(["cp", "-r"]).args(options).args(["a", "b"]));
         assert_exit(&output, 2);
+    }
+}
+
+#[test]
+fn a_directory_that_can_not_be_listed_gives_what_is_named_in_it() {
+    for from in ["", "host:"] {
+        let user = Unprivileged::new();
+        for name in ["src/x/in/deep", "src/open", "dst"] {
+            user.directory(name);
+        }
+        for (name, bytes) in [("x/f", 10), ("x/large", 9 << 20), ("x/in/deep/g", 10), ("open/h", 10)] {
+            fs::write(user.path("src").join(name), vec![7; bytes]).unwrap();
+        }
+        fs::write(user.path("list"), "x/f\nx/in/deep\nx/gone\n").unwrap();
+        user.give();
+        user.set_mode("src/x/in", 0o111);
+        user.set_mode("src/x", 0o111);
+        let copy = |words: &[&str], source: &str, sink: &str| {
+            let mut command = user.command();
+            command.args(["cp", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]).args(words);
+            run(command.arg(format!("{from}{}", user.path(source).display())).arg(user.path(sink)))
+        };
+        for name in ["f", "large"] {
+            assert_exit(&copy(&[], &format!("src/x/{name}"), &format!("dst/{name}")), 0);
+            assert_eq!(fs::metadata(user.path("dst").join(name)).unwrap().len() % 10, 0);
+        }
+        // One of the list is not there.
+        let listed = copy(&["-r", "--files-from", "list"], "src/", "dst/listed");
+        assert_exit(&listed, 1);
+        assert_says(&listed, &["x/gone"]);
+        let arrived = ["x/f", "x/in/deep/g"].map(str::to_owned);
+        assert_eq!(files(&user.path("dst/listed")), BTreeSet::from(arrived));
+        // Of a tree it is all that fails.
+        assert_exit(&copy(&["-r"], "src/", "dst/tree"), 1);
+        assert_eq!(files(&user.path("dst/tree")), BTreeSet::from(["open/h".to_owned()]));
     }
 }

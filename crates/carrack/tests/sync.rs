@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::process::{Running, assert_exit, run};
-use common::{CARRACK, DIRECT_SHELL};
+use common::{CARRACK, DIRECT_SHELL, Unprivileged};
 
 /// A source and a destination that is equal to it.
 struct Ground {
@@ -336,4 +336,75 @@ fn what_gives_way_counts_as_deleted() {
     assert_eq!(counted(&told, "entries_deleted"), 5);
     let told = ground.sync(("host:", ""), &["-a", "--delete", "--max-delete", "7"], 0);
     assert_eq!(counted(&told, "entries_deleted"), 7);
+}
+
+/// With everything of a source: small files, a large one, a directory with files, another kind of entry.
+fn plant_read_only(user: &Unprivileged, change: &str) {
+    for (path, bytes) in
+        [("src/ro/a", 10), ("src/ro/large", 9 << 20), ("src/ro/in/b", 10), ("src/ro/new/c", 10)]
+    {
+        user.directory(path.rsplit_once('/').unwrap().0);
+        fs::write(user.path(path), change.repeat(bytes / change.len() + 1)).unwrap();
+    }
+    symlink(change, user.path("src/ro/link")).unwrap();
+}
+
+#[test]
+fn own_directories_that_are_read_only_are_written_to_and_stay_so() {
+    let read_only = ["ro/in", "ro", ""];
+    for (from, to) in [("", ""), ("host:", ""), ("", "host:")] {
+        let user = Unprivileged::new();
+        plant_read_only(&user, "new");
+        for name in ["dst/ro/in", "dst/ro/gone/deep", "dst/away"] {
+            fs::write(user.directory(name).join("stale"), "old").unwrap();
+        }
+        fs::write(user.path("dst/ro/a"), "old").unwrap();
+        user.give();
+        for path in ["dst/ro/gone/deep", "dst/ro/gone", "dst/away"] {
+            user.set_mode(path, 0o500);
+        }
+        for path in read_only {
+            user.set_mode(&format!("src/{path}"), 0o555);
+            user.set_mode(&format!("dst/{path}"), 0o555);
+        }
+        let sync = |options: &[&str]| {
+            let mut command = user.command();
+            command.args(["sync", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]).args(options);
+            let (source, sink) = (user.path("src"), user.path("dst"));
+            run(command.arg(format!("{from}{}/", source.display())).arg(format!("{to}{}", sink.display())))
+        };
+        assert_exit(&sync(&["--delete"]), 0);
+        let alike =
+            Command::new("diff").arg("-r").args([user.path("src"), user.path("dst")]).output().unwrap();
+        assert!(alike.status.success(), "{from} {to}: {}", String::from_utf8_lossy(&alike.stdout));
+        read_only.iter().for_each(|path| assert_eq!(user.mode_of(&format!("dst/{path}")), 0o555, "{path}"));
+        let left = fs::read_dir(user.path("dst")).unwrap().count();
+        assert_eq!(left, 1, "no journal stays");
+        // What is the same stays the same.
+        assert_exit(&sync(&["--delete"]), 0);
+    }
+}
+
+#[test]
+fn a_drop_box_is_written_to_without_being_read() {
+    for to in ["", "host:"] {
+        let user = Unprivileged::new();
+        user.directory("src/d");
+        fs::write(user.path("src/d/f"), "small").unwrap();
+        fs::write(user.path("src/large"), vec![7; 9 << 20]).unwrap();
+        user.directory("dst/d");
+        user.give();
+        user.set_mode("dst/d", 0o311);
+        user.set_mode("dst", 0o300);
+        let mut command = user.command();
+        command.args(["cp", "-r", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
+        let sink = format!("{to}{}", user.path("dst").display());
+        let output = run(command.arg(format!("{}/", user.path("src").display())).arg(sink));
+        assert_exit(&output, 0);
+        user.set_mode("dst", 0o700);
+        user.set_mode("dst/d", 0o700);
+        assert_eq!(fs::read_to_string(user.path("dst/d/f")).unwrap(), "small");
+        assert_eq!(fs::read(user.path("dst/large")).unwrap(), vec![7; 9 << 20]);
+        assert_eq!(fs::read_dir(user.path("dst")).unwrap().count(), 2, "nothing else is left");
+    }
 }

@@ -20,6 +20,7 @@ use super::handshake::{
 };
 use super::house::{Admission, Deed, House, Request};
 use super::keeping::Keeping;
+use super::wait::Wait;
 use super::{Ended, Part, Standing, Terms, browse, fabric, lanes, no_slots, refuse, verify};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -37,7 +38,7 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
     receive_preamble(&mut link, FirstWord::OfCaller)?;
     let slots = no_slots()?;
     let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
-        Ok(Control::Hello(hello)) => answer_hello(&mut link, house, slots, hello),
+        Ok(Control::Hello(hello)) => answer_hello(&mut link, house, slots, hello, abort),
         Ok(Control::Browse(wanted)) => match browse::answer(&mut link, house, &wanted) {
             Ok(failed_count) => return Ok(browsed(failed_count)),
             Err(error) => Err(error),
@@ -77,10 +78,11 @@ fn answer_hello(
     house: &dyn House,
     slots: SlotPool,
     hello: Hello,
+    abort: &Abort,
 ) -> Result<(Standing, Answerer), SessionError> {
     clear_umask();
     let mut answerer = Answerer::admit(house, slots, hello)?;
-    let stand = answerer.establish(link);
+    let stand = answerer.establish(link, abort);
     Ok((stand.map_err(|error| explained(link, &answerer.slots, error))?, answerer))
 }
 
@@ -153,7 +155,7 @@ impl Answerer {
         first_dialer(self.spec.dial_from, caller_role)
     }
 
-    fn establish(&mut self, link: &mut Link) -> Result<Standing, SessionError> {
+    fn establish(&mut self, link: &mut Link, abort: &Abort) -> Result<Standing, SessionError> {
         let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
         let door = self.door.take().filter(|_| listens);
         // Without a port the caller finds nobody listening, says so, and the data takes the pipe.
@@ -209,7 +211,7 @@ impl Answerer {
         };
         let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
         fabric::check_streams(&mut agreed, &streams)?;
-        part.open(&self.spec)?;
+        part.open(&self.spec, &mut Wait::new(Some(link), None, abort))?;
         Ok(Standing { part, streams, lane_count, fabric: agreed, ground })
     }
 

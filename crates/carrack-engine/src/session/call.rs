@@ -20,6 +20,7 @@ use super::handshake::{
     session_keys,
 };
 use super::keeping::Keeping;
+use super::wait::Wait;
 use super::{
     Ended, Part, Standing, Terms, check_selects, fabric, lanes, new_key, no_slots, refuse, tell_lacking,
 };
@@ -158,7 +159,7 @@ impl Caller<'_> {
             self.connect(link, &keys, listener, welcome.listening, lane_count)?
         };
         fabric::check_streams(&mut agreed, &streams)?;
-        part.open(spec)?;
+        part.open(spec, &mut Wait::new(Some(link), Some(self.observer), self.abort))?;
         Ok(Standing { part, streams, lane_count, fabric: agreed, ground })
     }
 

@@ -14,6 +14,7 @@ use carrack_wire::message::SinkState;
 
 use super::keeping::{FoundJournal, Keeping};
 use super::place::{DestinationFacts, PlaceRoot, Standing};
+use super::wait::Wait;
 use crate::error::SessionError;
 use crate::settings::Settings;
 use crate::sink::{Records, SinkStorage};
@@ -36,7 +37,7 @@ impl Destination {
         base: &Base,
         path: &Path,
         settings: &Settings,
-        keeping: Option<Keeping>,
+        mut keeping: Option<Keeping>,
     ) -> Result<Destination, SessionError> {
         check_accounts(settings)?;
         let standing = match base.look(path, Purpose::Write) {
@@ -47,8 +48,8 @@ impl Destination {
             Err(error) if error.kind() == ErrorKind::NotADirectory => Standing::Other,
             Err(error) => return Err(unusable(path, &error)),
         };
-        let find = |keeping: &Keeping| keeping.find(base, path, standing == Standing::Directory);
-        let found = keeping.as_ref().map(find).transpose()?.flatten();
+        let find = |keeping: &mut Keeping| keeping.find(base, path, standing == Standing::Directory);
+        let found = keeping.as_mut().map(find).transpose()?.flatten();
         let made_it = found.as_ref().is_some_and(FoundJournal::made_destination);
         let standing = match standing {
             // As it stood when the transfer began.
@@ -93,7 +94,7 @@ impl Destination {
             ancestors: self.ancestors.iter().flat_map(|identity| [identity.dev, identity.ino]).collect(),
             credits,
             has_targets: self.storage.has_targets(),
-            resumes: self.found.is_some() || self.keeping.as_ref().is_some_and(Keeping::is_shared),
+            resumes: self.resumes(),
             kept: Kept::ALL.bits(),
             takes_holes: !self.keeping.as_ref().is_some_and(Keeping::is_shared),
             syncs: true,
@@ -113,18 +114,30 @@ impl Destination {
         }
     }
 
+    /// Whether the source is told that there may be something of the transfer.
+    pub(crate) fn resumes(&self) -> bool {
+        self.found.is_some() || self.keeping.as_ref().is_some_and(Keeping::is_shared)
+    }
+
     /// Opens the journal, if one is kept, and the directory beneath which everything is written, creating it if the source
     /// says so.
-    pub(crate) fn open(&self, root: PlaceRoot) -> Result<(Root, Option<Records>), SessionError> {
+    pub(crate) fn open(
+        &mut self,
+        root: PlaceRoot,
+        wait: &mut Wait<'_>,
+    ) -> Result<OpenDestination, SessionError> {
         if let Some(keeping) = self.keeping.as_ref().filter(|keeping| keeping.is_shared()) {
             // Each session finds the directory made, or makes it: what it means was settled before all of them.
             let opened = self.open_root(root)?;
-            let records = keeping.shared_records(&self.base, &self.path, &opened)?;
-            return Ok((opened, Some(records)));
+            let records = Some(keeping.shared_records(&self.base, &self.path, &opened)?);
+            return Ok(OpenDestination { root: opened, records, warnings: Vec::new() });
         }
-        let records = |keeping: &Keeping| keeping.records(&self.base, &self.path, root, self.found.as_ref());
-        let records = self.keeping.as_ref().map(records).transpose()?.flatten();
-        Ok((self.open_root(root)?, records))
+        let (mut records, mut warnings) = (None, Vec::new());
+        if let Some(keeping) = &mut self.keeping {
+            records = keeping.records(&self.base, &self.path, root, self.found.as_ref(), wait)?;
+            warnings = keeping.take_warnings();
+        }
+        Ok(OpenDestination { root: self.open_root(root)?, records, warnings })
     }
 
     /// The directory beneath which everything is written, to look at only; nothing if it is to be made.
@@ -146,6 +159,16 @@ impl Destination {
         };
         self.base.open(path, Purpose::Write).map_err(|error| unusable(path, &error))
     }
+}
+
+/// What is written to.
+pub(crate) struct OpenDestination {
+    /// Everything is written beneath it.
+    pub(crate) root: Root,
+    /// The journal, if one is kept.
+    pub(crate) records: Option<Records>,
+    /// What the user has to know.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a source knows of a sink.
@@ -231,6 +254,7 @@ fn unusable(path: &Path, error: &io::Error) -> SessionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abort::Abort;
     use std::os::unix::fs::symlink;
 
     fn fixture() -> (tempfile::TempDir, Base) {
@@ -260,8 +284,10 @@ mod tests {
             assert_eq!(destination.facts.standing, standing, "{path}");
             assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
         }
-        let destination = Destination::look(&base, Path::new("/d/new"), &Settings::default(), None).unwrap();
-        destination.open(PlaceRoot::NewDestination).unwrap();
+        let mut destination =
+            Destination::look(&base, Path::new("/d/new"), &Settings::default(), None).unwrap();
+        let abort = Abort::new().unwrap();
+        destination.open(PlaceRoot::NewDestination, &mut Wait::new(None, None, &abort)).unwrap();
         assert!(dir.path().join("export/d/new").is_dir());
     }
 
@@ -274,9 +300,9 @@ mod tests {
         }
         let outside = dir.path().join("outside");
         assert!(look(outside.to_str().unwrap()).is_err(), "an absolute path begins at the base");
-        let swapped = look("new").unwrap();
+        let (mut swapped, abort) = (look("new").unwrap(), Abort::new().unwrap());
         symlink("../outside", dir.path().join("export/new")).unwrap();
-        assert!(swapped.open(PlaceRoot::NewDestination).is_err());
+        assert!(swapped.open(PlaceRoot::NewDestination, &mut Wait::new(None, None, &abort)).is_err());
         assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
     }
 

@@ -316,7 +316,13 @@ impl Agreed {
 /// Says what became of this end's endpoints, and hears the same of the other end's, which opens them meanwhile.
 fn exchange(link: &mut Link, said: FabricLanes, stall: Duration) -> Result<Control, SessionError> {
     say(link, Control::Fabric(said))?;
-    expect(link, &no_slots()?, Instant::now() + stall)
+    loop {
+        match expect(link, &no_slots()?, Instant::now() + stall)? {
+            // It waits for an earlier session to end.
+            Control::Heartbeat(_) | Control::Notice(_) => {}
+            heard => return Ok(heard),
+        }
+    }
 }
 
 fn asides(streams: Vec<Stream>, lane_count: usize, terms: &Terms<'_>) -> Vec<Vec<Aside>> {

@@ -12,6 +12,7 @@ use super::destination::{Destination, SinkFacts};
 use super::keeping::Keeping;
 use super::lanes::{agree, link_pair, wish};
 use super::sources::resolve;
+use super::wait::Wait;
 use super::{Ended, SinkPart, SourcePart, Terms, Way, fabric, lane_pools, lane_starts, report_notices};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -32,7 +33,7 @@ pub(super) fn run(
     settings.tell_smaller_pool(observer);
     fabric::refuse(settings, "both ends are in this process, where objects are not copied at all")?;
     let kept = Keeping::of(settings, transfer.identity.as_ref());
-    let destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
+    let mut destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let follows = settings.selection.links == LinkPolicy::Followed;
@@ -41,13 +42,16 @@ pub(super) fn run(
     let place = sources.place;
     let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
     let storage = destination.storage();
-    let (root, records) = match spec.dry_run {
-        true => (None, None),
-        false => destination.open(place).map(|(root, records)| (Some(root), records))?,
+    let (root, records, warnings) = match spec.dry_run {
+        true => (None, None, Vec::new()),
+        false => {
+            let opened = destination.open(place, &mut Wait::new(None, Some(observer), abort))?;
+            (Some(opened.root), opened.records, opened.warnings)
+        }
     };
     let glances = spec.dry_run && spec.sync.is_some();
     let seen = if glances { destination.glance(place)? } else { None };
-    let sink = SinkPart { root, seen, records, destination, place, confinement, storage };
+    let sink = SinkPart { root, seen, records, warnings, destination, place, confinement, storage };
     let source = SourcePart::new(sources, sink_facts, settings.file_systems(&Base::Anywhere)?)?;
 
     let ground = Ground::look(settings);

@@ -22,6 +22,7 @@ mod place;
 mod sources;
 mod third;
 pub(crate) mod verify;
+mod wait;
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ use crate::sink::{self, Records, SinkStart, SinkStorage};
 use crate::source::{self, RootStorage, SourceStart};
 pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
 pub(crate) use confine::Confinement;
-use destination::{Destination, SinkFacts};
+use destination::{Destination, OpenDestination, SinkFacts};
 pub use fabric::beats_tcp;
 use fabric::{Agreed, Meeting, Met};
 use handshake::say_within;
@@ -58,6 +59,7 @@ pub use keeping::shared_journals;
 use lanes::with_links;
 use place::PlaceRoot;
 use sources::{Sources, resolve};
+use wait::Wait;
 
 /// How long an end that refuses waits for the other to hear that.
 const PARTING: Duration = Duration::from_secs(1);
@@ -144,6 +146,8 @@ struct SinkPart {
     seen: Option<Root>,
     /// Then too, if a journal is kept.
     records: Option<Records>,
+    /// What the user has to know of it.
+    warnings: Vec<String>,
     destination: Destination,
     place: PlaceRoot,
     confinement: Confinement,
@@ -202,6 +206,7 @@ impl Part {
             root: None,
             seen: None,
             records: None,
+            warnings: Vec::new(),
             destination,
             place,
             confinement,
@@ -210,11 +215,11 @@ impl Part {
     }
 
     /// Opens what it writes to, and makes it if need be: not before the data has a way there.
-    fn open(&mut self, spec: &TransferSpec) -> Result<(), SessionError> {
+    fn open(&mut self, spec: &TransferSpec, wait: &mut Wait<'_>) -> Result<(), SessionError> {
         let Part::Sink(part) = self else { return Ok(()) };
         if !spec.dry_run {
-            let (root, records) = part.destination.open(part.place)?;
-            (part.root, part.records) = (Some(root), records);
+            let OpenDestination { root, records, warnings } = part.destination.open(part.place, wait)?;
+            (part.root, part.records, part.warnings) = (Some(root), records, warnings);
         } else if spec.sync.is_some() {
             part.seen = part.destination.glance(part.place)?;
         }
@@ -434,7 +439,9 @@ impl SinkPart {
             settings: terms.settings,
             root: self.root.map(Arc::new),
             seen: self.seen.map(Arc::new),
+            resumes: self.destination.resumes(),
             records: self.records,
+            warnings: self.warnings,
             storage: self.storage,
             confinement: self.confinement,
             share: terms.share.clone(),

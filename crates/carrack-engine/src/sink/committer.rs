@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use carrack_journal::{Journal, Subtree};
+use carrack_journal::{Batch, Journal, Subtree};
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{ByteRange, Durability, FailureKind, RelPath, Verify, escape};
 use carrack_storage::{
@@ -48,6 +48,8 @@ pub(super) struct Committer {
     settled: Monitor<u64>,
     /// Something could not be made durable or recorded: nothing is recorded on top of it.
     is_broken: AtomicBool,
+    /// The other end is gone: no time is spent on what is not recorded yet.
+    is_abandoned: AtomicBool,
 }
 
 /// What was made durable of small files.
@@ -117,6 +119,7 @@ impl Committer {
             taken: Monitor::new(0),
             settled: Monitor::new(0),
             is_broken: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
         })
     }
 
@@ -214,6 +217,11 @@ impl Committer {
         Ok(())
     }
 
+    /// The other end is gone, and may come again at once: what is not recorded yet is dropped, as syncing it may take long.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.store(true, Relaxed);
+    }
+
     /// Nobody waits any more.
     pub(super) fn close(&self) {
         self.filling.close();
@@ -254,6 +262,23 @@ impl Committer {
         self.has_recorded.load(Relaxed)
     }
 
+    /// A directory had this mode, which is about to be changed: durable when this returns.
+    pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
+        let mut batch = Batch::new();
+        batch.mode(path, mode);
+        let append = |journal: &Journal| journal.append(&batch, true);
+        self.journal.as_ref().map_or(Ok(()), append).map_err(SessionError::journal(&self.journal_path))
+    }
+
+    /// The modes of all of them are restored. A journal that does not take that any more makes the next session look.
+    pub(super) fn record_modes_restored(&self) {
+        let mut batch = Batch::new();
+        batch.modes_restored();
+        if let Some(journal) = &self.journal {
+            let _ = journal.append(&batch, false);
+        }
+    }
+
     fn settle_group(&self, mut group: Group) -> Result<(), SessionError> {
         if group.is_empty() {
             return Ok(());
@@ -272,14 +297,21 @@ impl Committer {
             return Ok(());
         }
         for written in group.files.values() {
+            self.check_abandoned()?;
             self.sync_large(written)?;
         }
+        self.check_abandoned()?;
         let small = match self.sync_small(&group.places).map_err(broken)? {
             Synced::FileSystems => None,
             Synced::Contents => Some(&group.places.directories),
         };
+        self.check_abandoned()?;
         let directories = small.into_iter().flatten().chain(group.directories_of_large());
         sync_directories(&self.root, directories).map_err(broken)
+    }
+
+    fn check_abandoned(&self) -> Result<(), SessionError> {
+        if self.is_abandoned.load(Relaxed) { Err(SessionError::PeerGone) } else { Ok(()) }
     }
 
     fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
@@ -296,8 +328,9 @@ impl Committer {
         match (self.durable, &places.few) {
             (Durable::Together, None) => self.sync_file_systems(places),
             (Durable::Together, Some(few)) => {
+                let wanted = few.iter().take_while(|_| !self.is_abandoned.load(Relaxed));
                 let synced: Result<Vec<()>, SinkError> =
-                    few.iter().map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
+                    wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
                 // What this user may not open is synced with everything else.
                 synced.map(|_| Synced::Contents).or_else(|_| self.sync_file_systems(places))
             }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
@@ -17,6 +17,7 @@ use carrack_transport::{Incoming, ReceiveEndpoint};
 use carrack_wire::message::{Control, Knobs};
 use carrack_wire::{FrameKind, Ledger, TableReader, TableRecord};
 
+use super::committer::Committer;
 use super::inbox::Inbox;
 use super::sink_file::SinkFile;
 use super::{Sink, writer};
@@ -93,6 +94,7 @@ pub(super) struct Lane<'a> {
     pub(super) mail: Mailbox<Letter>,
     pub(super) counters: Counters,
     pub(super) fault: Fault,
+    is_stopped: AtomicBool,
 }
 
 impl<'a> Lane<'a> {
@@ -137,6 +139,7 @@ impl<'a> Lane<'a> {
             mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
             counters: Counters::default(),
             fault: Fault::default(),
+            is_stopped: AtomicBool::new(false),
             pool,
             crew,
         })
@@ -160,6 +163,11 @@ impl<'a> Lane<'a> {
                 spill.bring_back(self);
             });
         }
+    }
+
+    /// Whether the session ends: nothing that has not been begun is to be done.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Relaxed)
     }
 
     /// A seat for a thread that hardly computes: with the I/O threads.
@@ -317,7 +325,12 @@ impl<'a> Lane<'a> {
 }
 
 impl Stop for Lane<'_> {
+    fn abandon(&self) {
+        self.sink.committer.iter().for_each(Committer::abandon);
+    }
+
     fn stop(&self) {
+        self.is_stopped.store(true, Relaxed);
         if let (true, Some(committer)) = (self.leads, &self.sink.committer) {
             committer.close();
         }

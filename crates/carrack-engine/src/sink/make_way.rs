@@ -18,7 +18,7 @@ use crate::error::SessionError;
 impl Lane<'_> {
     /// Opens a directory, and makes what is missing of its path.
     pub(super) fn make_directory(&self, root: &Root, path: &RelPath) -> Result<OwnedFd, SinkError> {
-        let make = || root.make_directory(path).map_err(SinkError::of_directory);
+        let make = || self.with_access(path, || root.make_directory(path).map_err(SinkError::of_directory));
         match make() {
             Err(SinkError::InTheWay(_)) if self.clear_path(root, path) => make(),
             made => made,
@@ -32,6 +32,7 @@ impl Lane<'_> {
         (directory, name): (&RelPath, &[u8]),
         place: impl Fn() -> Result<T, SinkError>,
     ) -> Result<Result<T, SinkError>, SessionError> {
+        let place = || self.with_access(directory, &place);
         match place() {
             Err(SinkError::InTheWay(_)) if self.make_way(held, directory, name)? => Ok(place()),
             placed => Ok(placed),

@@ -14,11 +14,13 @@
 //! | [`prune`] | what the source does not have goes | I/O |
 //! | [`removal`], [`make_way`] | what of that stays; what stands where another kind of entry is to be | I/O |
 //! | [`backup`] | where it is moved to in place of being removed | I/O |
+//! | [`access`] | directories of one's own that are read-only, for the while | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 //! | [`line`] | whose turn it is to write to that file, and who leaves an object to whom | I/O |
 
+mod access;
 mod announcing;
 mod backup;
 mod comm;
@@ -49,12 +51,13 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{
-    Extras, Kept, Metadata, ModeChange, ModifyWindow, RelPath, Scheduling, TargetId, TransferSpec,
+    Event, Extras, Kept, Metadata, ModeChange, ModifyWindow, Notice, RelPath, Scheduling, TargetId,
+    TransferSpec,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{
-    DirectorySpool, Dress, FoldedNames, FoldingDirectory, Keeper, LinkSpool, Medium, Root, ScratchNames,
-    SinkError, StoredTimes, users_umask,
+    DirectoryAccess, DirectorySpool, Dress, FoldedNames, FoldingDirectory, Keeper, LinkSpool, Medium,
+    Restoring, Root, ScratchNames, SinkError, StoredTimes, users_umask,
 };
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
@@ -92,8 +95,12 @@ pub(crate) struct SinkStart<'a> {
     pub(crate) root: Option<Arc<Root>>,
     /// Where to look in the dry run of a sync, if it is there.
     pub(crate) seen: Option<Arc<Root>>,
+    /// Whether the source was told that there may be something of the transfer.
+    pub(crate) resumes: bool,
     /// The journal, if one is kept.
     pub(crate) records: Option<Records>,
+    /// What the user has to know before anything is written.
+    pub(crate) warnings: Vec<String>,
     /// What it lies on.
     pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
@@ -133,6 +140,8 @@ struct Sink<'a> {
     storage: Arc<SinkStorage>,
     /// Nothing in a dry run.
     committer: Option<Committer>,
+    /// Whether the source may offer its entries before it sends them.
+    takes_offers: bool,
     /// What earlier sessions left, if there were any.
     past: Option<Past>,
     /// What other sessions have recorded, if several carry the transfer.
@@ -157,6 +166,8 @@ struct Sink<'a> {
     /// Whether objects wait in the queues of their targets. Else they are written by whoever receives them.
     is_sorting: bool,
     scratch: Arc<ScratchNames>,
+    /// Directories that are accessible for the while. Nothing in a dry run.
+    access: Option<DirectoryAccess>,
     /// How the destination's file systems store times.
     times: StoredTimes,
     /// Names that the destination does not tell apart. Nothing in a dry run.
@@ -223,9 +234,11 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
             .as_ref()
             .map(|root| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch))),
         scratch,
+        access: start.root.clone().map(DirectoryAccess::new),
         committer,
         siblings: siblings.map(|directory| Siblings::new(directory, shown.clone().unwrap_or_default())),
         closes: AtomicBool::new(false),
+        takes_offers: start.resumes || start.spec.sync.is_some(),
         past: recovered.map(|recovered| Past::new(recovered, shown.unwrap_or_default())),
         directories: Mutex::new(
             start.root.clone().map(|root| DirectorySpool::new(root, Arc::clone(&keeper))),
@@ -261,7 +274,10 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         observer: start.observer,
         storage,
     };
-    let (both, is_complete, result) = sink.run(starts, &settings.spill, abort);
+    if let (Some(access), Some(past)) = (&sink.access, &sink.past) {
+        past.changed_modes().for_each(|(path, mode)| access.adopt(path, mode));
+    }
+    let (both, is_complete, result) = sink.run(starts, &settings.spill, start.warnings, abort);
     if let (Some(siblings), Some(root)) = (&sink.siblings, &sink.root) {
         let ended = match sink.committer {
             _ if result.is_ok() && sink.closes.into_inner() => siblings.retire(root),
@@ -284,6 +300,7 @@ impl Sink<'_> {
         &self,
         starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
         settings: &SpillSettings,
+        warnings: Vec<String>,
         abort: &Abort,
     ) -> (BothEnds, bool, Result<(), SessionError>) {
         let mut lanes = Vec::new();
@@ -302,6 +319,7 @@ impl Sink<'_> {
             rests.push((link, hub, endpoints));
         }
         let lanes = &lanes[..];
+        warnings.into_iter().for_each(|text| lanes[0].report(Event::Notice(Notice::Warning(text))));
         let (both, is_left, result) = thread::scope(|scope| {
             lanes.iter().for_each(|lane| lane.start(scope));
             self.start_committer(scope, &lanes[0]);
@@ -323,6 +341,8 @@ impl Sink<'_> {
             let is_left = side.as_ref().is_some_and(SinkComm::is_left);
             (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
         });
+        // Of a session that did not come to its end; what fails is for the next one.
+        drop(self.restore_modes(Restoring::All));
         // Before the files are dropped: what is recorded of them stays.
         let result = cause(result, self.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
         (both, is_left && both.summary().entries_failed == 0, result)

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, Partial};
 use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath};
-use carrack_storage::{FoldingDirectory, Present, digest_of, dress_file, look_at};
+use carrack_storage::{FoldingDirectory, Present, can_resume, digest_of, dress_file, look_at};
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
@@ -71,7 +71,7 @@ enum Memory<'a> {
     Own(&'a Past),
     /// Those of all sessions that carry it.
     Shared(Recorded<'a>),
-    /// There was no earlier session.
+    /// There was no earlier session, or what it left can't be used.
     None,
 }
 
@@ -85,13 +85,13 @@ enum Verdict {
 impl Lane<'_> {
     /// Says which entries are wanted.
     pub(super) fn answer_offer(&self, offer: &Offer) -> Result<(), SessionError> {
-        let nothing = || SessionError::Protocol("an offer where nothing is to be resumed".into());
-        let sync = self.sink.spec.sync.as_ref();
+        if !self.sink.takes_offers {
+            return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
+        }
         let memory = match (&self.sink.past, &self.sink.siblings) {
             (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
             (Some(past), None) => Memory::Own(past),
-            (None, None) if sync.is_some() => Memory::None,
-            (None, None) => return Err(nothing()),
+            (None, None) => Memory::None,
         };
         let wanted = Wanted { id: offer.id, ..Wanted::default() };
         let mut answering = Answering { wanted, entry_count: 0, section_count: 0 };
@@ -101,7 +101,7 @@ impl Lane<'_> {
                 (TableRecord::Section { path, metadata, .. }, _) => {
                     let is_allowed = self.sink.confinement.allows_section(&path, metadata.as_ref());
                     self.check_allowed(is_allowed, &path)?;
-                    let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&path).ok());
+                    let held = self.sink.seen.as_ref().and_then(|root| root.enter_directory(&path).ok());
                     answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
                     if let (Some(held), Memory::Own(past)) = (&held, &memory) {
                         past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
@@ -188,7 +188,7 @@ impl Lane<'_> {
     /// Whether something that is no directory has the name that one is to have.
     fn is_taken(&self, path: &RelPath) -> bool {
         let Some((parent, name)) = path.split_last() else { return false };
-        let held = self.sink.seen.as_ref().and_then(|root| root.open_directory(&parent).ok());
+        let held = self.sink.seen.as_ref().and_then(|root| root.enter_directory(&parent).ok());
         held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
     }
 
@@ -297,17 +297,15 @@ impl Lane<'_> {
         let temporary = self.sink.scratch.shared_name(&entry.name, version_of(entry));
         let ranges = recorded.held(path, entry, &temporary);
         let end = ranges.iter().last()?.end()?;
-        let Ok(Some(Present::File { size, .. })) = look_at(held, &temporary) else { return None };
-        (end..=entry.size()).contains(&size).then(|| ranges_to_message(&ranges))
+        can_resume(held, &temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
     }
 
     /// What of a file that was begun can be gone on with.
     fn usable(&self, held: BorrowedFd<'_>, partial: &Partial) -> Option<Vec<u64>> {
         let end = partial.held.iter().last()?.end()?;
-        let Ok(Some(Present::File { size, .. })) = look_at(held, &partial.temporary) else { return None };
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();
         let lacks_digest = self.sink.spec.report_digests && hashed != partial.held.covered_bytes();
-        let is_usable = (end..=partial.size).contains(&size) && !lacks_digest;
+        let is_usable = !lacks_digest && can_resume(held, &partial.temporary, end, partial.size);
         is_usable.then(|| ranges_to_message(&partial.held))
     }
 }

@@ -51,6 +51,11 @@ impl Past {
         self.partials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Directories that an earlier session made accessible and did not restore, with their permission bits.
+    pub(super) fn changed_modes(&self) -> impl Iterator<Item = (&RelPath, u32)> {
+        self.recovered.changed_modes()
+    }
+
     /// Whether the journal has the entry, as it is now.
     pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
         self.recovered.is_done(directory, key).map_err(SessionError::journal(&self.journal_path))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{EntryFailure, Event, FailureKind, Metadata, Notice, RelPath};
-use carrack_storage::{MountIdentity, Present, Root, look_at};
+use carrack_storage::{MountIdentity, Present, Root, SinkError, look_at};
 use carrack_wire::message::{Control, Prune, Pruned, Stand, Stands};
 use rustix::fs::{Dir, FileType};
 
@@ -204,7 +204,10 @@ impl<'a, 'l> Pruner<'a, 'l> {
 
     /// Lists a directory, and asks about what is in it.
     fn look_into(&mut self, place: &Place) -> Result<(), SessionError> {
-        let held = match self.root.open_directory(&place.path) {
+        let opened = self.lane.with_access(&place.path, || {
+            self.root.open_directory(&place.path).map_err(SinkError::of_directory)
+        });
+        let held = match opened {
             Ok(held) => Arc::new(held),
             // It is no directory (any more): nothing in it is to go.
             Err(_) => return Ok(()),

@@ -146,7 +146,8 @@ impl Removal {
                     failure = lane.fail(EntryFailure { path, kind, detail });
                 }
             }
-            if failure.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let goes_on = failure.is_ok() && !lane.is_stopped();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let path = Path::new(OsStr::from_bytes(&shown));
         let name = (target.held, target.name);

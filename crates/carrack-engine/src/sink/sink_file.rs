@@ -181,7 +181,7 @@ impl SinkFile {
         created: impl FnOnce(&GrowingFile, Option<&str>),
     ) -> Result<&GrowingFile, &SinkError> {
         let create = || {
-            let (growing, outcome) = self.create(root, lane)?;
+            let (growing, outcome) = lane.with_access(&self.directory, || self.create(root, lane))?;
             match outcome {
                 StripeOutcome::Refused(why) => created(&growing, Some(&why)),
                 StripeOutcome::Default | StripeOutcome::Set => created(&growing, None),

@@ -68,6 +68,7 @@ impl Unpacker {
                         done.places.enter(path);
                     }
                 }
+                TableRecord::Entry(_) if lane.is_stopped() => done.unrecorded.push(index),
                 TableRecord::Entry(entry) => {
                     let (own, after) = rest.split_at(entry.size as usize);
                     rest = after;
@@ -76,7 +77,9 @@ impl Unpacker {
                 }
             }
         }
-        done.tell(lane, table)
+        let is_good = done.tell(lane, table)?;
+        // What was left out is not answered.
+        if lane.is_stopped() { Err(SessionError::PeerGone) } else { Ok(is_good) }
     }
 
     /// Goes on in another directory, which is made if it is missing; its metadata is set at the end.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use carrack_journal::Subtree;
 use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet, RelPath};
 use carrack_plan::Service;
-use carrack_storage::{GrowingFile, LinkWays, Loss, Root, SinkError, WriteIo};
+use carrack_storage::{GrowingFile, LinkWays, Loss, Restoring, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
 use carrack_wire::message::{Control, FileLacks, FileRef, Mark};
 use carrack_wire::{Arrival, FrameKind, ranges_from_message, ranges_to_message};
@@ -184,6 +184,7 @@ impl Writer<'_> {
                 scratch: &lane.sink.scratch,
                 times: &lane.sink.times,
                 losses: lane.sink.keeper.losses(),
+                grant: &|directory| lane.sink.grant(directory),
                 syncs: lane.sink.committer.as_ref().is_some_and(Committer::syncs_before_naming),
                 has_all: is_complete,
             };
@@ -192,6 +193,10 @@ impl Writer<'_> {
             lane.counters.files_done.fetch_add(counts.made, Relaxed);
             lane.counters.entries_kept.fetch_add(counts.present, Relaxed);
             ended.and(failures.into_iter().try_for_each(|failure| lane.fail(failure)))?;
+        }
+        if lane.leads {
+            // A mode that is to be another one is set after that.
+            lane.restore_modes(Restoring::Open)?;
         }
         if lane.leads
             && let Some(spool) = lane.sink.directories().take()
@@ -203,6 +208,7 @@ impl Writer<'_> {
             failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
         }
         if lane.leads {
+            lane.restore_modes(Restoring::All)?;
             self.tell_losses();
         }
         if let Some(committer) = &lane.sink.committer {
@@ -311,6 +317,9 @@ impl Lane<'_> {
     ) -> Result<Option<Service>, SessionError> {
         let mut service = None;
         let mut write = |checked: Checked| -> Result<(), SessionError> {
+            if self.is_stopped() {
+                return Err(SessionError::PeerGone);
+            }
             service = Some(self.write_now(root, file, &checked)?);
             let object = checked.incoming.header.object.0;
             drop(checked);
@@ -468,7 +477,8 @@ impl Lane<'_> {
         let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
             Ok(growing) => {
                 let syncs = committer.syncs_before_naming();
-                file.commit(growing, self.sink, syncs).map_err(|e| (e.kind(), e.to_string()))
+                let commit = || file.commit(growing, self.sink, syncs);
+                self.with_access(&file.directory, commit).map_err(|e| (e.kind(), e.to_string()))
             }
             Err(error) => Err((error.kind(), error.to_string())),
         });

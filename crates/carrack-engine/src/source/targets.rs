@@ -16,7 +16,7 @@ use crate::settings::depth_of;
 impl Source<'_> {
     pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
         let root = &self.roots[directory.root_index as usize].root;
-        root.open_directory(&directory.source).map_err(SourceError::of_directory)
+        root.enter_directory(&directory.source).map_err(SourceError::of_directory)
     }
 
     /// The path as the user knows it.

@@ -2,7 +2,7 @@
 //!
 //! Owns the framing. A record's check is made when it is appended, as it says where in which journal it belongs.
 
-use carrack_model::ByteRange;
+use carrack_model::{ByteRange, RelPath};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,12 +30,15 @@ pub(super) enum Kind {
     Held = 4,
     Done = 5,
     Dropped = 6,
+    Mode = 7,
+    ModesRestored = 8,
 }
 
 impl Kind {
     pub fn of(number: u8) -> Option<Kind> {
-        use Kind::{Begin, Done, Dropped, Held, Session, Small};
-        [Session, Small, Begin, Held, Done, Dropped].into_iter().find(|&kind| kind as u8 == number)
+        use Kind::{Begin, Done, Dropped, Held, Mode, ModesRestored, Session, Small};
+        let all = [Session, Small, Begin, Held, Done, Dropped, Mode, ModesRestored];
+        all.into_iter().find(|&kind| kind as u8 == number)
     }
 }
 
@@ -151,6 +154,19 @@ impl Batch {
     /// A large file was given up, and its temporary name is gone.
     pub fn dropped(&mut self, number: u64) {
         self.record(Kind::Dropped, |body| body.extend_from_slice(&number.to_le_bytes()));
+    }
+
+    /// The directory `path` had the permission bits `mode`, and is made accessible to its owner for as long as the session lasts.
+    pub fn mode(&mut self, path: &RelPath, mode: u32) {
+        self.record(Kind::Mode, |body| {
+            body.extend_from_slice(&mode.to_le_bytes());
+            body.extend_from_slice(path.as_bytes());
+        });
+    }
+
+    /// All directories of [`Batch::mode`] records have their modes again.
+    pub fn modes_restored(&mut self) {
+        self.record(Kind::ModesRestored, |_| ());
     }
 
     pub(super) fn session(&mut self, session: &SessionInfo) {

@@ -86,7 +86,7 @@ impl Compaction<'_> {
                 }
             }
             Kind::Dropped => drop(number_of(record.body).ok().map(|number| self.begun.remove(&number))),
-            Kind::Small | Kind::Held | Kind::Done => {}
+            Kind::Small | Kind::Held | Kind::Done | Kind::Mode | Kind::ModesRestored => {}
         }
         self.write_if(WRITE_BYTES)
     }
@@ -105,6 +105,10 @@ impl Compaction<'_> {
             |partial: &&Partial| partial.held.run_count() > 0 || !partial.subtrees.is_empty();
         for partial in self.findings.partials.iter().filter(says_something) {
             self.batch.held(partial.number, partial.held.iter(), &partial.subtrees);
+            self.write_if(WRITE_BYTES)?;
+        }
+        for (path, &mode) in &self.findings.changed_modes {
+            self.batch.mode(path, mode);
             self.write_if(WRITE_BYTES)?;
         }
         self.batch.session(session);

@@ -52,6 +52,24 @@ impl JournalError {
         move |error| JournalError::Failed { doing, source: error.into() }
     }
 
+    /// Whether the file can't be read as a journal, so that nothing is lost with it.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, JournalError::NotAJournal | JournalError::DamagedHeader)
+    }
+
+    /// Whether the transfer can be done without this journal. What another process or a newer carrack does with it may depend
+    /// on it.
+    pub fn is_dispensable(&self) -> bool {
+        matches!(
+            self,
+            JournalError::NotAJournal
+                | JournalError::DamagedHeader
+                | JournalError::Foreign(_)
+                | JournalError::TooLarge(_)
+                | JournalError::Failed { .. }
+        )
+    }
+
     /// What a user can do, where there is something.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -78,9 +96,6 @@ fn hint_of(error: &io::Error) -> Option<&'static str> {
         }
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             Some("--journal-dir names a directory that can be written to")
-        }
-        Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP => {
-            Some("this file system has no file locks: --journal-dir names a directory on another one")
         }
         _ => None,
     }

@@ -14,15 +14,16 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::appender::Appender;
 use super::header::{self, About, Header, Key};
 use super::index::IndexBuilder;
-use super::place::{Place, is_locked};
+use super::place::{Claimed, Place, is_locked};
 use super::recovery::{self, Findings, Partial, Recovered, Statistics};
 use super::scanner::Scanner;
 use super::{Batch, JournalError, SessionInfo, compaction};
 
-/// The journal of one transfer, of which this process has the lock.
+/// The journal of one transfer, which this process has for itself.
 #[derive(Debug)]
 pub struct Journal {
     place: Place,
+    is_locked: bool,
     end: Mutex<Appender>,
     next_number: AtomicU64,
 }
@@ -79,6 +80,14 @@ pub fn read(directory: BorrowedFd<'_>, id: TransferId, boot: [u8; 16]) -> Result
     recovered_from(&place, &file, &header, boot)
 }
 
+/// Gives a transfer's journal in `directory` another name, as it is damaged; it goes with the next journal of the transfer.
+///
+/// # Errors
+/// What the system says.
+pub fn set_aside(directory: BorrowedFd<'_>, id: TransferId) -> Result<(), JournalError> {
+    Place::new(directory, id)?.set_aside()
+}
+
 fn recovered_from(
     place: &Place,
     file: &File,
@@ -101,12 +110,13 @@ impl Journal {
         session: &SessionInfo,
     ) -> Result<Journal, JournalError> {
         let place = Place::new(directory, about.id)?;
-        let file = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
+        let claimed = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
+        let Claimed { file, is_locked } = claimed;
         let end =
             if place.exists()? { Err(JournalError::Exists) } else { fill(&place, file, about, session) };
         let end = end.inspect_err(|_| place.discard())?;
         place.sync()?;
-        Ok(Journal { place, end: Mutex::new(end), next_number: AtomicU64::new(1) })
+        Ok(Journal { place, is_locked, end: Mutex::new(end), next_number: AtomicU64::new(1) })
     }
 
     /// Opens the journal of an earlier session: what is torn is cut off, what no longer matters is left out if that is
@@ -133,13 +143,18 @@ impl Journal {
         id: TransferId,
         boot: [u8; 16],
     ) -> Result<(Journal, Contents), JournalError> {
-        let Opening { place, file, header, recovered } = Opening::new(directory, id, boot)?;
+        let Opening { place, file, is_locked, header, recovered } = Opening::new(directory, id, boot)?;
         let mut end = Appender::new(file, header.key, recovered.findings.statistics.journal_bytes);
         end.poison();
         let findings = recovered.findings;
         let next_number = AtomicU64::new(findings.next_number);
-        let journal = Journal { place, end: Mutex::new(end), next_number };
+        let journal = Journal { place, is_locked, end: Mutex::new(end), next_number };
         Ok((journal, contents(header, findings, false)))
+    }
+
+    /// Whether a lock keeps other processes away: not where the file system has none.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Appends the records with one write, and with `sync` makes them durable.
@@ -168,6 +183,7 @@ impl Journal {
 pub(super) struct Opening {
     place: Place,
     file: File,
+    is_locked: bool,
     header: Header,
     recovered: Recovered,
 }
@@ -179,11 +195,14 @@ impl Opening {
         boot: [u8; 16],
     ) -> Result<Opening, JournalError> {
         let place = Place::new(directory, id)?;
-        let file = place.claim().map_err(|error| with_holder(&place, id, error))?;
+        let Claimed { file, is_locked } = place.claim().map_err(|error| with_holder(&place, id, error))?;
         let header = header_of(&file, id)?;
         let mut recovered = recovered_from(&place, &file, &header, boot)?;
+        if let Some(last) = recovered.last_session().filter(|last| !is_locked && is_another_process(last)) {
+            return Err(JournalError::Busy(Some(Box::new(last.clone()))));
+        }
         count_cut(&file, &mut recovered.findings)?;
-        Ok(Opening { place, file, header, recovered })
+        Ok(Opening { place, file, is_locked, header, recovered })
     }
 
     pub(super) fn findings(&self) -> &Findings {
@@ -203,7 +222,7 @@ impl Opening {
         let mut batch = Batch::new();
         batch.session(session);
         end.append(&batch, true)?;
-        Ok(opened(self.place, end, self.recovered))
+        Ok(opened(self.place, self.is_locked, end, self.recovered))
     }
 
     /// Goes on in a shorter journal. If that can't be written, in this one.
@@ -211,7 +230,7 @@ impl Opening {
         match self.shortened(session) {
             Ok(end) => {
                 self.place.sync()?;
-                Ok(opened(self.place, end, self.recovered))
+                Ok(opened(self.place, self.is_locked, end, self.recovered))
             }
             Err(_) => {
                 self.place.discard();
@@ -222,7 +241,7 @@ impl Opening {
 
     /// The shorter journal, which has the name by now; not if there is an error.
     fn shortened(&self, session: &SessionInfo) -> Result<Appender, JournalError> {
-        let new = self.place.begin()?;
+        let new = self.place.begin()?.file;
         let findings = &self.recovered.findings;
         let end = compaction::write(&self.file, &self.header, findings, session, random_key()?, new)?;
         self.place.install(end.file())?;
@@ -230,9 +249,14 @@ impl Opening {
     }
 }
 
-fn opened(place: Place, end: Appender, recovered: Recovered) -> (Journal, Recovered) {
+fn opened(place: Place, is_locked: bool, end: Appender, recovered: Recovered) -> (Journal, Recovered) {
     let next_number = AtomicU64::new(recovered.findings.next_number);
-    (Journal { place, end: Mutex::new(end), next_number }, recovered)
+    (Journal { place, is_locked, end: Mutex::new(end), next_number }, recovered)
+}
+
+/// Whether another process of this host wrote the session and lives.
+fn is_another_process(session: &SessionInfo) -> bool {
+    session.pid != std::process::id() && session.is_alive() == Some(true)
 }
 
 /// Writes a journal's first bytes and gives it its name.

@@ -23,7 +23,7 @@ mod unnamed;
 pub use batch::Batch;
 pub use error::JournalError;
 pub use header::About;
-pub use journal::{Contents, Journal, inspect, peek, read};
+pub use journal::{Contents, Journal, inspect, peek, read, set_aside};
 pub use place::{file_name, id_of_file_name};
 pub use recovery::{EntryKey, Partial, Recovered, Statistics};
 pub use session::{SessionInfo, boot_id};

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use carrack_model::TransferId;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, ftruncate, openat, renameat,
-    statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, ftruncate, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::JournalError;
+use super::unnamed::unnamed_file;
 
 /// How often a journal is opened anew that was replaced between opening and locking.
 const OPEN_ATTEMPTS_MAX: usize = 16;
@@ -38,6 +39,18 @@ pub fn file_name(id: TransferId) -> String {
 pub fn id_of_file_name(name: &[u8]) -> Option<TransferId> {
     let digits = name.strip_prefix(b".carrack-")?.strip_suffix(b".journal")?;
     str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// How a journal is opened, whatever for.
+const OPEN_FLAGS: OFlags =
+    OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+
+/// An open journal, or one that is being made.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub file: File,
+    /// Whether it is locked. Where there are no locks, nothing keeps other processes away.
+    pub is_locked: bool,
 }
 
 /// A directory where a transfer's journal is or will be.
@@ -65,9 +78,14 @@ impl Place {
         format!("{}.new", file_name(self.id))
     }
 
+    /// Of a journal that can't be read.
+    fn damaged_name(&self) -> String {
+        format!("{}.damaged", file_name(self.id))
+    }
+
     /// The journal, to be read only.
     pub fn open(&self) -> Result<File, JournalError> {
-        open_regular(&self.directory, &self.name(), OFlags::RDONLY)
+        self.open_regular(&self.name(), OFlags::RDONLY)
     }
 
     pub fn exists(&self) -> Result<bool, JournalError> {
@@ -77,35 +95,118 @@ impl Place {
         }
     }
 
-    /// The journal, locked.
-    pub fn claim(&self) -> Result<File, JournalError> {
-        claim(&self.directory, &self.name(), OFlags::RDWR)
+    /// The journal, for this process alone.
+    pub fn claim(&self) -> Result<Claimed, JournalError> {
+        self.claim_opened(&self.name(), || self.open_regular(&self.name(), OFlags::RDWR))
     }
 
-    /// An empty file that is to become the journal, locked.
-    pub fn begin(&self) -> Result<File, JournalError> {
-        let file = claim(&self.directory, &self.new_name(), OFlags::RDWR | OFlags::CREATE)?;
-        ftruncate(&file, 0).map_err(JournalError::doing("emptying what another process left"))?;
-        Ok(file)
+    /// An empty file that is to become the journal, for this process alone.
+    pub fn begin(&self) -> Result<Claimed, JournalError> {
+        let claimed = self.claim_opened(&self.new_name(), || self.open_new())?;
+        ftruncate(&claimed.file, 0).map_err(JournalError::doing("emptying what another process left"))?;
+        Ok(claimed)
+    }
+
+    /// What this process creates is its own, whatever owner the file system gives it.
+    fn open_new(&self) -> Result<File, JournalError> {
+        let name = self.new_name();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OPEN_FLAGS;
+        match self.change(|| openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR)) {
+            Err(Errno::EXIST) => self.open_regular(&name, OFlags::RDWR),
+            made => made.map(File::from).map_err(JournalError::doing("creating the journal")),
+        }
     }
 
     /// Gives what was begun the journal's name, in place of one that has it. What can fail is done before.
     pub fn install(&self, file: &File) -> Result<(), JournalError> {
         file.sync_all().map_err(JournalError::doing("syncing the new journal"))?;
-        renameat(&self.directory, self.new_name(), &self.directory, self.name())
+        self.change(|| renameat(&self.directory, self.new_name(), &self.directory, self.name()))
             .map_err(JournalError::doing("renaming the new journal"))
     }
 
     /// Takes back what was begun.
     pub fn discard(&self) {
         // The next one empties it.
-        let _ = unlinkat(&self.directory, self.new_name(), AtFlags::empty());
+        let _ = self.unlink(&self.new_name());
     }
 
+    /// Removes the journal, and a damaged one that was set aside.
     pub fn remove(&self) -> Result<(), JournalError> {
-        unlinkat(&self.directory, self.name(), AtFlags::empty())
-            .map_err(JournalError::doing("removing the journal"))?;
+        self.unlink(&self.name()).map_err(JournalError::doing("removing the journal"))?;
+        let _ = self.unlink(&self.damaged_name());
         self.sync()
+    }
+
+    /// Gives a damaged journal another name.
+    pub fn set_aside(&self) -> Result<(), JournalError> {
+        self.change(|| renameat(&self.directory, self.name(), &self.directory, self.damaged_name()))
+            .map_err(JournalError::doing("renaming the damaged journal"))
+    }
+
+    fn open_regular(&self, name: &str, flags: OFlags) -> Result<File, JournalError> {
+        let opened = openat(&self.directory, name, flags | OPEN_FLAGS, Mode::empty());
+        let file = match opened {
+            Err(Errno::NOENT) => return Err(JournalError::Missing),
+            Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(JournalError::NotAJournal),
+            opened => File::from(opened.map_err(JournalError::doing("opening the journal"))?),
+        };
+        let stat = fstat(&file).map_err(JournalError::doing("looking at the journal"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(JournalError::NotAJournal);
+        }
+        if self.trusts(stat.st_uid)? { Ok(file) } else { Err(JournalError::Foreign(stat.st_uid)) }
+    }
+
+    /// Whether a file of this owner may be believed: one of this user, one of the directory's owner, who can do there what he likes,
+    /// and one of the owner whom the server gives to all files that this process creates.
+    fn trusts(&self, uid: u32) -> Result<bool, JournalError> {
+        let holder =
+            fstat(&self.directory).map_err(JournalError::doing("looking at the journal's directory"))?;
+        if is_own(uid) || uid == holder.st_uid {
+            return Ok(true);
+        }
+        let fresh = unnamed_file(&self.directory).and_then(fstat);
+        Ok(fresh.is_ok_and(|fresh| fresh.st_uid == uid))
+    }
+
+    /// Opens and locks the file that has this name, also at the moment at which it is locked.
+    fn claim_opened(
+        &self,
+        name: &str,
+        open: impl Fn() -> Result<File, JournalError>,
+    ) -> Result<Claimed, JournalError> {
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            let file = open()?;
+            let is_locked = lock(&file)?;
+            if has_name(&file, &self.directory, name)? {
+                return Ok(Claimed { file, is_locked });
+            }
+        }
+        Err(JournalError::Busy(None))
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), Errno> {
+        self.change(|| unlinkat(&self.directory, name, AtFlags::empty()))
+    }
+
+    /// Runs `change`, which adds, renames or removes a name. If the directory is this user's own and read-only, it is writable
+    /// for as long as that takes.
+    fn change<T>(&self, change: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        let denied = match change() {
+            Err(Errno::ACCESS) => Errno::ACCESS,
+            answer => return answer,
+        };
+        let stat = fstat(&self.directory)?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let access = Mode::WUSR | Mode::XUSR;
+        if stat.st_uid != geteuid().as_raw() || mode.contains(access) {
+            return Err(denied);
+        }
+        fchmod(&self.directory, mode | access).map_err(|_| denied)?;
+        let changed = change();
+        // It worked a moment ago.
+        let _ = fchmod(&self.directory, mode);
+        changed
     }
 
     /// Makes the directory's names durable.
@@ -129,48 +230,21 @@ pub(super) fn is_locked(file: &File) -> bool {
     }
 }
 
-fn open_regular(directory: &OwnedFd, name: &str, flags: OFlags) -> Result<File, JournalError> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let opened = openat(directory, name, flags, Mode::RUSR | Mode::WUSR);
-    let file = match opened {
-        Err(Errno::NOENT) => return Err(JournalError::Missing),
-        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(JournalError::NotAJournal),
-        opened => File::from(opened.map_err(JournalError::doing("opening the journal"))?),
-    };
-    let stat = fstat(&file).map_err(JournalError::doing("looking at the journal"))?;
-    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !is_regular {
-        return Err(JournalError::NotAJournal);
-    }
-    let holder = fstat(directory).map_err(JournalError::doing("looking at the journal's directory"))?;
-    let is_trusted = is_own(stat.st_uid) || stat.st_uid == holder.st_uid;
-    if is_trusted { Ok(file) } else { Err(JournalError::Foreign(stat.st_uid)) }
-}
-
-/// Whether a journal of this owner may be believed: it says what need not be copied, and in which files to go on. So may one of
-/// the directory's owner, who can do there what he likes. Root is nobody on file systems that squash it (exports(5)).
+/// Whether a journal of this owner may be believed: it says what need not be copied, and in which files to go on. Root is nobody on
+/// file systems that squash it (exports(5)).
 fn is_own(uid: u32) -> bool {
     let own = geteuid();
     own.as_raw() == uid || own.is_root() && uid == NOBODY
 }
 
-/// Opens and locks the file that has this name, also at the moment at which it is locked.
-fn claim(directory: &OwnedFd, name: &str, flags: OFlags) -> Result<File, JournalError> {
-    for _ in 0..OPEN_ATTEMPTS_MAX {
-        let file = open_regular(directory, name, flags)?;
-        lock(&file)?;
-        if has_name(&file, directory, name)? {
-            return Ok(file);
-        }
-    }
-    Err(JournalError::Busy(None))
-}
-
-fn lock(file: &File) -> Result<(), JournalError> {
+/// Whether the lock was taken: not all file systems have locks, and sandboxes may refuse the call.
+fn lock(file: &File) -> Result<bool, JournalError> {
     for _ in 0..LOCK_ATTEMPTS_MAX {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
             Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-            answer => return answer.map_err(JournalError::doing("locking the journal")),
+            Err(Errno::INTR) => {}
+            Err(_) => return Ok(false),
         }
     }
     Err(JournalError::Busy(None))
@@ -185,5 +259,42 @@ fn has_name(file: &File, directory: &OwnedFd, name: &str) -> Result<bool, Journa
         answer => answer
             .map(|named| (named.st_dev, named.st_ino) == (open.st_dev, open.st_ino))
             .map_err(JournalError::doing(doing)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_refused_is_no_error_and_one_that_is_held_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f");
+        let first = File::create(&path).unwrap();
+        // A descriptor that the kernel locks nothing by, as a file system without locks.
+        let no_locks = openat(rustix::fs::CWD, &path, OFlags::PATH, Mode::empty()).unwrap();
+        assert!(!lock(&no_locks.into()).unwrap());
+        assert!(lock(&first).unwrap());
+        let second = lock(&File::open(&path).unwrap());
+        assert!(matches!(second, Err(JournalError::Busy(None))), "{second:?}");
+    }
+
+    #[test]
+    fn names_change_in_an_own_directory_that_is_read_only() {
+        let place = tempfile::tempdir().unwrap();
+        let directory: OwnedFd = File::open(place.path()).unwrap().into();
+        fchmod(&directory, Mode::RUSR | Mode::XUSR).unwrap();
+        let place = Place { directory, id: TransferId([1; 16]) };
+        // As the kernel answers a user who is not root.
+        let denied = std::cell::Cell::new(0);
+        let change = || {
+            let mode = Mode::from_raw_mode(fstat(&place.directory)?.st_mode);
+            denied.set(denied.get() + u32::from(!mode.contains(Mode::WUSR)));
+            if mode.contains(Mode::WUSR) { Ok(()) } else { Err(Errno::ACCESS) }
+        };
+        place.change(change).unwrap();
+        assert_eq!(denied.get(), 1);
+        let mode = Mode::from_raw_mode(fstat(&place.directory).unwrap().st_mode);
+        assert!(!mode.contains(Mode::WUSR), "{mode:?}");
     }
 }

@@ -8,7 +8,7 @@ use carrack_model::{ByteRange, Metadata, RangeSet, RelPath, Timestamp};
 use carrack_wire::{TableEntry, TableReader, TableRecord};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
-use zerocopy::byteorder::little_endian::U64;
+use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::batch::{HEAD_BYTES, Kind, RawBegin, RawHeld, RawRange, RawSubtree};
 use super::header::{Header, Key};
@@ -122,6 +122,12 @@ impl Recovered {
         &self.findings.partials
     }
 
+    /// Directories whose permission bits an earlier session changed for the while and did not restore, with the bits that they
+    /// had.
+    pub fn changed_modes(&self) -> impl Iterator<Item = (&RelPath, u32)> {
+        self.findings.changed_modes.iter().map(|(path, &mode)| (path, mode))
+    }
+
     /// Counts.
     pub fn statistics(&self) -> Statistics {
         self.findings.statistics
@@ -152,6 +158,8 @@ pub(super) struct Findings {
     pub has_soft: bool,
     /// Where the partial files' `Begin` records are, rising.
     pub begin_offsets: Vec<u64>,
+    /// Directories with the permission bits that are to be restored.
+    pub changed_modes: BTreeMap<RelPath, u32>,
 }
 
 /// Makes fingerprints; another journal's differ.
@@ -271,6 +279,11 @@ impl Reading {
             Kind::Dropped => {
                 self.findings.garbage_bytes += record.len();
                 self.end(number_of(record.body)?);
+            }
+            Kind::Mode => self.mode(record)?,
+            Kind::ModesRestored => {
+                self.findings.garbage_bytes += record.len();
+                self.findings.changed_modes.clear();
             }
         }
         self.findings.statistics.records += 1;
@@ -398,6 +411,16 @@ impl Reading {
         self.findings.garbage_bytes = self.findings.garbage_bytes.saturating_sub(live.record_bytes);
     }
 
+    /// Holds whatever the session was. The first word on a directory counts: later ones saw what that session had made of it.
+    fn mode(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+        let (mode, path) = mode_of(record.body)?;
+        self.findings.garbage_bytes += record.len();
+        if !self.findings.changed_modes.contains_key(&path) && self.takes(PARTIAL_BYTES + record.body.len()) {
+            self.findings.changed_modes.insert(path, mode);
+        }
+        Ok(())
+    }
+
     fn end(&mut self, number: u64) -> Option<Live> {
         let live = self.live.remove(&number)?;
         self.live_bytes -= live.memory_bytes;
@@ -484,6 +507,13 @@ pub(super) fn begin_of(body: &[u8]) -> Result<(u64, &[u8], &[u8]), Malformed> {
     let (raw, rest) = RawBegin::ref_from_prefix(body).map_err(|_| Malformed)?;
     let (temporary, table) = rest.split_at_checked(raw.temporary_len.get() as usize).ok_or(Malformed)?;
     Ok((raw.number.get(), temporary, table))
+}
+
+/// The permission bits and the directory of a `Mode`.
+fn mode_of(body: &[u8]) -> Result<(u32, RelPath), Malformed> {
+    let (mode, path) = U32::ref_from_prefix(body).map_err(|_| Malformed)?;
+    let path = RelPath::new(path).map_err(|_| Malformed)?;
+    if mode.get() > 0o7777 { Err(Malformed) } else { Ok((mode.get(), path)) }
 }
 
 fn partial_of(body: &[u8]) -> Result<Partial, Malformed> {

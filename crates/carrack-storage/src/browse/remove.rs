@@ -19,7 +19,8 @@ use carrack_model::limits::PATH_BYTES_MAX;
 use rustix::fs::{AtFlags, Dir, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::beneath::{DIRECTORY, open_beneath, open_child};
+use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
+use crate::directory_access::{open_own, with_access};
 use crate::typed::ends_with_slash;
 use crate::{Base, Identity, MountIdentity, Purpose};
 
@@ -122,7 +123,8 @@ pub type Sparing<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
 /// Removes `name` from `holder`, a directory with everything in it but for what `spares` says, and for what is mounted there unless
 /// `crosses_mounts`.
 ///
-/// Paths that are told begin with `shown`, which stands for `name`. As [`Base::remove`] else.
+/// Paths that are told begin with `shown`, which stands for `name`. What the modes of this user's own directories deny him is done
+/// all the same. As [`Base::remove`] else.
 pub fn remove_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     shown: &Path,
@@ -132,7 +134,7 @@ pub fn remove_in(
 ) -> io::Result<Removal> {
     let stat = statat(holder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let top = Identity::of(&fstat(holder)?);
-    let mut remover = Remover::new(holder, top, shown, told, spares);
+    let mut remover = Remover { widens: true, ..Remover::new(holder, top, shown, told, spares) };
     remover.keeps_mount_points = true;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::Directory && !crosses_mounts {
@@ -247,6 +249,8 @@ struct Remover<'a> {
     shown: &'a [u8],
     told: &'a mut dyn FnMut(Removing) -> Flow,
     spares: Sparing<'a>,
+    /// Whether own directories are made accessible where their modes deny something.
+    widens: bool,
     /// Beneath `holder`: of the level on top of the stack.
     path: Vec<u8>,
     stack: Vec<Level>,
@@ -272,6 +276,7 @@ impl<'a> Remover<'a> {
             shown: &typed[..typed.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1)],
             told,
             spares,
+            widens: false,
             path: Vec::new(),
             stack: Vec::new(),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
@@ -281,10 +286,27 @@ impl<'a> Remover<'a> {
     }
 
     fn single(&mut self, name: &[u8], flags: AtFlags) -> Flow {
-        match unlinkat(self.holder, name, flags) {
+        match self.unlink(self.holder, name, flags) {
             Ok(()) => self.removed(),
             Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name),
             Err(errno) => self.failed(name, errno.into()),
+        }
+    }
+
+    fn unlink(&self, parent: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<(), Errno> {
+        let unlink = || unlinkat(parent, name, flags);
+        if self.widens { with_access(parent, unlink) } else { unlink() }
+    }
+
+    /// Opens a directory that is to become empty. An own one that may not be read is made readable for good.
+    fn open(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+        match open_child(parent, name, DIRECTORY) {
+            Err(Errno::ACCESS) if self.widens => {
+                let held = open_child(parent, name, PASSAGE)?;
+                let opened = open_own(held.as_fd()).map(|(opened, _)| opened);
+                opened.ok_or(Errno::ACCESS)
+            }
+            opened => opened,
         }
     }
 
@@ -376,7 +398,7 @@ impl<'a> Remover<'a> {
 
     /// Unlinks `name`, which is no directory as far as the listing tells; true if it is one.
     fn is_found_directory(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> ControlFlow<(), bool> {
-        match unlinkat(parent, name, AtFlags::empty()) {
+        match self.unlink(parent, name.to_bytes(), AtFlags::empty()) {
             Ok(()) => self.removed()?,
             Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return ControlFlow::Continue(true),
@@ -393,7 +415,7 @@ impl<'a> Remover<'a> {
         if self.path.len() + 1 + name.len() > PATH_BYTES_MAX {
             return self.failed(name, Errno::NAMETOOLONG.into());
         }
-        let opened = open_child(parent, name, DIRECTORY);
+        let opened = self.open(parent, name);
         match opened.and_then(|handle| Ok((fstat(&handle)?, handle))) {
             Ok((stat, _)) if Identity::of(&stat) == self.top => self.failed(name, Errno::BUSY.into()),
             Ok((_, handle)) if is_other_mount(self.mount, handle.as_fd()) => self.mounted(name),
@@ -406,7 +428,7 @@ impl<'a> Remover<'a> {
             Err(errno) => {
                 let is_other = matches!(errno, Errno::NOTDIR | Errno::LOOP);
                 let flags = if is_other { AtFlags::empty() } else { AtFlags::REMOVEDIR };
-                match unlinkat(parent, name, flags) {
+                match self.unlink(parent, name, flags) {
                     Ok(()) => self.removed(),
                     Err(_) => self.failed(name, errno.into()),
                 }
@@ -468,10 +490,10 @@ impl<'a> Remover<'a> {
     /// In the directory on top of the stack, or where the tree is.
     fn unlink_directory(&mut self, name: &[u8]) -> io::Result<()> {
         if self.stack.is_empty() {
-            return Ok(unlinkat(self.holder, name, AtFlags::REMOVEDIR)?);
+            return Ok(self.unlink(self.holder, name, AtFlags::REMOVEDIR)?);
         }
         let parent = self.take_handle()?;
-        let removed = unlinkat(&parent, name, AtFlags::REMOVEDIR);
+        let removed = self.unlink(parent.as_fd(), name, AtFlags::REMOVEDIR);
         self.top_level().handle = Some(parent);
         Ok(removed?)
     }

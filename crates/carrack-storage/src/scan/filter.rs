@@ -113,6 +113,20 @@ impl Filter {
         self.selection.one_file_system
     }
 
+    /// The names that the list has in `directory`, a path beneath the source, or has on the way to others; none where it is wanted
+    /// whole.
+    pub(super) fn names_in(&self, directory: &RelPath) -> Vec<&[u8]> {
+        let Some(names) = &self.names else { return Vec::new() };
+        let inner = |path: &'_ Box<[u8]>| -> Option<usize> {
+            let above = directory.as_bytes();
+            let start = if above.is_empty() { 0 } else { above.len() + 1 };
+            let is_inner =
+                path.starts_with(above) && (above.is_empty() || path.get(above.len()) == Some(&b'/'));
+            (is_inner && path.len() > start && !path[start..].contains(&b'/')).then_some(start)
+        };
+        names.known.keys().filter_map(|path| inner(path).map(|start| &path[start..])).collect()
+    }
+
     /// The names of the list that were not met.
     pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
         let names = self.names.iter().flat_map(|names| &names.known);

@@ -108,7 +108,10 @@ impl<'a> Walker<'a> {
                 let directory = Directory { root_index, source: RelPath::root(), sink: sink.clone() };
                 match root.open_directory(&RelPath::root()) {
                     Ok(handle) => self.begin(handle, Arc::new(directory), None),
-                    Err(error) => self.failed_io(&directory, &error),
+                    Err(error) => {
+                        let held = || root.enter_directory(&RelPath::root());
+                        self.begin_unlisted(held, Arc::new(directory), None, &error)
+                    }
                 }
             }
             RootKind::Name { name, sink_directory, sink_name, follow } => {
@@ -163,8 +166,44 @@ impl<'a> Walker<'a> {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
         match root.open_inner(child.parent.as_fd(), child.name()) {
             Ok(handle) => self.begin(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
-            Err(errno) => self.failed_io(&child.directory, &errno.into()),
+            Err(errno) => {
+                let held = || Ok(root.enter_inner(child.parent.as_fd(), child.name())?);
+                let (directory, lineage) = (Arc::clone(&child.directory), child.lineage.as_ref());
+                self.begin_unlisted(held, directory, lineage, &errno.into())
+            }
         }
+    }
+
+    /// Begins a directory that can't be listed: what the list of names has in it is looked up by name.
+    fn begin_unlisted(
+        &mut self,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+        directory: Arc<Directory>,
+        above: Option<&Arc<Lineage>>,
+        error: &io::Error,
+    ) -> Flow {
+        let filter = self.scan.filter.as_ref().filter(|_| error.kind() == io::ErrorKind::PermissionDenied);
+        let names = filter.map(|filter| filter.names_in(&directory.source)).unwrap_or_default();
+        let (false, Ok(handle)) = (names.is_empty(), open()) else {
+            return self.failed_io(&directory, error);
+        };
+        let level_count = self.stack.len();
+        self.begin(handle, directory, above)?;
+        if self.stack.len() == level_count {
+            return ON;
+        }
+        let Some(mut level) = self.stack.pop() else { return ON };
+        level.is_listed = true;
+        let handle = match level.handle(&self.scan.roots[level.directory().root_index as usize].root) {
+            Ok(handle) => handle,
+            Err(error) => return self.failed_io(level.directory(), &error),
+        };
+        for name in names.into_iter().filter_map(|name| CString::new(name).ok()) {
+            self.meet(&mut level, handle.as_fd(), &name, FileType::Unknown)?;
+        }
+        self.hand_on(&mut level)?;
+        self.stack.push(level);
+        ON
     }
 
     /// Puts a directory that was just opened on the stack.

@@ -14,6 +14,7 @@ pub mod tree;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -71,4 +72,68 @@ impl Places {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         path.into_os_string().into_string().unwrap()
     }
+}
+
+/// A directory of a user who is not root, for what permissions deny.
+pub struct Unprivileged {
+    root: tempfile::TempDir,
+}
+
+impl Drop for Unprivileged {
+    fn drop(&mut self) {
+        let _ = Command::new("chmod").args(["-R", "u+rwx"]).arg(self.root.path()).status();
+    }
+}
+
+impl Unprivileged {
+    /// Whom root becomes.
+    const ID: u32 = 4_242;
+
+    pub fn new() -> Unprivileged {
+        let root = tempfile::tempdir().unwrap();
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Unprivileged { root }
+    }
+
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    /// A directory, with those above it.
+    pub fn directory(&self, path: &str) -> PathBuf {
+        fs::create_dir_all(self.path(path)).unwrap();
+        self.path(path)
+    }
+
+    pub fn set_mode(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub fn mode_of(&self, path: &str) -> u32 {
+        fs::metadata(self.path(path)).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// From now on everything there is the user's.
+    pub fn give(&self) {
+        if is_root() {
+            let id = Self::ID.to_string();
+            let status = Command::new("chown").args(["-R", &format!("{id}:{id}")]).arg(self.root.path());
+            assert!({ status }.status().unwrap().success());
+        }
+    }
+
+    /// The command as that user.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(CARRACK);
+        command.env("HOME", self.root.path()).env("XDG_STATE_HOME", self.root.path().join("state"));
+        command.current_dir(self.root.path());
+        if is_root() {
+            command.uid(Self::ID).gid(Self::ID);
+        }
+        command
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }

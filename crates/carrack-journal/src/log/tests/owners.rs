@@ -172,3 +172,60 @@ fn a_journal_of_somebody_else_is_not_believed() {
     std::os::unix::fs::chown(ground.place.path(), Some(4_242), None).unwrap();
     assert!(ground.open(&session(1, false)).is_ok());
 }
+
+#[test]
+fn a_damaged_journal_is_set_aside_and_goes_with_the_next_one() {
+    let ground = Ground::with(b"");
+    assert!(peek(ground.directory.as_fd(), ID).unwrap_err().is_damage());
+    set_aside(ground.directory.as_fd(), ID).unwrap();
+    assert_eq!(peek(ground.directory.as_fd(), ID).unwrap(), None);
+    let journal = ground.create(&session(1, false));
+    assert_eq!(ground.names(), 2);
+    journal.remove().unwrap();
+    assert_eq!(ground.names(), 0);
+}
+
+#[test]
+fn a_journal_of_somebody_else_is_not_believed() {
+    let ground = Ground::new();
+    drop(ground.create(&session(1, false)));
+    if std::os::unix::fs::chown(ground.file(), Some(4_242), None).is_err() {
+        return println!("skipped: only root gives files away");
+    }
+    let found = peek(ground.directory.as_fd(), ID);
+    assert!(matches!(found, Err(JournalError::Foreign(4_242))), "{found:?}");
+    assert!(found.unwrap_err().is_dispensable());
+    // Nor is what somebody else has begun to make.
+    fs::rename(ground.file(), format!("{}.new", ground.file().display())).unwrap();
+    let made = Journal::create(ground.directory.as_fd(), &about(), &session(1, false));
+    assert!(matches!(made, Err(JournalError::Foreign(4_242))), "{made:?}");
+}
+
+#[test]
+fn modes_are_remembered_until_they_are_restored() {
+    let ground = Ground::new();
+    let path = |text: &str| RelPath::new(text.as_bytes()).unwrap();
+    let journal = ground.create(&session(1, true));
+    let mut batch = Batch::new();
+    batch.mode(&path("d"), 0o555);
+    batch.modes_restored();
+    for (name, mode) in [("", 0o500), ("d/e", 0o555), ("d/e", 0o755)] {
+        batch.mode(&path(name), mode);
+    }
+    journal.append(&batch, true).unwrap();
+    drop(journal);
+    let expected = [(path(""), 0o500), (path("d/e"), 0o555)];
+    let modes = |recovered: &Recovered| -> Vec<_> {
+        recovered.changed_modes().map(|(path, mode)| (path.clone(), mode)).collect()
+    };
+    // In another boot, too, and in a journal that was shortened.
+    let opening = Opening::new(ground.directory.as_fd(), ID, [2; 16]).unwrap();
+    drop(opening.compact(&session(2, false)).unwrap());
+    let (journal, recovered) = ground.open(&session(2, false)).unwrap();
+    assert_eq!(modes(&recovered), expected);
+    batch.clear();
+    batch.modes_restored();
+    journal.append(&batch, true).unwrap();
+    drop(journal);
+    assert_eq!(modes(&ground.open(&session(2, false)).unwrap().1), []);
+}
