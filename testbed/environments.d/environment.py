@@ -23,7 +23,8 @@ class Environment:
     slow: bool = False  # only with --all
     on_disk: bool = False  # its files are not in memory, which would count for its limits
     operations: tuple = ()  # all, where none is named
-    expected: dict = field(default_factory=dict)  # by operation: why it does not apply there
+    # By operation (or * for all): why it can't be right there, or is not yet. Such a cell counts neither as right nor as wrong.
+    known: dict = field(default_factory=dict)
 
 
 def environment(name, title, group, **others):

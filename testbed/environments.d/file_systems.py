@@ -274,7 +274,7 @@ def sshfs_uncached(fixture):
 def rclone(fixture, *options):
     """rclone of a directory."""
     fixture.variables["XDG_CACHE_HOME"] = str(fixture.base / "cache")
-    fixture.serve("rclone", "mount", "--config", "/dev/null", "--cache-dir", fixture.base / "cache", "--allow-other", *options,
+    fixture.serve("rclone", "mount", "--config", "/dev/null", "--vfs-write-back", "0s", "--cache-dir", fixture.base / "cache", "--allow-other", *options,
                   fixture.backing(), fixture.place)
 
 

@@ -116,7 +116,7 @@ def pull(cell):
         complaints += judgement.compare(source, copied, expected) + judgement.losses(source, copied, outcome, expected)
     elif not complaints:
         complaints.append("nothing is there")
-    return complaints + judgement.untouched(source, tree.snapshot(cell.to), "source")
+    return complaints + judgement.untouched(source, tree.snapshot(cell.to), "source", times=fixture.has_stable_inodes)
 
 
 @operation("sync")

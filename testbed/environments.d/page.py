@@ -18,7 +18,8 @@ A cell is right (**✓**) where
 - nothing beside the destination, in the source or in the home has changed;
 - a second run of a sync has nothing to send.
 
-**✗** is a cell that is not right, with the reasons below its table; · is an operation that says nothing there.
+**✗** is a cell that is not right, with the reason below its table; (✗) is one of which the reason is known and stated in
+`testbed/environments.d/`, below the table too; · is an operation that says nothing there.
 """
 
 
@@ -40,16 +41,16 @@ def page(results, operations):
     lines = [INTRODUCTION]
     lines.append("| operation | what is run |")
     lines.append("| --- | --- |")
-    lines += [f"| {title} | {code(function.__doc__)} |" for title, function in operations]
+    lines += [f"| {title} | {markdown(function.__doc__)} |" for title, function in operations]
     lines.append(f"\nAs of the last run: {run} environments, {right} cells right, {wrong} wrong; {skipped} environments could not be had there.\n")
     for group, found in groupby(results, key=lambda each: each["group"]):
         lines += table(group, list(found), [title for title, _ in operations])
     return "\n".join(lines).rstrip() + "\n"
 
 
-def code(words):
-    """The command that words begin with is not marked up: they are sentences."""
-    return words.strip().replace("|", "\\|")
+def markdown(words):
+    """Words of a program's, as they are."""
+    return "".join("\\" + letter if letter in "\\`*_|<>[]" else letter for letter in words.strip())
 
 
 def table(group, results, titles):
@@ -61,14 +62,16 @@ def table(group, results, titles):
     for found in results:
         name = found["title"].replace("|", "\\|")
         if "cells" not in found:
-            why = f"skipped: {found['skipped']}" if "skipped" in found else f"broken: {found['broken']}"
-            lines.append(f"| {name} | {why} |" + " |" * (len(titles) - 1))
+            why = f"skipped: {found['skipped']}" if "skipped" in found else f"broken: {found['broken'][-200:]}"
+            lines.append(f"| {name} | {markdown(' '.join(why.split()))} |" + " |" * (len(titles) - 1))
             continue
-        marks = []
+        marks, reasons = [], {}
         for title in titles:
             cell = found["cells"].get(title, {"state": "none"})
-            marks.append({"right": "✓", "wrong": "✗", "none": "·"}[cell["state"]])
-            if cell["state"] == "wrong":
-                notes.append(f"- {found['title']}, {title}: {cell['complaints'][0]}")
+            marks.append({"right": "✓", "wrong": "✗", "known": "(✗)", "none": "·"}[cell["state"]])
+            if cell["state"] in ("wrong", "known"):
+                why = cell.get("reason", cell["complaints"][0])
+                reasons.setdefault(" ".join(why.split()), []).append(title)
         lines.append(f"| {name} | " + " | ".join(marks) + " |")
+        notes += [f"- {name}, {', '.join(operations)}: {markdown(why)}" for why, operations in reasons.items()]
     return lines + [""] + (notes + [""] if notes else [])

@@ -121,6 +121,7 @@ def ask(directory, wanted):
         ),
         "owners": attempt(lambda: keeps_owner(make(at(b"owned")), wanted["user"], wanted["user"])),
         "owners_refused": is_refused(lambda: os.chown(at(b"owned"), wanted["user"], wanted["user"])),
+        "times_of_others": attempt(lambda: stored_time(at(b"owned"), wanted["times"][0]), None) is not None,
         "modes_of_others": keeps_modes(at(b"owned")),
         "special_modes_of_others": special_modes(at(b"owned")),
         "folds": attempt(lambda: make(at(b"Folding")) and os.path.lexists(at(b"fOLDING"))),

@@ -175,12 +175,26 @@ def entry(path):
     if kind == "file":
         with open(path, "rb") as file:
             result.content = hashlib.file_digest(file, "sha256").hexdigest() if status.st_size else "empty"
-            result.has_hole = status.st_size > 0 and os.lseek(file.fileno(), 0, os.SEEK_HOLE) < status.st_size
+            result.has_hole = has_hole(file.fileno(), status.st_size)
     elif kind == "symlink":
         result.content = os.fsdecode(os.readlink(path))
     if kind in ("file", "directory"):
         result.attributes = attributes(path)
     return result
+
+
+def has_hole(file, size):
+    """Whether the file system tells of a hole."""
+    try:
+        return size > 0 and os.lseek(file, 0, os.SEEK_HOLE) < size
+    except OSError:
+        return False
+
+
+def plain_acl(value):
+    """An ACL without what file systems write where an entry has no user or group: its entries, sorted."""
+    entries = [struct.unpack_from("<HHI", value, offset) for offset in range(4, len(value) - 7, 8)]
+    return sorted((tag, rights, owner if tag in (0x02, 0x08) else 0) for tag, rights, owner in entries)
 
 
 def attributes(path):
@@ -189,7 +203,8 @@ def attributes(path):
     try:
         for name in os.listxattr(path):
             if name.startswith(("user.", "system.posix_acl_")):
-                found[name] = os.getxattr(path, name)
+                value = os.getxattr(path, name)
+                found[name] = value if name.startswith("user.") else plain_acl(value)
     except OSError:
         pass  # no attributes there
     return found
