@@ -59,7 +59,7 @@ def btrfs(fixture):
     fixture.loop(160, "mkfs.btrfs", "-q", "-f")
 
 
-@environment("btrfs-compress", "Btrfs, compressed, without copy-on-write of data", FILE_SYSTEMS)
+@environment("btrfs-compress", "Btrfs, compressed", FILE_SYSTEMS)
 def btrfs_compressed(fixture):
     """Sizes on disk say nothing of holes."""
     fixture.loop(160, "mkfs.btrfs", "-q", "-f", options="compress-force=zstd")
@@ -207,7 +207,9 @@ add_bindfs()
 def bindfs_for_users(fixture):
     """The journal is not his who made it."""
     backing = fixture.backing(0o777)
-    fixture.serve("bindfs", "-f", "-o", "allow_other", "--create-for-user=nobody", "--create-for-group=nogroup", backing, fixture.place)
+    # Everybody may write to what is made, else not even `cp -r` could fill the directories that it has made.
+    options = ["--create-for-user=nobody", "--create-for-group=nogroup", "--create-with-perms=a+rwX"]
+    fixture.serve("bindfs", "-f", "-o", "allow_other", *options, backing, fixture.place)
     fixture.become()
 
 
@@ -290,7 +292,9 @@ def rclone_writes(fixture):
     rclone(fixture, "--vfs-cache-mode", "writes")
 
 
-@environment("rclone-uncached", "rclone mount without a cache (files are written in order, once)", SERVED)
+@environment("rclone-uncached", "rclone mount without a cache (files are written in order, once)", SERVED, known={
+    "*": "it takes a file only from its beginning to its end, and carrack writes the objects of a large file where they belong: these files fail",
+})
 def rclone_uncached(fixture):
     """No file can be opened to be read and written."""
     rclone(fixture, "--vfs-cache-mode", "off")
