@@ -13,8 +13,8 @@ use carrack_model::limits::{
     STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Account, AccountMap, Durability, Event, Fidelity, Kept, NO_NUMBER, Notice, PolicyChoice, RunToken,
-    Scheduling, Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
+    Account, AccountMap, Durability, Event, Fidelity, Kept, ModeChange, NO_NUMBER, Notice, PolicyChoice,
+    RunToken, Scheduling, Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
@@ -480,6 +480,10 @@ impl Settings {
             group: self.fidelity.group.as_ref().map(account_to_message),
             user_map: self.fidelity.user_map.as_str().to_owned(),
             group_map: self.fidelity.group_map.as_str().to_owned(),
+            perms: self.fidelity.perms,
+            mode_change: self.fidelity.mode_change.as_str().to_owned(),
+            omit_times: self.fidelity.omit_times,
+            omit_dir_times: self.fidelity.omit_dir_times,
             selection: selection_to_message(&self.selection),
         }
     }
@@ -568,6 +572,10 @@ impl Settings {
                 group: message.group.as_ref().map(account_of).transpose()?,
                 user_map: account_map_of(&message.user_map)?,
                 group_map: account_map_of(&message.group_map)?,
+                perms: message.perms,
+                mode_change: mode_change_of(&message.mode_change)?,
+                omit_times: message.omit_times,
+                omit_dir_times: message.omit_dir_times,
             },
             selection: selection_of(message.selection.as_ref())?,
             tunes: !message.no_tune,
@@ -598,6 +606,13 @@ fn account_map_of(text: &str) -> Result<AccountMap, MessageError> {
     match text {
         "" => Ok(AccountMap::default()),
         text => AccountMap::parse(text).map_err(|_| MessageError::OutOfRange("rules of users or groups")),
+    }
+}
+
+fn mode_change_of(text: &str) -> Result<ModeChange, MessageError> {
+    match text {
+        "" => Ok(ModeChange::default()),
+        text => ModeChange::parse(text).map_err(|_| MessageError::OutOfRange("a change of modes")),
     }
 }
 
@@ -710,6 +725,10 @@ mod tests {
                 group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
                 user_map: AccountMap::parse("a*:7").unwrap(),
                 group_map: AccountMap::parse("0-9:x,:y").unwrap(),
+                perms: true,
+                mode_change: ModeChange::parse("D2775,go-w").unwrap(),
+                omit_times: true,
+                omit_dir_times: true,
             },
             selection: Selection {
                 patterns: vec!["*.o".into(), "!keep.o".into()],

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{AccountMap, FileFlags, RelPath, Special};
+use crate::{AccountMap, FileFlags, ModeChange, RelPath, Special};
 
 /// A number that means nobody (`chown(2)`): an account that is known by its name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -328,6 +328,15 @@ pub struct Fidelity {
     pub user_map: AccountMap,
     /// Likewise for groups.
     pub group_map: AccountMap,
+    /// Every entry gets the mode that it has at the source. Without it what is there keeps its mode, and new entries get the permission
+    /// bits of the source less the umask.
+    pub perms: bool,
+    /// What the sink changes in the modes of the source before anything else.
+    pub mode_change: ModeChange,
+    /// Modification times are not kept.
+    pub omit_times: bool,
+    /// Those of directories are not.
+    pub omit_dir_times: bool,
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod extras;
 mod file_flags;
 mod ids;
 pub mod limits;
+mod mode_change;
 mod path;
 mod policy;
 mod protection;
@@ -33,6 +34,7 @@ pub use event::{
 pub use extras::{Account, AllTold, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
 pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
+pub use mode_change::{BadModeChange, ModeChange};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};

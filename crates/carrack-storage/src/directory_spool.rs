@@ -20,7 +20,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::directory_access::{open_own, restore_mode};
-use crate::status::{is_regular, metadata_of, mtime_of};
+use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
+use crate::sink_file::users_umask;
+use crate::status::{is_regular, mtime_of};
 use crate::{Dress, Keeper, Root, ScratchNames, SinkError, StoredTimes};
 
 /// Records kept in memory: about 50,000 directories.
@@ -107,8 +109,10 @@ impl DirectorySpool {
                 Err(error) => failed(failure(&root, path, &error)),
             }
         };
+        let umask = if keeper.policy().perms { 0 } else { users_umask() };
+        let is_closed = |last: &Last| is_closed(last.metadata.mode & !umask);
         let mut read = self.for_each(&records, |path, last| {
-            if is_closed(&last.metadata) {
+            if is_closed(last) {
                 closed_depths.insert(path.components().count());
             } else {
                 apply(path, last);
@@ -116,7 +120,7 @@ impl DirectorySpool {
         });
         for depth in closed_depths.into_iter().rev() {
             read = read.and(self.for_each(&records, |path, last| {
-                if is_closed(&last.metadata) && path.components().count() == depth {
+                if is_closed(last) && path.components().count() == depth {
                     apply(path, last);
                 }
             }));
@@ -125,6 +129,7 @@ impl DirectorySpool {
             let error = SinkError::Metadata { action: "reading the list of directories back", error };
             failed(failure(&root, &RelPath::root(), &error));
         }
+        settle_root(&root, &mut failed);
         done_count
     }
 
@@ -162,8 +167,8 @@ struct Last {
 }
 
 /// Whether the directory will shut off what is in it.
-fn is_closed(metadata: &Metadata) -> bool {
-    metadata.mode & (OWNER_SEARCH | IS_FILE) == 0
+fn is_closed(mode: u32) -> bool {
+    mode & (OWNER_SEARCH | IS_FILE) == 0
 }
 
 fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, extras: Option<&Extras>) {
@@ -228,21 +233,35 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
+    let found =
+        fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode & 0o7777;
+    let policy = keeper.policy();
+    let is_made = is_provisional(found);
+    let (mode, lasting) = match (policy.perms, is_made) {
+        // The bit belongs to the group that the directory has, which is inherited by what is made in it.
+        (true, _) if policy.sets_group_id => (last.metadata.mode, SET_GROUP_ID),
+        (true, _) => (last.metadata.mode, found & SET_GROUP_ID),
+        (false, true) => {
+            let mode = mode_of_new_directory_in(handle.as_fd(), last.metadata.mode, found);
+            let added = if policy.sets_group_id { last.metadata.mode & SET_GROUP_ID } else { 0 };
+            (mode | added, SET_IDS)
+        }
+        (false, false) => (found, SET_IDS),
+    };
+    let metadata = Metadata { mode, mtime: last.metadata.mtime };
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
-    let dress = Dress { metadata: &last.metadata, extras, losses: Some(keeper.losses()) };
-    let dressed = dress.put_on(handle.as_fd(), true).and(dress.set_time(handle.as_fd()));
+    let losses = Some(keeper.losses());
+    let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
+    let dressed = dress.put_on(handle.as_fd(), policy.perms || is_made).map(drop);
+    let timed = if policy.directory_times { dress.set_time(handle.as_fd()) } else { Ok(()) };
+    let dressed = dressed.and(timed);
     if let Some(flags) = flags_of(last) {
         keeper.fasten(handle.as_fd(), flags);
     }
-    // One that has the source's mode by now keeps it.
-    if let Some(mode) = unreadable.filter(|_| dressed.is_err() || !has_mode(&handle, &last.metadata)) {
+    if let Some(mode) = unreadable.filter(|_| !policy.perms || dressed.is_err()) {
         restore_mode(handle.as_fd(), mode).map_err(|errno| SinkError::metadata("setting the mode", errno))?;
     }
     dressed
-}
-
-fn has_mode(handle: &OwnedFd, metadata: &Metadata) -> bool {
-    fstat(handle).is_ok_and(|stat| metadata_of(&stat).mode == metadata.mode)
 }
 
 /// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.
@@ -254,6 +273,19 @@ fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>)
     let held = root.enter_directory(path).map_err(SinkError::of_directory)?;
     let opened = open_own(held.as_fd()).ok_or_else(|| SinkError::of_directory(denied))?;
     Ok((opened.0, Some(opened.1)))
+}
+
+/// The destination itself, where it was made for entries that go into it: nobody told its mode.
+fn settle_root(root: &Root, failed: &mut impl FnMut(EntryFailure)) {
+    if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
+        return;
+    }
+    let settled = root.open_directory(&RelPath::root()).map_err(SinkError::of_directory).and_then(|held| {
+        settle_provisional(&held).map_err(|errno| SinkError::metadata("setting the mode", errno))
+    });
+    if let Err(error) = settled {
+        failed(failure(root, &RelPath::root(), &error));
+    }
 }
 
 fn flags_of(last: &Last) -> Option<FileFlags> {
@@ -268,7 +300,9 @@ fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath
     let opened = openat(&held, name, how, Mode::empty());
     match opened.and_then(|file| Ok((fstat(&file)?, file))) {
         Ok((stat, file))
-            if is_regular(&stat) && times.is_same(last.metadata.mtime, mtime_of(&stat), held.as_fd()) =>
+            if is_regular(&stat)
+                && (!keeper.policy().times
+                    || times.is_same(last.metadata.mtime, mtime_of(&stat), held.as_fd())) =>
         {
             keeper.fasten(file.as_fd(), flags);
         }

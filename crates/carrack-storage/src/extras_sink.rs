@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
 use carrack_model::{
-    Account, AccountMap, AllTold, Attribute, Extras, Fidelity, FileFlags, Metadata, NO_DUMP, NO_NUMBER,
+    Account, AccountMap, AllTold, Attribute, Extras, Fidelity, FileFlags, Kept, Metadata, NO_DUMP, NO_NUMBER,
     Special, escape,
 };
 use nix::unistd::{Group, User};
@@ -23,8 +23,9 @@ use rustix::io::Errno;
 
 use crate::extras_source::{grown, path_of, reason};
 use crate::file_flags::flags_of;
+use crate::modes::{ACCESS_ACL, AclBits, Owned, SET_GROUP_ID, SET_IDS, SET_USER_ID};
 use crate::sink_file::{both_times, times};
-use crate::{Losses, SinkError};
+use crate::{Losses, ModePolicy, SinkError};
 
 /// Accounts whose numbers are remembered.
 const NUMBERS_MAX: usize = 10_000;
@@ -39,6 +40,10 @@ const GROUP: &str = "the group";
 const ATTRIBUTES: &str = "extended attributes";
 const ACLS: &str = "ACLs";
 const FLAGS: &str = "file flags";
+const CAPABILITIES: &str = "file capabilities";
+
+/// The attribute that gives rights to a program whoever starts it (capabilities(7)).
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// What a file gets when its contents are complete.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +54,15 @@ pub struct Dress<'a> {
     pub extras: Option<(&'a Extras, &'a Keeper)>,
     /// Where a mode or time is counted that the file system refuses; without it that is an error.
     pub losses: Option<&'a Losses>,
+    /// Whether the mode is the one that the entry gets, and which times are set.
+    pub policy: ModePolicy,
+    /// Set-ID bits of the mode that stay whoever the owner is.
+    pub lasting: u32,
 }
 
 impl<'a> From<&'a Metadata> for Dress<'a> {
     fn from(metadata: &'a Metadata) -> Dress<'a> {
-        Dress { metadata, extras: None, losses: None }
+        Dress { metadata, extras: None, losses: None, policy: ModePolicy::default(), lasting: 0 }
     }
 }
 
@@ -106,23 +115,37 @@ impl Wearer for BorrowedFd<'_> {
 
 impl Dress<'_> {
     /// Everything but the time, and file flags that would keep it from being set; the mode if `sets_mode`, or if something may have changed it.
-    pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<(), SinkError> {
-        let set_mode = || {
-            let set = wearer.set_mode(Mode::from_raw_mode(self.metadata.mode));
+    ///
+    /// Returns the owner and group that were asked for and set.
+    pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<Owned, SinkError> {
+        let set_mode = |mode: u32| {
+            let set = wearer.set_mode(Mode::from_raw_mode(mode));
             self.kept(MODE, "setting the mode", set)
         };
+        // An exact mode has no ACL of the directory beside it, which would give more.
+        let is_told = self.extras.is_some_and(|(extras, _)| extras.all_told.acls);
+        let is_bare = self.policy.perms && !is_told && wearer.remove_attribute(ACCESS_ACL).is_ok();
         let Some((extras, keeper)) = self.extras else {
-            return if sets_mode { set_mode() } else { Ok(()) };
+            let set = if sets_mode || is_bare { set_mode(self.mode_with(0)) } else { Ok(()) };
+            return set.map(|()| Owned::default());
         };
         keeper.loosen(&wearer, extras);
-        keeper.own(extras, |uid, gid| wearer.own(uid, gid));
+        let owned = keeper.own(extras, |uid, gid| wearer.own(uid, gid));
         keeper.strip(&wearer, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
-        attributes.iter().for_each(|attribute| keeper.attribute(&wearer, attribute));
-        let moded = set_mode();
-        acls.iter().for_each(|acl| keeper.attribute(&wearer, acl));
-        moded
+        attributes.iter().for_each(|attribute| keeper.attribute(&wearer, attribute, extras, owned));
+        let mode = self.mode_with(keeper.set_ids_of(extras, owned, self.metadata.mode));
+        let access = acls.iter().find(|acl| *acl.name == *ACCESS_ACL.to_bytes());
+        // The group bits are the mask of the ACL, which may be refused.
+        let narrow = access.map_or(mode, |acl| AclBits::of(&acl.value).map_or(mode, |acl| acl.without(mode)));
+        let moded = set_mode(narrow);
+        acls.iter().for_each(|acl| keeper.attribute(&wearer, acl, extras, owned));
+        moded.map(|()| owned)
+    }
+
+    fn mode_with(&self, set_ids: u32) -> u32 {
+        self.metadata.mode & (!SET_IDS | set_ids | self.lasting)
     }
 
     /// The time of an open file, which is read back where that tells something of the file system.
@@ -168,6 +191,12 @@ pub struct Keeper {
     is_root: bool,
     /// Whether entries may get other owners, and attributes that give rights.
     is_trusting: bool,
+    /// What was asked for, whatever the source tells.
+    kept: Kept,
+    /// Whether users or groups become others than those of the source.
+    maps_users: bool,
+    maps_groups: bool,
+    policy: ModePolicy,
     users: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
     groups: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
     losses: Losses,
@@ -179,10 +208,30 @@ impl Keeper {
         Keeper {
             is_root: rustix::process::geteuid().is_root(),
             is_trusting,
+            kept: Kept::ALL,
+            maps_users: false,
+            maps_groups: false,
+            policy: ModePolicy::default(),
             users: Mutex::default(),
             groups: Mutex::default(),
             losses: Losses::default(),
         }
+    }
+
+    /// Sets no more than was asked for.
+    pub fn keeping(self, fidelity: &Fidelity) -> Keeper {
+        Keeper {
+            kept: fidelity.kept,
+            maps_users: fidelity.user.is_some() || !fidelity.user_map.is_empty(),
+            maps_groups: fidelity.group.is_some() || !fidelity.group_map.is_empty(),
+            policy: ModePolicy::of(fidelity),
+            ..self
+        }
+    }
+
+    /// What of modes and times is kept.
+    pub fn policy(&self) -> ModePolicy {
+        self.policy
     }
 
     /// What could not be set.
@@ -192,19 +241,70 @@ impl Keeper {
 
     /// Whether an owner is another than an entry is to have, as far as that can be had.
     pub fn would_own(&self, extras: &Extras, (uid, gid): (u32, u32)) -> bool {
-        let number = |account: &Option<Account>, known, look_up| {
-            account.as_ref().and_then(|account| numbered(account, known, look_up))
-        };
-        let user = number(&extras.user, &self.users, user_number as fn(&str) -> Option<u32>);
-        let group = number(&extras.group, &self.groups, group_number as fn(&str) -> Option<u32>);
+        let Owned { user, group } = self.wanted(extras);
         let differs = user.is_some_and(|user| user != uid) || group.is_some_and(|group| group != gid);
         // Where none is set, nothing could be done.
         self.is_trusting && differs
     }
 
+    /// Whose an entry is to be, as far as that was asked for and is known here.
+    fn wanted(&self, extras: &Extras) -> Owned {
+        let number = |account: Option<&Account>, known, look_up| {
+            account.and_then(|account| numbered(account, known, look_up))
+        };
+        let (user, group) = (self.user_of(extras), self.group_of(extras));
+        Owned {
+            user: number(user, &self.users, user_number as fn(&str) -> Option<u32>),
+            group: number(group, &self.groups, group_number as fn(&str) -> Option<u32>),
+        }
+    }
+
+    fn user_of<'e>(&self, extras: &'e Extras) -> Option<&'e Account> {
+        extras.user.as_ref().filter(|_| self.kept.users)
+    }
+
+    fn group_of<'e>(&self, extras: &'e Extras) -> Option<&'e Account> {
+        extras.group.as_ref().filter(|_| self.kept.groups)
+    }
+
+    /// The set-ID bits that an entry of `mode` at the source may have where it has this owner and group.
+    pub fn set_ids(&self, extras: Option<&Extras>, (user, group): (u32, u32), mode: u32) -> u32 {
+        let owned = Owned { user: Some(user), group: Some(group) };
+        extras.map_or(0, |extras| self.set_ids_of(extras, owned, mode))
+    }
+
+    /// Those whose owner or group is the source's, by request.
+    fn set_ids_of(&self, extras: &Extras, owned: Owned, mode: u32) -> u32 {
+        let bit = |bit, keeps: &dyn Fn() -> bool| if mode & bit != 0 && keeps() { bit } else { 0 };
+        bit(SET_USER_ID, &|| self.keeps_user(extras, owned))
+            | bit(SET_GROUP_ID, &|| self.keeps_group(extras, owned))
+    }
+
+    /// Whether the owner is the one at the source: a number that is somebody else's here does not count.
+    fn keeps_user(&self, extras: &Extras, owned: Owned) -> bool {
+        let (Some(number), Some(account)) = (owned.user, self.user_of(extras)) else { return false };
+        let is_named = || matches!(User::from_uid(number.into()), Ok(Some(_)));
+        let is_same = || is_same_account(account, number, (&self.users, user_number), is_named);
+        self.is_trusting && !self.maps_users && self.wanted(extras).user == Some(number) && is_same()
+    }
+
+    /// The same for the group.
+    fn keeps_group(&self, extras: &Extras, owned: Owned) -> bool {
+        let (Some(number), Some(account)) = (owned.group, self.group_of(extras)) else { return false };
+        let is_named = || matches!(Group::from_gid(number.into()), Ok(Some(_)));
+        let is_same = || is_same_account(account, number, (&self.groups, group_number), is_named);
+        self.is_trusting && !self.maps_groups && self.wanted(extras).group == Some(number) && is_same()
+    }
+
     /// Whether the attributes of `name` in `directory` are others than they are to be, as far as that can be had. Asks for
     /// them only where it was told which they are.
-    pub fn would_change(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+    pub fn would_change(
+        &self,
+        extras: &Extras,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        (user, group): (u32, u32),
+    ) -> bool {
         if extras.all_told == AllTold::default() {
             return false;
         }
@@ -215,8 +315,12 @@ impl Keeper {
             let own = grown(|value| lgetxattr(&*path, &*attribute.name, value));
             own.is_ok_and(|own| *own == *attribute.value)
         };
+        let owned = Owned { user: Some(user), group: Some(group) };
+        let is_wanted = |attribute: &Attribute| {
+            self.may_set(attribute) && (!is_capability(attribute) || self.keeps_user(extras, owned))
+        };
         stale(&present, extras).next().is_some()
-            || extras.attributes.iter().any(|attribute| self.may_set(attribute) && !has(attribute))
+            || extras.attributes.iter().any(|attribute| is_wanted(attribute) && !has(attribute))
     }
 
     /// Whether the file flags of `name` in `directory` are others than they are to be, as far as that can be had.
@@ -284,41 +388,48 @@ impl Keeper {
 
     /// Owner and attributes of a link, which has no descriptor. What can't be set is counted.
     pub fn dress_link(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) {
-        self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
+        let owned =
+            self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
         let Ok(name) = CString::new(name) else { return };
         for attribute in &extras.attributes {
-            self.set(attribute, |own| {
+            self.set(attribute, extras, owned, |own| {
                 lsetxattr(&*path_of(directory, &name), own, &attribute.value, XattrFlags::empty())
             });
         }
     }
 
     /// Each of the two by itself where both can't be had.
-    fn own(&self, extras: &Extras, chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>) {
-        let number = |account: &Option<Account>, what, known, look_up| {
-            account.as_ref().and_then(|account| self.number(account, what, known, look_up))
+    fn own(&self, extras: &Extras, chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>) -> Owned {
+        let number = |account: Option<&Account>, what, known, look_up| {
+            account.and_then(|account| self.number(account, what, known, look_up))
         };
-        let user = number(&extras.user, OWNER, &self.users, user_number as fn(&str) -> Option<u32>);
-        let group = number(&extras.group, GROUP, &self.groups, group_number as fn(&str) -> Option<u32>);
-        if user.is_none() && group.is_none() {
-            return;
+        let (user, group) = (self.user_of(extras), self.group_of(extras));
+        let user = number(user, OWNER, &self.users, user_number as fn(&str) -> Option<u32>);
+        let group = number(group, GROUP, &self.groups, group_number as fn(&str) -> Option<u32>);
+        let mut owned = Owned { user, group };
+        if owned == Owned::default() {
+            return owned;
         }
         if !self.is_trusting {
             self.losses.count("owner and group", "the sink sets none");
-            return;
+            return Owned::default();
         }
         let (uid, gid) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
         // Whoever is not root may give nothing away; root may be one in his own name space only.
         if self.is_root && chown(uid, gid).is_ok() {
-            return;
+            return owned;
         }
-        for (what, uid, gid) in [(OWNER, uid, None), (GROUP, None, gid)] {
+        for (what, uid, gid, number) in
+            [(OWNER, uid, None, &mut owned.user), (GROUP, None, gid, &mut owned.group)]
+        {
             if (uid.is_some() || gid.is_some())
                 && let Err(errno) = chown(uid, gid)
             {
+                *number = None;
                 self.losses.count(what, &reason(errno));
             }
         }
+        owned
     }
 
     /// Counts who can't be found.
@@ -360,9 +471,9 @@ impl Keeper {
     }
 
     /// Whoever may not write to the file by its mode, may not set its attributes either, its owner included.
-    fn attribute(&self, wearer: &impl Wearer, attribute: &Attribute) {
+    fn attribute(&self, wearer: &impl Wearer, attribute: &Attribute, extras: &Extras, owned: Owned) {
         let set = |name: &CStr| wearer.set_attribute(name, &attribute.value);
-        self.set(attribute, |name| match set(name) {
+        self.set(attribute, extras, owned, |name| match set(name) {
             Err(Errno::ACCESS) if !attribute.is_acl() => {
                 let opened = wearer.set_mode(OWNERS);
                 opened.and_then(|()| set(name))
@@ -371,13 +482,22 @@ impl Keeper {
         });
     }
 
-    fn set(&self, attribute: &Attribute, set: impl Fn(&CStr) -> Result<(), Errno>) {
+    fn set(
+        &self,
+        attribute: &Attribute,
+        extras: &Extras,
+        owned: Owned,
+        set: impl Fn(&CStr) -> Result<(), Errno>,
+    ) {
         let what = if attribute.is_acl() { ACLS } else { ATTRIBUTES };
         let Ok(name) = CString::new(&*attribute.name) else {
             return self.losses.count_several(what, "a name that can't be");
         };
         if !self.may_set(attribute) {
             return self.losses.count_several(what, "the sink does not set those of their kind");
+        }
+        if is_capability(attribute) && !self.keeps_user(extras, owned) {
+            return self.losses.count(CAPABILITIES, "the owner is not kept");
         }
         if let Err(errno) = set(&name) {
             self.losses.count_several(what, &reason(errno));
@@ -386,10 +506,26 @@ impl Keeper {
 
     fn may_set(&self, attribute: &Attribute) -> bool {
         let is_of = |kind: &[u8]| attribute.name.starts_with(kind);
-        let is_for_all = attribute.is_acl() || is_of(b"user.");
         let is_for_root = is_of(b"security.") || is_of(b"trusted.");
-        is_for_all || (self.is_trusting && is_for_root)
+        match attribute.is_acl() {
+            true => self.kept.acls,
+            false => self.kept.attributes && (is_of(b"user.") || self.is_trusting && is_for_root),
+        }
     }
+}
+
+fn is_capability(attribute: &Attribute) -> bool {
+    *attribute.name == *CAPABILITY
+}
+
+/// Whether `number` is the account of the source: not if it stands for a name that is not known here, and is somebody else's.
+fn is_same_account(
+    account: &Account,
+    number: u32,
+    (known, look_up): (&Mutex<HashMap<Box<[u8]>, Option<u32>>>, fn(&str) -> Option<u32>),
+    is_named: impl Fn() -> bool,
+) -> bool {
+    account.name.is_empty() || remembered(known, &account.name, look_up) == Some(number) || !is_named()
 }
 
 /// Of the `present` names, each with a NUL behind it, those that are not to be there.

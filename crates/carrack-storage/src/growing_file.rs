@@ -7,11 +7,13 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use carrack_model::Metadata;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
 use crate::durable::{settle_size, sync_whole};
+use crate::modes::{mode_of_new, take_over};
 use crate::scratch::ScratchName;
 use crate::sink_file::create_flags;
 use crate::source_file::direct_fits;
@@ -271,7 +273,7 @@ impl GrowingFile {
     pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
-        let finished = dress.put_on(file, true).and(dress.set_time(file));
+        let finished = self.dress(dress).and(dress.set_time(file));
         if syncs {
             sync_whole(file)?;
         }
@@ -280,6 +282,20 @@ impl GrowingFile {
             .rename(self.directory.as_fd(), &self.name)
             .map_err(|errno| SinkError::naming("renaming", errno))?;
         finished
+    }
+}
+
+impl GrowingFile {
+    /// Without an exact mode it is that of the file that is replaced, or that of a new one.
+    fn dress(&self, dress: Dress<'_>) -> Result<(), SinkError> {
+        let (file, directory) = (self.file.as_fd(), self.directory.as_fd());
+        if dress.policy.perms {
+            return dress.put_on(file, true).map(drop);
+        }
+        let metadata = Metadata { mode: mode_of_new(directory, dress.metadata.mode), ..*dress.metadata };
+        let owned = Dress { metadata: &metadata, ..dress }.put_on(file, true)?;
+        take_over(file, directory, &self.name, owned)
+            .map_err(|errno| SinkError::metadata("setting the mode", errno))
     }
 }
 
@@ -357,7 +373,7 @@ fn write_direct(direct: BorrowedFd<'_>, buffer: &[u8], offset: u64) -> Result<us
 mod tests {
     use super::*;
     use crate::FileSystems;
-    use carrack_model::{FailureKind, Metadata, Timestamp};
+    use carrack_model::{FailureKind, Timestamp};
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
 

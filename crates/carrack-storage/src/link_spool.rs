@@ -37,6 +37,7 @@ const HARD_LINKS: &str = "hard links";
 #[derive(Debug)]
 pub struct LinkSpool {
     root: Arc<Root>,
+    checks_times: bool,
     records: Vec<u8>,
     spilled: Option<(File, u64)>,
 }
@@ -79,7 +80,12 @@ struct Link {
 impl LinkSpool {
     /// For names beneath `root`.
     pub fn new(root: Arc<Root>) -> LinkSpool {
-        LinkSpool { root, records: Vec::new(), spilled: None }
+        LinkSpool { root, checks_times: true, records: Vec::new(), spilled: None }
+    }
+
+    /// For first names that don't get the time of the source.
+    pub fn without_times(self) -> LinkSpool {
+        LinkSpool { checks_times: false, ..self }
     }
 
     /// Remembers that `name` in `directory` is another name of a file that was last changed at `mtime`.
@@ -128,13 +134,13 @@ impl LinkSpool {
         mut make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
         mut failed: impl FnMut(EntryFailure),
     ) -> LinkCounts {
-        let LinkSpool { root, records, spilled } = self;
+        let LinkSpool { root, checks_times, records, spilled } = self;
         let mut counts = LinkCounts::default();
         let mut make_all = |records: &[u8]| {
             let mut rest = records;
             while let Some((link, after)) = first_record(rest) {
                 rest = after;
-                let make_one = |make_way: &mut _| make(&root, &link, ways, make_way);
+                let make_one = |make_way: &mut _| make(&root, &link, checks_times, ways, make_way);
                 let made = match make_one(&mut make_way) {
                     Err(error) if error.is_denied() && (ways.grant)(&link.directory) => {
                         make_one(&mut make_way)
@@ -199,6 +205,7 @@ fn first_record(records: &[u8]) -> Option<(Link, &[u8])> {
 fn make(
     root: &Root,
     link: &Link,
+    checks_times: bool,
     ways: &LinkWays<'_>,
     make_way: &mut impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
 ) -> Result<bool, SinkError> {
@@ -210,7 +217,7 @@ fn make(
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     let has_time = || {
         let is_same = ways.times.is_same(link.mtime, mtime_of(&found), from.as_fd());
-        is_same || ways.has_all && ways.losses.has_lost_times()
+        !checks_times || is_same || ways.has_all && ways.losses.has_lost_times()
     };
     if !is_file || size_of(&found) != link.size || !has_time() {
         return Err(SinkError::Vanished);
@@ -219,15 +226,16 @@ fn make(
     let (from, into) = (from.as_fd(), into.as_fd());
     let place = |name: &[u8]| linkat(from, first, into, name, AtFlags::empty());
     let put = || match place(&link.name) {
-        Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(false),
+        Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(Ok(false)),
         Err(Errno::EXIST) => {
+            ways.scratch.check_replaced(into, &link.name)?;
             let linked = ways.scratch.create(&link.name, place);
-            linked.and_then(|((), made)| made.rename(into, &link.name)).map(|()| true)
+            Ok(linked.and_then(|((), made)| made.rename(into, &link.name)).map(|()| true))
         }
-        answer => answer.map(|()| true),
+        answer => Ok(answer.map(|()| true)),
     };
-    let linked = match put() {
-        Err(Errno::ISDIR) if make_way(into, &link.directory, &link.name) => put(),
+    let linked = match put()? {
+        Err(Errno::ISDIR) if make_way(into, &link.directory, &link.name) => put()?,
         answer => answer,
     };
     match linked {

@@ -15,9 +15,7 @@ use rustix::io::Errno;
 
 use crate::Identity;
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
-
-/// Mode of a directory while it is filled; its own is set at the end (see [`crate::DirectorySpool`]).
-const WORKING_MODE: Mode = Mode::RWXU;
+use crate::modes::PROVISIONAL;
 
 /// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
 const ANCESTORS_MAX: usize = 65_536;
@@ -155,18 +153,27 @@ impl Root {
         }
     }
 
-    /// As [`Root::enter_directory`], and what is missing of `path` is created with mode 0700.
+    /// As [`Root::enter_directory`], and what is missing of `path` is created with a mode for its owner alone, which tells that its own
+    /// is set at the end (see [`crate::DirectorySpool`]).
     ///
     /// Several threads may create the same directory at once.
     ///
     /// # Errors
     /// As [`Root::open_directory`]; what `mkdir` says.
     pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        match self.make_with(path, WORKING_MODE, DIRECTORY) {
+        match self.make_with(path, PROVISIONAL, DIRECTORY) {
             // A drop box is written to without being read.
-            Err(Errno::ACCESS) => Ok(self.make_with(path, WORKING_MODE, PASSAGE)?),
+            Err(Errno::ACCESS) => Ok(self.make_with(path, PROVISIONAL, PASSAGE)?),
             made => Ok(made?),
         }
+    }
+
+    /// The same for a directory of this program's own, which keeps mode 0700.
+    ///
+    /// # Errors
+    /// As [`Root::make_directory`].
+    pub fn make_private_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        Ok(self.make_with(path, Mode::RWXU, DIRECTORY)?)
     }
 
     /// As [`Root::make_directory`], with `mode` less the umask, and opened with `flags`.
@@ -267,13 +274,16 @@ mod tests {
     }
 
     #[test]
-    fn makes_what_is_missing_with_mode_0700() {
+    fn makes_what_is_missing_with_a_provisional_mode() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let path = rel(b"a/b\xff/new\nline");
         let made = Identity::of_open(root.make_directory(&path).unwrap()).unwrap();
         assert_eq!(made, Identity::of_open(root.open_directory(&path).unwrap()).unwrap());
-        assert_eq!(fs::metadata(dir.path().join("a")).unwrap().permissions().mode() & 0o7777, 0o700);
+        let mode_of = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode_of("a"), 0o1700);
+        root.make_private_directory(&rel(b"p")).unwrap();
+        assert_eq!(mode_of("p"), 0o700);
         let itself = Identity::of_open(root.make_directory(&RelPath::root()).unwrap()).unwrap();
         assert_eq!(itself, root.identity());
     }

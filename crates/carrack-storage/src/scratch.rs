@@ -7,12 +7,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use carrack_model::Kept;
 use carrack_model::limits::NAME_BYTES_MAX;
-use rustix::fs::{AtFlags, CWD, Dir, Mode, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::SinkError;
 use crate::beneath::PASSAGE;
+use crate::special::special_of_stat;
 
 /// `.carrack-` and eight digits.
 const SUFFIX_BYTES: usize = 17;
@@ -45,6 +48,8 @@ pub struct ScratchNames {
     tag: u16,
     next: AtomicU32,
     placing: AtomicU8,
+    /// Which special files may be replaced.
+    replaces: Kept,
     /// `/proc/self/fd`, opened when it is needed; nothing where `/proc` is not mounted.
     descriptors: OnceLock<Option<OwnedFd>>,
 }
@@ -62,8 +67,23 @@ impl ScratchNames {
             tag: tag.unwrap_or(u16::from_ne_bytes([a, b])),
             next: AtomicU32::new(u32::from_ne_bytes(next)),
             placing: AtomicU8::new(Placing::LinkDescriptor as u8),
+            replaces: Kept::default(),
             descriptors: OnceLock::new(),
         })
+    }
+
+    /// Lets devices, pipes and sockets be replaced where `kept` has their kind.
+    pub fn replacing(self, kept: Kept) -> ScratchNames {
+        ScratchNames { replaces: kept, ..self }
+    }
+
+    /// Refuses to replace a device, pipe or socket of a kind that is not copied.
+    pub(crate) fn check_replaced(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
+        let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        match found.and_then(|stat| special_of_stat(&stat)) {
+            Some(special) if !self.replaces.has(&special) => Err(SinkError::Special(special)),
+            _ => Ok(()),
+        }
     }
 
     /// A name that this process gives out once in 65,536 times for the same file.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use carrack_model::FailureKind;
+use carrack_model::{FailureKind, Special};
 use rustix::io::Errno;
 
 /// Why an entry could not be placed.
@@ -14,6 +14,9 @@ pub enum SinkError {
     /// A directory stands where a file or link should, or a file or link where a directory should.
     #[error("something else stands there: {0}")]
     InTheWay(#[source] io::Error),
+    /// A device, pipe or socket stands there, and such are not copied.
+    #[error("a {} stands there, which is not replaced without --archive, --devices or --specials", .0.noun())]
+    Special(Special),
     /// The file system does not take this name.
     #[error("the file system refuses the name: {0}")]
     BadName(#[source] io::Error),
@@ -72,7 +75,7 @@ impl SinkError {
     pub fn kind(&self) -> FailureKind {
         match self {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
-            SinkError::InTheWay(_) => FailureKind::InTheWay,
+            SinkError::InTheWay(_) | SinkError::Special(_) => FailureKind::InTheWay,
             SinkError::BadName(_) => FailureKind::BadName,
             SinkError::Vanished | SinkError::NotPermitted { .. } | SinkError::NoSymlinks(_) => {
                 FailureKind::WriteError

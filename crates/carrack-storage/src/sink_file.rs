@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use carrack_model::Timestamp;
+use carrack_model::{Metadata, Timestamp};
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, linkat, openat, statat, symlinkat, utimensat,
 };
@@ -15,6 +15,7 @@ use rustix::io::{Errno, write};
 use rustix::path::DecInt;
 
 use crate::durable::settle_size;
+use crate::modes::{Owned, SET_IDS, mode_to_create, take_over};
 use crate::scratch::Placing;
 use crate::{Care, Dress, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
@@ -35,17 +36,21 @@ pub fn clear_umask() {
 
 static USERS_UMASK: OnceLock<Mode> = OnceLock::new();
 
+/// What the user's umask takes from the modes of new entries.
+pub fn users_umask() -> u32 {
+    // Without a call of `clear_umask` the kernel takes the umask off.
+    USERS_UMASK.get().copied().unwrap_or(Mode::empty()).as_raw_mode()
+}
+
 /// The mode of a directory that nobody gave one, as mkdir(1) makes it: what the user's umask leaves of 0777.
 pub(crate) fn mode_of_new_directory() -> Mode {
-    let everything = Mode::RWXU | Mode::RWXG | Mode::RWXO;
-    // Without a call of `clear_umask` the kernel takes the umask off.
-    everything.difference(USERS_UMASK.get().copied().unwrap_or(Mode::empty()))
+    Mode::from_raw_mode(0o777 & !users_umask())
 }
 
 /// Places the file `name` with this `content` in `directory`, in place of a file or link that has the name.
 ///
-/// Atomic: other processes see what stood there before, or the complete new file. The mode is exact if
-/// [`clear_umask`] was called and the directory has no default ACL.
+/// Atomic: other processes see what stood there before, or the complete new file. With [`ModePolicy::perms`] the mode is exact if
+/// [`clear_umask`] was called; else a file that is replaced passes its permissions on, and a new one gets those of [`modes`](crate::modes).
 ///
 /// # Errors
 /// After [`SinkError::Metadata`] the file is in place; after any other error nothing has changed.
@@ -58,28 +63,56 @@ pub fn place_small<'a>(
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
-    let care = Care { sync: care.sync.for_name(directory, name), ..care };
+    let (sync, is_new) = care.sync.for_name(directory, name);
+    let care = Care { sync, ..care };
+    let created = match dress.policy.perms {
+        true => dress.metadata.mode & !SET_IDS,
+        false => mode_to_create(directory, dress.metadata.mode),
+    };
+    let metadata =
+        Metadata { mode: if dress.policy.perms { dress.metadata.mode } else { created }, ..*dress.metadata };
+    let new = New {
+        name,
+        content,
+        dress: Dress { metadata: &metadata, ..dress },
+        created: Mode::from_raw_mode(created),
+        is_new,
+        care,
+    };
     if scratch.placing() != Placing::Rename
-        && let Some(placed) = place_by_link(directory, name, content, dress, care, scratch)
+        && let Some(placed) = place_by_link(directory, &new, scratch)
     {
         return placed;
     }
-    let placed = place_by_rename(directory, name, content, dress, care, scratch);
+    let placed = place_by_rename(directory, &new, scratch);
     if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
         scratch.remember(Placing::Rename);
     }
     placed
 }
 
+/// A small file that is to be placed.
+struct New<'a> {
+    name: &'a [u8],
+    content: &'a [u8],
+    dress: Dress<'a>,
+    /// The mode that it is created with.
+    created: Mode,
+    /// Whether nothing had the name a moment ago; false where nobody looked.
+    is_new: bool,
+    care: Care,
+}
+
 impl SyncFirst {
-    /// Whether the file that is about to get this name has to be durable before.
-    fn for_name(self, directory: BorrowedFd<'_>, name: &[u8]) -> SyncFirst {
+    /// Whether the file that is about to get this name has to be durable before; and whether nothing has the name, as far as that
+    /// was asked for.
+    fn for_name(self, directory: BorrowedFd<'_>, name: &[u8]) -> (SyncFirst, bool) {
         match self {
             SyncFirst::Replacing if statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
-                SyncFirst::Always
+                (SyncFirst::Always, false)
             }
-            SyncFirst::Replacing => SyncFirst::Never,
-            sync => sync,
+            SyncFirst::Replacing => (SyncFirst::Never, true),
+            sync => (sync, false),
         }
     }
 }
@@ -87,27 +120,49 @@ impl SyncFirst {
 /// Nothing if the file system has no nameless files, or no way to name them.
 fn place_by_link(
     directory: BorrowedFd<'_>,
-    name: &[u8],
-    content: &[u8],
-    dress: Dress<'_>,
-    care: Care,
+    new: &New<'_>,
     scratch: &ScratchNames,
 ) -> Option<Result<(), SinkError>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = match openat(directory, c".", flags, Mode::from_raw_mode(dress.metadata.mode)) {
+    let file = match openat(directory, c".", flags, new.created) {
         Ok(file) => file,
         Err(errno) if is_unsupported(errno) => return None,
         Err(errno) => return Some(Err(SinkError::writing("creating", errno))),
     };
-    let filled = match fill(file.as_fd(), content, dress, care) {
-        Err(failed @ SinkError::Metadata { .. }) => Err(failed),
+    let (filled, owned) = match fill(file.as_fd(), new) {
+        Err(failed @ SinkError::Metadata { .. }) => (Err(failed), Owned::default()),
         Err(failed) => return Some(Err(failed)),
-        Ok(()) => Ok(()),
+        Ok(owned) => (Ok(()), owned),
     };
-    match link_over(&file, directory, name, scratch) {
+    match link(&file, directory, new.name, scratch) {
         Ok(()) => Some(filled),
+        Err(Errno::EXIST) => {
+            let replaced = new.prepare_to_replace(file.as_fd(), directory, owned, scratch);
+            Some(
+                replaced
+                    .and_then(|moded| link_over(&file, directory, new.name, scratch).and(filled).and(moded)),
+            )
+        }
         Err(errno) if is_unsupported(errno) && errno != Errno::ISDIR => None,
         Err(errno) => Some(Err(SinkError::naming("linking", errno))),
+    }
+}
+
+impl New<'_> {
+    /// Before the file replaces what has its name; the inner result says whether it has the permissions of that.
+    fn prepare_to_replace(
+        &self,
+        file: BorrowedFd<'_>,
+        directory: BorrowedFd<'_>,
+        owned: Owned,
+        scratch: &ScratchNames,
+    ) -> Result<Result<(), SinkError>, SinkError> {
+        scratch.check_replaced(directory, self.name)?;
+        if self.dress.policy.perms {
+            return Ok(Ok(()));
+        }
+        let taken = take_over(file, directory, self.name, owned);
+        Ok(taken.map_err(|errno| SinkError::metadata("setting the mode", errno)))
     }
 }
 
@@ -126,20 +181,16 @@ fn is_unsupported(errno: Errno) -> bool {
     )
 }
 
-/// Names a nameless file, in place of whatever has the name.
+/// Names a nameless file, in place of what has the name.
 fn link_over(
     file: &OwnedFd,
     directory: BorrowedFd<'_>,
     name: &[u8],
     scratch: &ScratchNames,
-) -> Result<(), Errno> {
-    match link(file, directory, name, scratch) {
-        Err(Errno::EXIST) => {
-            let (_, temporary) = scratch.create(name, |free| link(file, directory, free, scratch))?;
-            temporary.rename(directory, name)
-        }
-        answer => answer,
-    }
+) -> Result<(), SinkError> {
+    let made = scratch.create(name, |free| link(file, directory, free, scratch));
+    let linked = made.and_then(|(_, temporary)| temporary.rename(directory, name));
+    linked.map_err(|errno| SinkError::naming("linking", errno))
 }
 
 fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &ScratchNames) -> Result<(), Errno> {
@@ -159,25 +210,28 @@ fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &Scratc
 
 fn place_by_rename(
     directory: BorrowedFd<'_>,
-    name: &[u8],
-    content: &[u8],
-    dress: Dress<'_>,
-    care: Care,
+    new: &New<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
-    let mode = Mode::from_raw_mode(dress.metadata.mode);
     let (file, temporary) = scratch
-        .create(name, |free| openat(directory, free, create_flags(), mode))
+        .create(new.name, |free| openat(directory, free, create_flags(), new.created))
         .map_err(|errno| SinkError::naming("creating", errno))?;
-    let filled = fill(file.as_fd(), content, dress, care);
-    if let Err(failed) = &filled
-        && !matches!(failed, SinkError::Metadata { .. })
-    {
-        temporary.remove(directory);
-        return filled;
+    let (filled, owned) = match fill(file.as_fd(), new) {
+        Err(failed @ SinkError::Metadata { .. }) => (Err(failed), Owned::default()),
+        Err(failed) => {
+            temporary.remove(directory);
+            return Err(failed);
+        }
+        Ok(owned) => (Ok(()), owned),
+    };
+    // The rename looks the name up anyway.
+    let mut moded = Ok(());
+    if !new.is_new {
+        let replaced = new.prepare_to_replace(file.as_fd(), directory, owned, scratch);
+        moded = replaced.inspect_err(|_| temporary.remove(directory))?;
     }
-    temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
-    filled
+    temporary.rename(directory, new.name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    filled.and(moded)
 }
 
 /// Flags that create a file that nobody else has.
@@ -186,7 +240,8 @@ pub(crate) fn create_flags() -> OFlags {
 }
 
 /// Contents, then time, then what of the mode the creation could not give.
-fn fill(file: BorrowedFd<'_>, content: &[u8], dress: Dress<'_>, care: Care) -> Result<(), SinkError> {
+fn fill(file: BorrowedFd<'_>, new: &New<'_>) -> Result<Owned, SinkError> {
+    let New { content, dress, care, .. } = *new;
     write_all(file, content).map_err(|errno| SinkError::writing("writing", errno))?;
     if content.len() > ONE_REQUEST {
         settle_size(file, content.len() as u64)?;
@@ -194,12 +249,12 @@ fn fill(file: BorrowedFd<'_>, content: &[u8], dress: Dress<'_>, care: Care) -> R
     if care.readback && !holds(file, 0, content)? {
         return Err(SinkError::Damaged);
     }
-    dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
+    let owned = dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
     let timed = dress.set_time(file);
     if care.sync == SyncFirst::Always {
         sync_whole(file)?;
     }
-    timed
+    timed.map(|()| owned)
 }
 
 fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
@@ -257,6 +312,7 @@ fn replace_by_symlink(
     dress: Dress<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
+    scratch.check_replaced(directory, name)?;
     let (_, temporary) =
         scratch.create(name, |free| symlinkat(target, directory, free)).map_err(SinkError::symlinking)?;
     let timed = dress_link(directory, temporary.as_bytes(), dress);
@@ -267,6 +323,9 @@ fn replace_by_symlink(
 fn dress_link(directory: BorrowedFd<'_>, name: &[u8], dress: Dress<'_>) -> Result<(), SinkError> {
     if let Some((extras, keeper)) = dress.extras {
         keeper.dress_link(extras, directory, name);
+    }
+    if !dress.policy.times {
+        return Ok(());
     }
     // File systems that keep no times of links are taken as they are.
     match utimensat(directory, name, &times(dress.metadata.mtime), AtFlags::SYMLINK_NOFOLLOW) {

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use carrack_model::{DeviceNumber, Special, Timestamp};
+use carrack_model::{DeviceNumber, Metadata, Special, Timestamp};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, fstat, listxattr,
     major, makedev, minor, mknodat, openat, removexattr, setxattr, utimensat,
@@ -14,6 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::extras_sink::Wearer;
+use crate::modes::mode_of_new;
 use crate::sink_file::times;
 use crate::{Dress, Keeper, ScratchNames, SinkError};
 
@@ -61,6 +62,13 @@ pub fn place_special<'a>(
         }
         Err(errno) => return Err(SinkError::naming("making it", errno)),
     };
+    let dress = dress.into();
+    let mode = match dress.policy.perms {
+        true => dress.metadata.mode,
+        false => mode_of_new(directory, dress.metadata.mode),
+    };
+    let metadata = Metadata { mode, ..*dress.metadata };
+    let dress = Dress { metadata: &metadata, ..dress };
     let dressed = dress_special(directory, temporary.as_bytes(), special, dress);
     if let Err(failed) = &dressed
         && !matches!(failed, SinkError::Metadata { .. })
@@ -96,7 +104,7 @@ pub fn dress_special<'a>(
     let dress = dress.into();
     let node = Node::open(directory, name, special)?;
     dress.put_on(&node, true)?;
-    dress.timed(node.set_mtime(dress.metadata.mtime))
+    if dress.policy.times { dress.timed(node.set_mtime(dress.metadata.mtime)) } else { Ok(()) }
 }
 
 /// A special file that is held, and not opened.

@@ -439,6 +439,20 @@ pub struct Settings {
     /// Likewise for groups.
     #[prost(string, tag = "37")]
     pub group_map: String,
+    /// Every entry gets the mode that it has at the source; else what is there keeps its mode, and what is new is made by the umask of
+    /// the sink.
+    #[prost(bool, tag = "50")]
+    pub perms: bool,
+    /// What the sink changes in the modes of the source: clauses as `carrack_model::ModeChange` reads them; empty for nothing. A sink
+    /// knows of it that says `changes_modes` in its `SinkState`.
+    #[prost(string, tag = "51")]
+    pub mode_change: String,
+    /// The sink sets no modification times; likewise.
+    #[prost(bool, tag = "52")]
+    pub omit_times: bool,
+    /// It sets none of directories; likewise.
+    #[prost(bool, tag = "53")]
+    pub omit_dir_times: bool,
     /// Where the sink puts objects that its storage does not take.
     #[prost(message, repeated, tag = "40")]
     pub sink_spill: Vec<SpillDirectory>,
@@ -602,6 +616,9 @@ pub struct SinkState {
     /// It knows of [`Sync`].
     #[prost(bool, tag = "11")]
     pub syncs: bool,
+    /// It knows of `mode_change`, `omit_times` and `omit_dir_times` of [`Settings`].
+    #[prost(bool, tag = "20")]
+    pub changes_modes: bool,
 }
 
 /// Where the tree goes.

@@ -44,7 +44,18 @@ pub fn transfer_id(route: &Route, fidelity: &Fidelity) -> io::Result<TransferId>
 
 /// What an earlier session completed has to be complete for this one too.
 fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
-    let Fidelity { kept, numeric_ids, user, group, user_map, group_map } = fidelity;
+    let Fidelity {
+        kept,
+        numeric_ids,
+        user,
+        group,
+        user_map,
+        group_map,
+        perms,
+        mode_change,
+        omit_times,
+        omit_dir_times,
+    } = fidelity;
     hasher.update(&kept.bits().to_le_bytes());
     hasher.update(&[u8::from(*numeric_ids)]);
     for account in [user, group] {
@@ -63,6 +74,13 @@ fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
             hasher.update(&(map.as_str().len() as u64).to_le_bytes());
             hasher.update(map.as_str().as_bytes());
         }
+    }
+    // Likewise.
+    let modes = [*perms, *omit_times, *omit_dir_times];
+    if modes != [false; 3] || !mode_change.is_empty() {
+        hasher.update(b"modes");
+        hasher.update(&modes.map(u8::from));
+        hasher.update(mode_change.as_str().as_bytes());
     }
 }
 

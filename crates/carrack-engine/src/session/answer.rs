@@ -194,7 +194,7 @@ impl Answerer {
                     file_systems,
                     self.hello.sink.clone(),
                     None,
-                    self.settings.selection.links,
+                    &self.settings,
                 )?;
                 lane_count = self.lane_count(&ground, part.depth());
                 welcome.lanes = lane_count as u32;

@@ -143,7 +143,7 @@ impl Caller<'_> {
                     file_systems,
                     welcome.sink,
                     Some(self.observer),
-                    settings.selection.links,
+                    settings,
                 )?;
                 say(link, Control::Place(part.place_message()))?;
                 part

@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_model::Kept;
+use carrack_model::{Kept, Special};
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
-use carrack_storage::{Base, Identity, Purpose, Root, unknown_account};
+use carrack_storage::{Base, Identity, Looked, Purpose, Root, unknown_account};
 use carrack_wire::message::SinkState;
 
 use super::keeping::{FoundJournal, Keeping};
@@ -42,6 +42,7 @@ impl Destination {
         check_accounts(settings)?;
         let standing = match base.look(path, Purpose::Write) {
             Ok(looked) if looked.is_directory => Standing::Directory,
+            Ok(Looked { special: Some(special), .. }) => return Err(special_destination(path, &special)),
             Ok(_) => Standing::Other,
             Err(error) if error.kind() == ErrorKind::NotFound => Standing::Nothing,
             Err(error) if error.kind() == ErrorKind::NotADirectory => Standing::Other,
@@ -97,6 +98,7 @@ impl Destination {
             kept: Kept::ALL.bits(),
             takes_holes: !self.keeping.as_ref().is_some_and(Keeping::is_shared),
             syncs: true,
+            changes_modes: true,
         }
     }
 
@@ -184,6 +186,8 @@ pub(crate) struct SinkFacts {
     pub(crate) takes_holes: bool,
     /// It can leave out what it has.
     pub(crate) syncs: bool,
+    /// It knows of changes of modes, and of times that are not kept.
+    pub(crate) changes_modes: bool,
 }
 
 impl SinkFacts {
@@ -210,6 +214,7 @@ impl SinkFacts {
             kept: Kept::from_bits(message.kept),
             takes_holes: message.takes_holes,
             syncs: message.syncs,
+            changes_modes: message.changes_modes,
         })
     }
 }
@@ -227,6 +232,13 @@ fn check_accounts(settings: &Settings) -> Result<(), SessionError> {
 /// The same for two processes exactly if they run under one kernel; nothing if that can't be told.
 fn host_identity() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// It is neither written to, which has effects that no copy is to have, nor replaced, which would take it from those who use it.
+fn special_destination(path: &Path, special: &Special) -> SessionError {
+    let shown = carrack_model::escape(path.as_os_str().as_bytes());
+    let message = format!("the destination {shown} is a {}, which is not written to", special.noun());
+    SessionError::refused(message, "name a file or a directory")
 }
 
 fn unusable(path: &Path, error: &io::Error) -> SessionError {

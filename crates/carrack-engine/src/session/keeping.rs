@@ -148,7 +148,7 @@ impl Keeping {
         let relative = RelPath::new(name.as_bytes()).map_err(|_| SessionError::Internal)?;
         let held = root.open_directory(&RelPath::root()).map_err(unusable_journals(&shown))?;
         // Another session may have closed the transfer by now.
-        let directory = keep_times(held.as_fd(), || root.make_directory(&relative));
+        let directory = keep_times(held.as_fd(), || root.make_private_directory(&relative));
         let directory = directory.map_err(unusable_journals(&shown))?;
         let about =
             About { id: TransferId(self.identity.run.0), ..self.about(base, path, PlaceRoot::Destination) };

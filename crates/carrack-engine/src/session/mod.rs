@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Kept, LinkPolicy, Side, Summary, TransferSpec};
+use carrack_model::{Event, Fidelity, Kept, LinkPolicy, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::fabric::Hub;
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, StreamCount, random};
@@ -169,7 +169,7 @@ impl Part {
         file_systems: FileSystems,
         sink: Option<SinkState>,
         observer: Option<&dyn Observer>,
-        links: LinkPolicy,
+        settings: &Settings,
     ) -> Result<Part, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(&sink)?;
@@ -177,7 +177,9 @@ impl Part {
             let message = "the carrack at the destination is too old for a sync";
             return Err(SessionError::refused(message, "install this version there, or use carrack cp"));
         }
-        let sources = resolve(base, paths, spec.recursive, links == LinkPolicy::Followed, &sink)?;
+        check_modes(&settings.fidelity, &sink)?;
+        let follows = settings.selection.links == LinkPolicy::Followed;
+        let sources = resolve(base, paths, spec.recursive, follows, &sink)?;
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }
@@ -505,6 +507,16 @@ fn check_owners(settings: &Settings, welcome: &Welcome) -> Result<(), SessionErr
     }
     let message = "the carrack at the source is too old for --usermap and --groupmap";
     Err(SessionError::refused(message, "install this version there, or use --chown"))
+}
+
+/// Refuses a sink that would keep other modes and times.
+fn check_modes(fidelity: &Fidelity, sink: &SinkFacts) -> Result<(), SessionError> {
+    let is_new = !fidelity.mode_change.is_empty() || fidelity.omit_times || fidelity.omit_dir_times;
+    if !is_new || sink.changes_modes {
+        return Ok(());
+    }
+    let message = "the carrack at the destination is too old for --chmod, --no-times and --omit-dir-times";
+    Err(SessionError::refused(message, "install this version there"))
 }
 
 /// Refuses a source that would delete at the end what is to go first.

@@ -219,6 +219,7 @@ mod tests {
             kept: carrack_model::Kept::ALL,
             takes_holes: true,
             syncs: true,
+            changes_modes: true,
         }
     }
 

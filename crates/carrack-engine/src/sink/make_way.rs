@@ -42,6 +42,11 @@ impl Lane<'_> {
     /// Says before its data travels that a file can't take its name.
     pub(super) fn check_way(&self, held: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
         let looked = look_at(held, name).map_err(SinkError::of_looking)?;
+        if let Some(Present::Special { special, .. }) = looked
+            && !self.sink.kept.has(&special)
+        {
+            return Err(SinkError::Special(special));
+        }
         let is_blocked = || match &self.sink.removal {
             Some(removal) => !removal.deletes() && !is_empty(held, name),
             None => true,
@@ -105,6 +110,7 @@ impl Lane<'_> {
             let Ok(held) = root.open_directory(&above) else { return false };
             match look_at(held.as_fd(), name) {
                 Ok(Some(Present::Other)) => {}
+                Ok(Some(Present::Special { special, .. })) if !self.sink.kept.has(&special) => return false,
                 Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
                 Ok(Some(_)) => {
                     // If it fails, another thread was faster, or it is still in the way.

@@ -49,12 +49,12 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{
-    Event, Extras, Kept, Metadata, ModifyWindow, Notice, Scheduling, TargetId, TransferSpec,
+    Event, Extras, Kept, Metadata, ModeChange, ModifyWindow, Notice, Scheduling, TargetId, TransferSpec,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{
     DirectoryAccess, DirectorySpool, Dress, Keeper, LinkSpool, Medium, Restoring, Root, ScratchNames,
-    StoredTimes,
+    StoredTimes, users_umask,
 };
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
@@ -77,7 +77,7 @@ use removal::Removal;
 use siblings::Siblings;
 pub(crate) use storage::{SinkStorage, stripes_to_message};
 
-/// Set-user-id and set-group-id (inode(7)): a program that has them runs with its owner's rights, whoever starts it.
+/// Set-user-ID and set-group-ID (inode(7)): a program that has them runs with its owner's rights, whoever starts it.
 const SPECIAL_MODES: u32 = 0o6000;
 
 /// What a sink needs to begin: the session stands, the destination is open.
@@ -172,8 +172,10 @@ struct Sink<'a> {
     keeper: Arc<Keeper>,
     /// What was asked for beyond mode and time. A source that makes devices unasked breaks the protocol.
     kept: Kept,
-    /// Whether entries may get set-user-id and set-group-id bits.
+    /// Whether entries may get set-user-ID and set-group-ID bits.
     special_modes: bool,
+    /// What the user changes in the modes of the source.
+    mode_change: ModeChange,
     /// How long nothing may move.
     idle: Option<Duration>,
     /// How long the other end may be silent, and an object may stop on its way.
@@ -198,8 +200,10 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     });
     let one_file_system = storage.is_one_file_system();
     let committer = |root: &Arc<Root>| Committer::new(Arc::clone(root), journal, one_file_system, settings);
-    let prepared =
-        ScratchNames::new(tag).map_err(SessionError::local("making a temporary name")).and_then(|scratch| {
+    let prepared = ScratchNames::new(tag)
+        .map(|scratch| scratch.replacing(settings.fidelity.kept))
+        .map_err(SessionError::local("making a temporary name"))
+        .and_then(|scratch| {
             let removal = start.spec.sync.as_ref().map(|sync| Removal::new(sync, &settings.selection));
             Ok((Arc::new(scratch), removal.transpose()?, start.root.as_ref().map(committer).transpose()?))
         });
@@ -208,9 +212,13 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
     };
     let io_threads = settings.io_thread_count(storage.depth());
-    let keeper = Arc::new(Keeper::new(settings.special_modes));
+    let keeper = Arc::new(Keeper::new(settings.special_modes).keeping(&settings.fidelity));
     let window = start.spec.sync.as_ref().map_or(ModifyWindow::Stored, |sync| sync.modify_window);
     let probes = start.root.is_some().then(|| Arc::clone(&scratch));
+    let new_links = |root| match settings.fidelity.omit_times {
+        true => LinkSpool::new(root).without_times(),
+        false => LinkSpool::new(root),
+    };
     let sink = Sink {
         camp: start.camp,
         times: StoredTimes::new(window, probes),
@@ -224,7 +232,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         directories: Mutex::new(
             start.root.clone().map(|root| DirectorySpool::new(root, Arc::clone(&keeper))),
         ),
-        links: Mutex::new(start.root.clone().map(LinkSpool::new)),
+        links: Mutex::new(start.root.clone().map(new_links)),
         keeper,
         kept: settings.fidelity.kept,
         scheduling: settings.scheduling.share(starts.len()),
@@ -242,6 +250,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         stall: settings.stall,
         source_is_busy: AtomicBool::new(false),
         special_modes: settings.special_modes,
+        mode_change: settings.fidelity.mode_change.clone(),
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
         seen: start.root.clone().or(start.seen),
@@ -366,21 +375,36 @@ impl Sink<'_> {
         self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
     }
 
-    /// What an entry gets of the metadata that it has at the source.
+    /// What an entry that is no directory may get of the metadata that it has at the source.
     fn allowed(&self, metadata: Metadata) -> Metadata {
-        let mode = if self.special_modes { metadata.mode } else { metadata.mode & !SPECIAL_MODES };
+        let mode = self.mode_change.apply(metadata.mode, false, users_umask());
+        let mode = if self.special_modes { mode } else { mode & !SPECIAL_MODES };
         Metadata { mode, ..metadata }
+    }
+
+    /// The same of a directory, where the bits give no program rights.
+    fn allowed_directory(&self, metadata: Metadata) -> Metadata {
+        Metadata { mode: self.mode_change.apply(metadata.mode, true, users_umask()), ..metadata }
     }
 
     /// What an entry gets, with what is to be set beyond its metadata.
     fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
         let extras = extras.map(|extras| (extras, &*self.keeper));
-        Dress { metadata, extras, losses: Some(self.keeper.losses()) }
+        let losses = Some(self.keeper.losses());
+        Dress { metadata, extras, losses, policy: self.keeper.policy(), lasting: 0 }
     }
 
-    /// Whether what was found in the directory `held` is the metadata that was told, as the file system there stores it.
-    fn has_metadata(&self, told: &Metadata, found: &Metadata, held: BorrowedFd<'_>) -> bool {
-        told.mode == found.mode && self.times.is_same(told.mtime, found.mtime, held)
+    /// Whether what an earlier session placed has the mode that it got, set-ID bits apart, which it may have lost.
+    fn has_mode(&self, found: &Metadata, entry: Metadata) -> bool {
+        let wanted = self.allowed(entry);
+        !self.keeper.policy().perms
+            || (found.mode ^ wanted.mode) & !SPECIAL_MODES == 0
+                && found.mode & SPECIAL_MODES & !wanted.mode == 0
+    }
+
+    /// Whether what was found in the directory `held` has the time that was told, as the file system there stores it.
+    fn has_time(&self, found: &Metadata, entry: Metadata, held: BorrowedFd<'_>) -> bool {
+        !self.keeper.policy().times || self.times.is_same(entry.mtime, found.mtime, held)
     }
 
     fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {

@@ -239,7 +239,9 @@ impl Lane<'_> {
             }
             (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
             (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
-                special == found && self.sink.has_metadata(&self.sink.allowed(entry.metadata), metadata, held)
+                special == found
+                    && self.sink.has_mode(metadata, entry.metadata)
+                    && self.sink.has_time(metadata, entry.metadata, held)
             }
             _ => false,
         };
@@ -260,7 +262,8 @@ impl Lane<'_> {
     fn has_all(&self, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
         let told = self.sink.allowed(entry.metadata);
         let dress = || dress_file(held, &entry.name, &self.sink.dress(&told, None));
-        self.sink.times.is_same(told.mtime, found.mtime, held) && (told.mode == found.mode || dress().is_ok())
+        self.sink.has_time(found, entry.metadata, held)
+            && (self.sink.has_mode(found, entry.metadata) || dress().is_ok())
     }
 
     /// What of a file to which several sessions write is there.

@@ -10,6 +10,7 @@ use carrack_model::{Metadata, Sync};
 use carrack_storage::{Dress, Present, SinkError, digest_of, dress_file, dress_special, look_at};
 use carrack_wire::TableEntry;
 
+use super::SPECIAL_MODES;
 use super::lane::Lane;
 
 /// What is to become of an entry.
@@ -78,14 +79,31 @@ impl Lane<'_> {
         (found, owner): (Metadata, (u32, u32)),
         dress: impl FnOnce(Dress<'_>) -> Result<(), SinkError>,
     ) -> Wish {
-        let wanted = self.sink.allowed(entry.metadata);
-        if self.sink.has_metadata(&wanted, &found, held) && !self.lacks_extras(held, entry, owner) {
+        let wanted = self.wanted(&found, owner, entry);
+        let is_same = wanted.mode == found.mode && self.sink.times.is_same(wanted.mtime, found.mtime, held);
+        if is_same && !self.lacks_extras(held, entry, owner) {
             return Wish::Left;
         }
-        let lacking = self.sink.dress(&wanted, entry.extras.as_deref());
+        let extras = entry.extras.as_deref();
+        // The mode of what is there stays, unless it would give its rights to somebody else.
+        let is_owned = extras.is_some_and(|extras| extras.user.is_some() || extras.group.is_some());
+        let lasting = if self.sink.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
+        let lacking = Dress { lasting, ..self.sink.dress(&wanted, extras) };
         // What can't be set this way is set on a new one; a dry run says that something is to be done.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { Wish::Left } else { Wish::Wanted }
+    }
+
+    /// The mode and time that it is to have: what is not kept is as it is.
+    fn wanted(&self, found: &Metadata, owner: (u32, u32), entry: &TableEntry<'_>) -> Metadata {
+        let keeper = &self.sink.keeper;
+        let told = self.sink.allowed(entry.metadata);
+        let policy = keeper.policy();
+        let set_ids = keeper.set_ids(entry.extras.as_deref(), owner, told.mode);
+        Metadata {
+            mode: if policy.perms { told.mode & (!SPECIAL_MODES | set_ids) } else { found.mode },
+            mtime: if policy.times { told.mtime } else { found.mtime },
+        }
     }
 
     /// The same for a link, of which only owner and attributes can lack.
@@ -106,7 +124,7 @@ impl Lane<'_> {
         let keeper = &self.sink.keeper;
         entry.extras.as_deref().is_some_and(|extras| {
             keeper.would_own(extras, owner)
-                || keeper.would_change(extras, held, entry.name)
+                || keeper.would_change(extras, held, entry.name, owner)
                 || keeper.would_flag(extras, held, entry.name)
         })
     }

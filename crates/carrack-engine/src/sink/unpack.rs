@@ -99,7 +99,7 @@ impl Unpacker {
             self.held = Some(Held { path, directory });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
-        let metadata = lane.sink.allowed(metadata);
+        let metadata = lane.sink.allowed_directory(metadata);
         let noted = match (&held.directory, lane.sink.directories().as_mut()) {
             (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
             (Ok(_), Some(spool)) => spool

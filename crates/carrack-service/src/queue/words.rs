@@ -20,8 +20,13 @@ const LABEL_BYTES_MAX: usize = 256;
 
 /// Those of [`Options::copy_options`], and whether they have a value. What is read from a file is none: it would be one of this
 /// machine's.
-pub const COPY_OPTIONS: [(&str, bool); 30] = [
+pub const COPY_OPTIONS: [(&str, bool); 35] = [
     ("archive", false),
+    ("perms", false),
+    ("no-perms", false),
+    ("chmod", true),
+    ("no-times", false),
+    ("omit-dir-times", false),
     ("owner", false),
     ("no-owner", false),
     ("group", false),

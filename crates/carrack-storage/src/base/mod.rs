@@ -21,14 +21,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_model::RelPath;
+use carrack_model::{RelPath, Special};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat_raw, statat,
 };
 use rustix::io::Errno;
 
 use crate::beneath::{PASSAGE, open_beneath, open_child};
-use crate::sink_file::mode_of_new_directory;
+use crate::modes::PROVISIONAL;
+use crate::special::special_of_stat;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
 use follow::{Reached, follow};
@@ -69,6 +70,8 @@ pub struct Looked {
     pub is_symlink: bool,
     /// Its length in bytes.
     pub size: u64,
+    /// Which device, pipe or socket it is, if it is one.
+    pub special: Option<Special>,
 }
 
 /// A name, and the directory that holds it.
@@ -180,6 +183,7 @@ impl Base {
             is_directory: kind == FileType::Directory,
             is_symlink: kind == FileType::Symlink,
             size: u64::try_from(stat.st_size).unwrap_or(0),
+            special: special_of_stat(&stat),
         })
     }
 
@@ -228,14 +232,14 @@ impl Base {
         }
     }
 
-    /// Creates the directory `path` for a transfer's files; one that is there already will do.
+    /// Creates the directory `path` for a transfer's files, with the mode of [`Root::make_directory`]; one that is there already will do.
     ///
     /// # Errors
     /// What `mkdir` says; as [`Base::open`].
     pub fn make_destination(&self, path: &Path) -> io::Result<()> {
         let made = match self {
-            Base::Anywhere => mkdirat(CWD, path, mode_of_new_directory()).map_err(io::Error::from),
-            Base::Beneath(_) | Base::Scoped(_) => self.make_child(path, mode_of_new_directory()),
+            Base::Anywhere => mkdirat(CWD, path, PROVISIONAL).map_err(io::Error::from),
+            Base::Beneath(_) | Base::Scoped(_) => self.make_child(path, PROVISIONAL),
         };
         made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
     }

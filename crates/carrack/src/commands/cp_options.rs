@@ -43,8 +43,9 @@ const FAULTS: &str = "When the network breaks";
 /// Or it may be at a daemon (`carrack serve`), `carrack://host[:port]/EXPORT/path`, over TLS: no login is needed there, but a
 /// certificate, a key that the daemon knows, or a token. In such a path `?`, `#` and `%` are written %3F, %23 and %25.
 ///
-/// Permission bits, modification times (to the nanosecond) and symbolic links are always kept; --archive keeps owners, extended
-/// attributes and ACLs too. Sockets, devices and pipes are left out. A file at the destination is replaced only when its new content is complete and checked.
+/// Modification times (to the nanosecond) and symbolic links are kept. New entries get the permission bits of the source less the umask, and
+/// what is there keeps its mode; --perms and --archive give every entry the mode of the source. --archive keeps owners, extended
+/// attributes and ACLs too. Sockets, devices and pipes are left out, and none is written to. A file at the destination is replaced only when its new content is complete and checked.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help(), override_usage = "carrack cp [OPTIONS] SOURCE... DESTINATION")]
 pub struct CpArgs {

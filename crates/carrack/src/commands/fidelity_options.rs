@@ -1,6 +1,6 @@
 //! What of an entry is kept beyond contents, mode and modification time.
 
-use carrack_model::{Account, AccountMap, Fidelity, Kept, account};
+use carrack_model::{Account, AccountMap, Fidelity, Kept, ModeChange, account};
 use clap::{ArgAction, Args};
 
 const FIDELITY: &str = "What of a file is kept";
@@ -8,13 +8,39 @@ const FIDELITY: &str = "What of a file is kept";
 /// Options of `carrack cp` alone.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FidelityArgs {
-    /// Keep everything that can be kept: --recursive, with owners, groups, extended attributes, ACLs, hard links, devices, named pipes and sockets
+    /// Keep everything that can be kept: --recursive, with exact modes, owners, groups, extended attributes, ACLs, hard links, devices, named pipes and sockets
     ///
-    /// Each can be left out: --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links, --no-devices, --no-specials. What can't be kept at the
+    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links, --no-devices, --no-specials. What can't be kept at the
     /// destination (only root may give files to others and make devices, not every file system has attributes) is told once, with a count and the
     /// reason; it is no failure without --strict.
     #[arg(short, long, help_heading = FIDELITY)]
     pub archive: bool,
+
+    /// Give every entry the mode that it has at the source, whatever the umask is and whatever is there
+    ///
+    /// Without it what is there keeps its mode, and new entries get the permission bits of the source less the umask, as with `cp -r`.
+    /// Set-user-ID and set-group-ID bits stay only where the owner or group they belong to is kept too.
+    #[arg(long, overrides_with = "no_perms", help_heading = FIDELITY)]
+    perms: bool,
+
+    /// With --archive: leave modes out, and ACLs, which are part of them
+    #[arg(long, overrides_with = "perms", action = ArgAction::SetTrue, help_heading = FIDELITY)]
+    no_perms: bool,
+
+    /// Change the modes of the source by these clauses before they are used: `go-w`, `D2775,F664`, `u=rwX,go=rX`
+    ///
+    /// As with rsync: symbolic or octal, for directories alone with D in front, for all else with F; a clause without u, g, o or a leaves
+    /// the bits of the umask alone. Without --perms the umask is taken off afterwards, and what is there keeps its mode.
+    #[arg(long, value_name = "MODES", value_parser = ModeChange::parse, help_heading = FIDELITY)]
+    chmod: Option<ModeChange>,
+
+    /// Leave modification times out
+    #[arg(long, help_heading = FIDELITY)]
+    no_times: bool,
+
+    /// Leave modification times of directories out
+    #[arg(short = 'O', long, help_heading = FIDELITY)]
+    omit_dir_times: bool,
 
     /// Keep owners, by name where the destination's host has it, else by number
     #[arg(long, overrides_with = "no_owner", help_heading = FIDELITY)]
@@ -59,7 +85,7 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "xattrs", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_xattrs: bool,
 
-    /// Keep POSIX ACLs; who is named in them is told by number
+    /// Keep POSIX ACLs, and with them --perms; who is named in them is told by number
     #[arg(long, overrides_with = "no_acls", help_heading = FIDELITY)]
     acls: bool,
 
@@ -121,7 +147,7 @@ impl FidelityArgs {
                 || group.is_some()
                 || self.groupmap.is_some(),
             attributes: (self.archive || self.xattrs) && !self.no_xattrs,
-            acls: (self.archive || self.acls) && !self.no_acls,
+            acls: (self.archive || self.acls) && !self.no_acls && !self.no_perms,
             hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
             devices: (self.archive || self.devices) && !self.no_devices,
             specials: (self.archive || self.specials) && !self.no_specials,
@@ -135,6 +161,10 @@ impl FidelityArgs {
             group,
             user_map: user_map.unwrap_or_default(),
             group_map: group_map.unwrap_or_default(),
+            perms: (self.archive || self.perms || kept.acls) && !self.no_perms,
+            mode_change: self.chmod.clone().unwrap_or_default(),
+            omit_times: self.no_times,
+            omit_dir_times: self.omit_dir_times,
         }
     }
 }
@@ -195,6 +225,27 @@ mod tests {
         assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });
         assert_eq!(kept(&["--xattrs"]), Kept { attributes: true, ..Kept::default() });
         assert_eq!(kept(&["--chown", ":staff"]), Kept { groups: true, ..Kept::default() });
+    }
+
+    #[test]
+    fn modes_are_kept_by_request() {
+        let perms = |options: &[&str]| {
+            let words = ["cp"].iter().chain(options);
+            Line::try_parse_from(words).unwrap().args.fidelity().perms
+        };
+        for (options, is_kept) in [
+            (&[][..], false),
+            (&["-a"], true),
+            (&["--perms"], true),
+            (&["--acls"], true),
+            (&["-a", "--no-perms"], false),
+            (&["--acls", "--no-perms"], false),
+            (&["--no-perms", "--perms"], true),
+        ] {
+            assert_eq!(perms(options), is_kept, "{options:?}");
+        }
+        assert_eq!(kept(&["-a", "--no-perms"]), Kept { acls: false, ..ARCHIVE });
+        assert!(Line::try_parse_from(["cp", "--chmod", "u+q"]).is_err());
     }
 
     #[test]

@@ -1,0 +1,223 @@
+//! Changes of permission bits, as chmod(1) and rsync's `--chmod` write them. Pure.
+
+/// Bytes of all clauses together, which travel in one message.
+const TEXT_BYTES_MAX: usize = 4 << 10;
+
+/// All bits that a mode has (inode(7)).
+const ALL_BITS: u32 = 0o7777;
+
+/// A list of clauses, applied one after the other. The empty one changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModeChange {
+    text: String,
+    clauses: Vec<Clause>,
+}
+
+/// What is no list of clauses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadModeChange {
+    /// One of them can't be read.
+    #[error("'{0}' is no mode, as in 'go-w', 'u=rwX,go=rX', 'D2775,F664'")]
+    Clause(String),
+    /// They don't fit into a message.
+    #[error("more than {} KiB of modes", TEXT_BYTES_MAX >> 10)]
+    TooLong,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Clause {
+    entries: Entries,
+    change: Change,
+}
+
+/// Which entries a clause is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entries {
+    All,
+    Directories,
+    Others,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    /// Octal: these bits and no others.
+    Exactly(u32),
+    Symbolic {
+        /// Whose bits: 0o100 owner, 0o010 group, 0o001 others; 0 for all of them, less the umask.
+        classes: u32,
+        operator: Operator,
+        /// Of one class: read, write, execute.
+        bits: u32,
+        /// `X`: execute for directories, and for files that somebody may execute.
+        executes_too: bool,
+        /// Set-ID bits and sticky.
+        special: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Add,
+    Remove,
+    Assign,
+}
+
+impl ModeChange {
+    /// Reads clauses separated by commas. A clause is octal or symbolic (`[ugoa]*[-+=][rwxXst]*`), for directories alone with `D`
+    /// in front, for everything else with `F`.
+    ///
+    /// # Errors
+    /// What is no clause.
+    pub fn parse(text: &str) -> Result<ModeChange, BadModeChange> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(BadModeChange::TooLong);
+        }
+        let clause = |part: &str| clause_of(part).ok_or_else(|| BadModeChange::Clause(part.to_owned()));
+        let clauses = text.split(',').map(clause).collect::<Result<_, _>>()?;
+        Ok(ModeChange { text: text.to_owned(), clauses })
+    }
+
+    /// As it was written; empty if it changes nothing.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.clauses.is_empty()
+    }
+
+    /// The mode that an entry with `mode` gets. Clauses that name no class leave the bits of `umask` alone.
+    pub fn apply(&self, mode: u32, is_directory: bool, umask: u32) -> u32 {
+        let is_meant = |clause: &&Clause| match clause.entries {
+            Entries::All => true,
+            Entries::Directories => is_directory,
+            Entries::Others => !is_directory,
+        };
+        let clauses = self.clauses.iter().filter(is_meant);
+        clauses.fold(mode, |mode, clause| clause.change.apply(mode, is_directory, umask))
+    }
+}
+
+impl Change {
+    fn apply(&self, mode: u32, is_directory: bool, umask: u32) -> u32 {
+        let Change::Symbolic { classes, operator, bits, executes_too, special } = *self else {
+            let Change::Exactly(bits) = *self else { return mode };
+            return mode & !ALL_BITS | bits;
+        };
+        let execute = u32::from(executes_too && (is_directory || mode & 0o111 != 0));
+        let bits = bits | execute;
+        let (reach, bits) = match classes {
+            0 => (0o777, bits * 0o111 & !umask),
+            classes => (classes * 7, bits * classes),
+        };
+        match operator {
+            Operator::Add => mode | bits | special,
+            Operator::Remove => mode & !(bits | special),
+            Operator::Assign => mode & !reach & !special_of(classes) | bits | special,
+        }
+    }
+}
+
+/// The bits beyond permissions that belong to the classes.
+fn special_of(classes: u32) -> u32 {
+    let set_user = if classes & 0o100 != 0 { 0o4000 } else { 0 };
+    let set_group = if classes & 0o010 != 0 { 0o2000 } else { 0 };
+    match classes {
+        0 => 0o7000,
+        classes => set_user | set_group | if classes & 1 != 0 { 0o1000 } else { 0 },
+    }
+}
+
+fn clause_of(text: &str) -> Option<Clause> {
+    let (entries, text) = match text.as_bytes().first()? {
+        b'D' => (Entries::Directories, &text[1..]),
+        b'F' => (Entries::Others, &text[1..]),
+        _ => (Entries::All, text),
+    };
+    let change = if text.starts_with(|first: char| first.is_ascii_digit()) {
+        let is_octal = text.len() <= 5 && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let bits = u32::from_str_radix(text, 8).ok().filter(|&bits| is_octal && bits <= ALL_BITS)?;
+        Change::Exactly(bits)
+    } else {
+        symbolic_of(text)?
+    };
+    Some(Clause { entries, change })
+}
+
+fn symbolic_of(text: &str) -> Option<Change> {
+    let at = text.find(['+', '-', '='])?;
+    let (who, rest) = text.split_at(at);
+    let mut classes = 0;
+    for letter in who.chars() {
+        classes |= match letter {
+            'u' => 0o100,
+            'g' => 0o010,
+            'o' => 0o001,
+            'a' => 0o111,
+            _ => return None,
+        };
+    }
+    let operator = match rest.as_bytes()[0] {
+        b'+' => Operator::Add,
+        b'-' => Operator::Remove,
+        _ => Operator::Assign,
+    };
+    let (mut bits, mut executes_too, mut special) = (0, false, 0);
+    for letter in rest[1..].chars() {
+        match letter {
+            'r' => bits |= 4,
+            'w' => bits |= 2,
+            'x' => bits |= 1,
+            'X' => executes_too = true,
+            // Without a class, of the owner and the group.
+            's' => special |= special_of(if classes == 0 { 0o110 } else { classes & 0o110 }),
+            't' => special |= 0o1000,
+            _ => return None,
+        }
+    }
+    Some(Change::Symbolic { classes, operator, bits, executes_too, special })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(text: &str, mode: u32, is_directory: bool) -> u32 {
+        ModeChange::parse(text).unwrap().apply(mode, is_directory, 0o022)
+    }
+
+    #[test]
+    fn clauses_change_modes_as_chmod_does() {
+        for (text, mode, file, directory) in [
+            ("go-w", 0o666, 0o644, 0o644),
+            ("u=rwX,go=rX", 0o640, 0o644, 0o755),
+            ("u=rwX,go=rX", 0o710, 0o755, 0o755),
+            ("D2775,F664", 0o700, 0o664, 0o2775),
+            ("644", 0o4755, 0o644, 0o644),
+            ("0644", 0o4755, 0o644, 0o644),
+            // The umask holds for who is not named.
+            ("+w", 0o444, 0o644, 0o644),
+            ("a+w", 0o444, 0o666, 0o666),
+            ("=rw", 0o7777, 0o644, 0o644),
+            ("o=", 0o757, 0o750, 0o750),
+            ("u+s,g+s,+t", 0o755, 0o7755, 0o7755),
+            ("ug-s", 0o6755, 0o755, 0o755),
+            ("Dg+s", 0o755, 0o755, 0o2755),
+            ("u=rw", 0o4755, 0o655, 0o655),
+            ("Fa-x,o-r", 0o755, 0o640, 0o751),
+        ] {
+            assert_eq!((change(text, mode, false), change(text, mode, true)), (file, directory), "{text}");
+        }
+        assert_eq!(ModeChange::default().apply(0o4751, false, 0o077), 0o4751);
+    }
+
+    #[test]
+    fn what_is_no_mode_is_refused() {
+        for text in ["", "u", "w+u", "u+q", "888", "77777", "123456", "u+r,", "DF644", "D", "0o644", "u+r x"]
+        {
+            assert!(matches!(ModeChange::parse(text), Err(BadModeChange::Clause(_))), "{text}");
+        }
+        assert_eq!(ModeChange::parse(&"u+r,".repeat(2_000)), Err(BadModeChange::TooLong));
+    }
+}
