@@ -11,6 +11,8 @@ CARGO_FLAGS ?= $(if $(CI),--locked)
 TARGET_DIR  ?= $(or $(CARGO_TARGET_DIR),target)
 # Arguments for bench/compare: make bench BENCH='--rounds 3 --workloads linux'; so for bench-micro and limits
 BENCH       ?=
+# Arguments for testbed/environments: make environments ENVIRONMENTS='--only bindfs-*'
+ENVIRONMENTS ?=
 # Arguments for the test programs: make test TESTS='sink -- --nocapture'
 TESTS       ?=
 
@@ -34,7 +36,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 
 .DEFAULT_GOAL := build
-.PHONY: help build test guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
+.PHONY: help build test environments guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
     release deb deb-test tarball tarball-test cross-check sbom reproducible book
 
 help: ## List the targets
@@ -48,6 +50,10 @@ build: ## Build target/release/carrack
 test: ## Run all tests
 	@scripts/setup build test
 	$(CARGO) test $(RELEASE) $(TESTS)
+
+environments: build ## Copy in every environment that can be made here (root); ENVIRONMENTS='--all --page' for all of them and docs/environments.md
+	@scripts/setup environments
+	testbed/environments --carrack $(TARGET_DIR)/release/carrack $(ENVIRONMENTS)
 
 guest-test: build ## Test NUMA placement and RMA over software RoCE in an emulated machine; placement's log: GUEST_LOG (bench/numa/guest-test.log)
 	@scripts/setup guest

@@ -1,6 +1,7 @@
 //! Why a session ended before its time.
 
 use std::io;
+use std::time::Duration;
 
 use carrack_journal::JournalError;
 use carrack_machine::{PoolError, SpillError};
@@ -37,6 +38,8 @@ pub enum SessionError {
         message: String,
         /// What to do about it.
         hint: Option<String>,
+        /// When to come again, as the other end would like it.
+        after: Option<Duration>,
     },
     /// There was no way to the other end, so that no session began.
     #[error("{message}")]
@@ -46,7 +49,7 @@ pub enum SessionError {
         /// What to do about it.
         hint: Option<String>,
         /// Whether it may go better another time: nobody listens yet, say.
-        may_pass: bool,
+        again: Again,
     },
     /// The other end closed the control channel before it said anything.
     #[error("the other end said nothing")]
@@ -87,6 +90,8 @@ pub enum SessionError {
         message: String,
         /// Its hint.
         hint: Option<String>,
+        /// Whether it was the data connections, and not the control channel or the end itself.
+        is_of_data: bool,
     },
     /// A data connection broke.
     #[error("{0}")]
@@ -153,6 +158,19 @@ pub enum SessionError {
     Internal,
 }
 
+/// Whether another session may do better than one that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// It would be the same again.
+    Never,
+    /// If this run has met the other end before. Else its name may be wrong, or who is there is not let in.
+    OnceMet,
+    /// Likewise, but nobody may be there because a daemon is being started again: a run that begins tries for a few seconds.
+    Soon,
+    /// Yes.
+    Always,
+}
+
 impl SessionError {
     pub(crate) fn local(what: &'static str) -> impl FnOnce(io::Error) -> SessionError {
         move |error| SessionError::Local { what, error }
@@ -168,9 +186,14 @@ impl SessionError {
         SessionError::Refused { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
     }
 
-    /// A session that can't begin now, with a hint, which may be empty.
-    pub fn later(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
-        SessionError::Later { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
+    /// A session that can't begin now, with a hint, which may be empty, and when to come again if that is known.
+    pub fn later(
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        after: Option<Duration>,
+    ) -> SessionError {
+        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        SessionError::Later { message: message.into(), hint, after }
     }
 
     /// What the user can do.
@@ -238,29 +261,47 @@ impl SessionError {
 
     /// Whether another session may do better: the network broke, or the other end was not there, or not ready. Not so with
     /// what would be the same again, such as a full disk, with peers that don't trust each other, or break the protocol.
-    pub fn may_pass(&self) -> bool {
+    pub fn again(&self) -> Again {
         use TransportError::{ClosedEarly, Io, Seal, Truncated};
         match self {
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.may_pass(),
-            SessionError::Unreachable { may_pass, .. } => *may_pass,
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.again(),
+            SessionError::Unreachable { again, .. } => *again,
+            // ssh, whose own end says why.
+            SessionError::PeerSilent => Again::OnceMet,
             SessionError::Later { .. }
-            | SessionError::PeerSilent
             | SessionError::PeerGone
             | SessionError::PeerStalled(_)
             | SessionError::Stalled(_)
             | SessionError::PeerLeft { .. }
-            | SessionError::Transport(Io(_) | Truncated | ClosedEarly | Seal(_)) => true,
-            _ => false,
+            | SessionError::Transport(Io(_) | Truncated | ClosedEarly | Seal(_)) => Again::Always,
+            _ => Again::Never,
         }
     }
 
-    /// Whether the other end was not met at all, or did not let this one in: at a run's start that is no accident of the
-    /// network, but more likely a name that was mistyped.
-    pub fn is_not_met(&self) -> bool {
-        use SessionError::{At, Later, Over, PeerSilent, Unreachable};
+    /// Whether another session of a run that has met the other end may do better.
+    pub fn may_pass(&self) -> bool {
+        self.again() != Again::Never
+    }
+
+    /// Whether the other end has no room now, and when to come again if it has said so.
+    pub(crate) fn later_than(&self) -> Option<Option<Duration>> {
         match self {
-            At { error, .. } | Over { error, .. } => error.is_not_met(),
-            error => matches!(error, PeerSilent | Unreachable { .. } | Later { .. }),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.later_than(),
+            SessionError::Later { after, .. } => Some(*after),
+            _ => None,
+        }
+    }
+
+    /// Whether the data connections broke, or nothing moved on them, while the two ends could speak with each other.
+    pub(crate) fn is_of_data(&self) -> bool {
+        use TransportError::{ClosedEarly, Io, Truncated};
+        match self {
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_of_data(),
+            SessionError::PeerLeft { is_of_data, .. } => *is_of_data,
+            error => matches!(
+                error,
+                SessionError::Stalled(_) | SessionError::Transport(Io(_) | Truncated | ClosedEarly)
+            ),
         }
     }
 
@@ -289,6 +330,7 @@ impl SessionError {
             message: self.to_string(),
             hint: self.hint().unwrap_or_default(),
             reason: self.reason() as u32,
+            retry_after_ms: self.later_than().flatten().map_or(0, |after| after.as_millis() as u32),
         }
     }
 
@@ -296,6 +338,7 @@ impl SessionError {
         match self {
             SessionError::Dismissed | SessionError::Later { .. } => Reason::Later,
             error if error.is_interrupted() => Reason::Interrupted,
+            error if error.is_of_data() => Reason::Data,
             error if error.may_pass() => Reason::Network,
             _ => Reason::Final,
         }
@@ -303,25 +346,26 @@ impl SessionError {
 
     /// What the other end told, as an end of a session that ran.
     pub(crate) fn from_abort(message: Refuse) -> SessionError {
-        let Refuse { message, hint, reason } = message;
+        let Refuse { message, hint, reason, .. } = message;
         let hint = Some(hint).filter(|hint| !hint.is_empty());
         match Reason::of(reason) {
             Reason::Interrupted => SessionError::Interrupted,
-            Reason::Network | Reason::Later => SessionError::PeerLeft { message, hint },
+            Reason::Network | Reason::Later => SessionError::PeerLeft { message, hint, is_of_data: false },
+            Reason::Data => SessionError::PeerLeft { message, hint, is_of_data: true },
             Reason::Final => SessionError::PeerAborted { message, hint },
         }
     }
 
     /// What the other end told, instead of beginning.
     pub(crate) fn from_refusal(message: Refuse) -> SessionError {
-        let Refuse { message, hint, reason } = message;
-        match Reason::of(reason) {
-            Reason::Interrupted => SessionError::Interrupted,
-            Reason::Final => SessionError::refused(message, hint),
-            Reason::Later => SessionError::later(message, hint),
-            Reason::Network => {
-                SessionError::PeerLeft { message, hint: Some(hint).filter(|hint| !hint.is_empty()) }
+        match Reason::of(message.reason) {
+            Reason::Final => SessionError::refused(message.message, message.hint),
+            Reason::Later => {
+                let after = Some(message.retry_after_ms).filter(|&ms| ms > 0);
+                let after = after.map(|ms| Duration::from_millis(ms.into()));
+                SessionError::later(message.message, message.hint, after)
             }
+            _ => SessionError::from_abort(message),
         }
     }
 }
@@ -337,6 +381,8 @@ enum Reason {
     Network = 2,
     /// Not now.
     Later = 3,
+    /// The data connections broke, or nothing moved on them.
+    Data = 4,
 }
 
 impl Reason {
@@ -346,6 +392,7 @@ impl Reason {
             1 => Reason::Interrupted,
             2 => Reason::Network,
             3 => Reason::Later,
+            4 => Reason::Data,
             _ => Reason::Final,
         }
     }
@@ -395,7 +442,9 @@ mod tests {
             assert!(matches!(told, SessionError::PeerLeft { .. }) && told.may_pass(), "{error:?}: {told:?}");
         }
         let at = SessionError::At { role: Role::Sink, error: Box::new(broken()) };
-        assert!(at.may_pass() && !at.is_not_met());
+        assert!(at.again() == Again::Always && at.is_of_data());
+        assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_of_data());
+        assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_of_data());
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
         let wrong = SessionError::Protocol("x".into());
         for error in [full, wrong, SessionError::Internal, SessionError::refused("no", "")] {
@@ -404,7 +453,10 @@ mod tests {
         }
         let interrupted = SessionError::from_abort(SessionError::Interrupted.to_message());
         assert!(interrupted.is_interrupted() && !interrupted.may_pass());
-        let later = SessionError::from_refusal(SessionError::later("full", "wait").to_message());
-        assert!(later.may_pass() && later.is_not_met() && later.hint().as_deref() == Some("wait"));
+        for after in [None, Some(Duration::from_millis(1_500))] {
+            let later = SessionError::from_refusal(SessionError::later("full", "wait", after).to_message());
+            assert!(later.may_pass() && later.hint().as_deref() == Some("wait"));
+            assert_eq!(later.later_than(), Some(after));
+        }
     }
 }

@@ -37,9 +37,9 @@ pub use abort::Abort;
 pub use carrack_storage::{Browsed, BrowsedKind};
 pub use carrack_transport::{Channel, Door, TlsError};
 pub use chunks::{Chunk, ChunkFeed, ChunkWork, FILE_COSTS_BYTES, Feed};
-pub use error::SessionError;
+pub use error::{Again, SessionError};
 pub use report::Observer;
-pub use run::persist;
+pub use run::{DataWay, Way, persist};
 pub use session::{
     Admission, Advance, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request,
     beats_tcp, browse, browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve,

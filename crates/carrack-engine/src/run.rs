@@ -3,42 +3,77 @@
 //! Owns the decision whether and when there is another one. How an end is reached is the caller's matter, and done anew for
 //! each session: names are resolved again, ssh is started again.
 
+use std::time::{Duration, Instant};
+
 use carrack_model::{Event, Notice, Summary};
 use carrack_plan::Backoff;
 use carrack_transport::random;
 
 use crate::abort::Abort;
-use crate::error::SessionError;
+use crate::error::{Again, SessionError};
 use crate::report::Observer;
 use crate::session::{Advance, Outcome};
 
+/// A run that begins tries so long to find somebody at the other end, where nobody listens.
+const SOON: Duration = Duration::from_secs(10);
+
+/// So long in a row the other end may say that it has no room before that counts as tries in vain.
+const TURN_MAX: Duration = Duration::from_secs(3_600);
+
+/// How a session is to go to work, after what earlier ones of its run have met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// Fabrics are left alone.
+    pub over_tcp: bool,
+    /// What the objects go over.
+    pub data: DataWay,
+}
+
+/// What the objects go over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DataWay {
+    /// Data connections.
+    #[default]
+    Usual,
+    /// Few data connections with small segments: on the way to the other end large packets may vanish.
+    Cautious,
+    /// The control channel.
+    Control,
+}
+
 /// Holds sessions until one comes to its end, or fails for a reason that another one would not mend, or `retries` of them in
-/// a row moved nothing. A first session that never met the other end is not tried again: its name may be wrong.
+/// a row moved nothing. Whether a first session that never met the other end is tried again is the error's matter ([`Again`]). Waits
+/// for a turn, while the other end says that it has no room, are no tries in vain; but with no `retries` there is one session.
 ///
-/// `session` goes to the other end and holds one session, over TCP if it is told so: after one that went over a fabric which the
-/// user had not insisted on, and broke. `abort` ends the waiting between two.
+/// `session` goes to the other end and holds one session, in this way: over TCP after one that went over a fabric which the
+/// user had not insisted on, and broke; more cautiously after one whose data connections stood and moved nothing. `abort` ends the
+/// waiting between two.
 pub fn persist(
     retries: u32,
     observer: &dyn Observer,
     abort: &Abort,
-    session: &mut dyn FnMut(bool) -> Outcome,
+    session: &mut dyn FnMut(Way) -> Outcome,
 ) -> Outcome {
     let mut run = Run {
         retries,
+        began: Instant::now(),
         backoff: Backoff::default(),
+        turns: Backoff::default(),
+        waited_for_turn: Duration::ZERO,
         has_stood: false,
-        over_tcp: false,
+        way: Way::default(),
         session_count: 0,
         summary: Summary::default(),
     };
     loop {
-        let outcome = session(run.over_tcp);
+        let outcome = session(run.way);
         run.note(&outcome);
+        let advance = outcome.advance;
         let error = match outcome.result {
             Err(error) if run.goes_on(&error) && !abort.is_set() => error,
             result => return run.end(result),
         };
-        if let Err(interrupted) = run.wait(&error, observer, abort) {
+        if let Err(interrupted) = run.wait(&error, advance, observer, abort) {
             return run.end(Err(interrupted));
         }
     }
@@ -46,10 +81,15 @@ pub fn persist(
 
 struct Run {
     retries: u32,
+    began: Instant,
     backoff: Backoff,
+    /// Between sessions that the other end had no room for.
+    turns: Backoff,
+    /// In a row.
+    waited_for_turn: Duration,
     has_stood: bool,
-    /// Whether fabrics are left alone from now on.
-    over_tcp: bool,
+    /// For sessions from now on.
+    way: Way,
     /// Sessions that stood.
     session_count: u32,
     summary: Summary,
@@ -58,6 +98,10 @@ struct Run {
 impl Run {
     fn note(&mut self, outcome: &Outcome) {
         self.has_stood |= outcome.advance >= Advance::Stood;
+        if outcome.advance >= Advance::Stood {
+            self.turns.reset();
+            self.waited_for_turn = Duration::ZERO;
+        }
         if outcome.advance == Advance::Moved {
             self.backoff.reset();
         }
@@ -69,26 +113,67 @@ impl Run {
     }
 
     fn goes_on(&self, error: &SessionError) -> bool {
-        let was_met = self.has_stood || !error.is_not_met();
-        error.may_pass() && was_met && self.backoff.tries() < self.retries
+        let is_plausible = match error.again() {
+            Again::Never => false,
+            Again::OnceMet => self.has_stood,
+            Again::Soon => self.has_stood || self.began.elapsed() < SOON,
+            Again::Always => true,
+        };
+        is_plausible && self.retries > 0 && (self.is_turn(error) || self.backoff.tries() < self.retries)
+    }
+
+    /// Whether the other end has no room, and that is no try in vain.
+    fn is_turn(&self, error: &SessionError) -> bool {
+        error.later_than().is_some() && self.waited_for_turn < TURN_MAX
     }
 
     /// Tells what happened, and waits.
     fn wait(
         &mut self,
         error: &SessionError,
+        advance: Advance,
         observer: &dyn Observer,
         abort: &Abort,
     ) -> Result<(), SessionError> {
         // Without chance the wait is the shortest: no harm but to a server that many come back to.
         let chance = random().map_or(0, u64::from_le_bytes);
-        let wait = self.backoff.next_wait(chance);
-        let (count, most) = (self.backoff.tries(), self.retries);
-        self.over_tcp |= error.speaks_for_tcp();
-        let how = if error.speaks_for_tcp() { "trying TCP" } else { "trying again" };
-        let text = format!("{error}; {how} in {:.1} s ({count} of {most})", wait.as_secs_f64());
+        let (wait, count) = if self.is_turn(error) {
+            let wait = self.turns.next_wait(chance);
+            // Between half and one and a half of what the other end would like.
+            let told = error.later_than().flatten().map(|told| told / 2 + told.mul_f64(part_of(chance)));
+            let wait = told.unwrap_or(wait).min(TURN_MAX);
+            self.waited_for_turn += wait;
+            (wait, String::new())
+        } else {
+            let wait = self.backoff.next_wait(chance);
+            (wait, format!(" ({} of {})", self.backoff.tries(), self.retries))
+        };
+        let how = self.change_way(error, advance);
+        let text = format!("{error}; {how} in {:.1} s{count}", wait.as_secs_f64());
         observer.event(&Event::Notice(Notice::Warning(text)));
         if abort.wait(wait) { Err(abort.error()) } else { Ok(()) }
+    }
+
+    /// How the next session goes to work after one that ended so, in words.
+    fn change_way(&mut self, error: &SessionError, advance: Advance) -> &'static str {
+        if error.speaks_for_tcp() {
+            self.way.over_tcp = true;
+            return "trying TCP";
+        }
+        if !error.is_of_data() || advance == Advance::Moved {
+            return "trying again";
+        }
+        match self.way.data {
+            DataWay::Usual => {
+                self.way.data = DataWay::Cautious;
+                "large packets may be lost on the way: trying fewer data connections with small segments"
+            }
+            DataWay::Cautious => {
+                self.way.data = DataWay::Control;
+                "the data connections don't work: trying through the control channel, which is slower,"
+            }
+            DataWay::Control => "trying again",
+        }
     }
 
     /// Later sessions may not have come as far as earlier ones.
@@ -101,6 +186,11 @@ impl Run {
         };
         Outcome { summary: self.summary, result, advance }
     }
+}
+
+/// Of a number of which all are equally likely, which part of the largest it is.
+fn part_of(chance: u64) -> f64 {
+    (chance >> 32) as f64 / f64::from(u32::MAX)
 }
 
 /// What several sessions of a run did. An entry or a byte counts once, however many sessions wrote it: each session keeps what
@@ -133,7 +223,6 @@ fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -188,8 +277,12 @@ mod tests {
         (outcome, count - sessions.len(), told.0.into_inner().unwrap())
     }
 
+    fn unreached(again: Again) -> Outcome {
+        Outcome::failed(SessionError::Unreachable { message: "away".into(), hint: None, again })
+    }
+
     fn away() -> Outcome {
-        Outcome::failed(SessionError::Unreachable { message: "away".into(), hint: None, may_pass: true })
+        unreached(Again::OnceMet)
     }
 
     #[test]
@@ -220,14 +313,64 @@ mod tests {
 
     #[test]
     fn a_first_session_that_met_nobody_is_the_last_and_so_is_one_that_would_be_the_same_again() {
-        for outcome in [away(), Outcome::failed(SessionError::PeerSilent)] {
+        for outcome in [away(), unreached(Again::Never), Outcome::failed(SessionError::PeerSilent)] {
             assert_eq!(run(8, vec![outcome]).1, 1);
         }
-        assert_eq!(run(8, vec![Outcome::failed(SessionError::PeerGone), moved(1, Ok(()))]).1, 2);
+        for error in [SessionError::PeerGone, SessionError::PeerStalled(1)] {
+            assert_eq!(run(8, vec![Outcome::failed(error), moved(1, Ok(()))]).1, 2);
+        }
+        for again in [Again::Soon, Again::Always] {
+            assert_eq!(run(8, vec![unreached(again), moved(1, Ok(()))]).1, 2, "{again:?}");
+        }
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
         for error in [full, SessionError::Protocol("x".into()), SessionError::refused("no", "")] {
             assert_eq!(run(8, vec![moved(1, Err(error))]).1, 1);
         }
+    }
+
+    #[test]
+    fn waits_for_a_turn_are_no_tries_in_vain() {
+        let full = |after| Outcome::failed(SessionError::later("full", "", after));
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let turns = || vec![full(ms(1)), full(None), full(ms(200)), moved(1, Ok(()))];
+        let (outcome, held, told) = run(1, turns());
+        assert!(outcome.result.is_ok() && held == 4);
+        assert!(told[0].starts_with("full; trying again in 0.0 s") && !told[0].contains(" of "), "{told:?}");
+        let (outcome, held, _) = run(0, turns());
+        assert!(
+            matches!(outcome.result, Err(SessionError::Later { .. })) && held == 1,
+            "no retries, no waits"
+        );
+    }
+
+    #[test]
+    fn data_connections_that_move_nothing_are_done_without_in_the_end() {
+        let stood = |error| Outcome { advance: Advance::Stood, ..Outcome::failed(error) };
+        let left = || SessionError::PeerLeft { message: "stalled".into(), hint: None, is_of_data: true };
+        let told = Told::default();
+        let (mut ways, mut sessions) = (
+            Vec::new(),
+            vec![
+                moved(5, Ok(())),
+                moved(2, Err(SessionError::Stalled(3))),
+                stood(left()),
+                moved(1, Err(SessionError::Stalled(3))),
+                stood(SessionError::Stalled(3)),
+                stood(SessionError::PeerGone),
+            ],
+        );
+        let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |way| {
+            ways.push(way.data);
+            sessions.pop().unwrap()
+        });
+        assert!(outcome.result.is_ok());
+        use DataWay::{Cautious, Control, Usual};
+        assert_eq!(ways, [Usual, Usual, Cautious, Cautious, Control, Control]);
+        let told = told.0.lock().unwrap();
+        assert!(
+            told[1].contains("small segments in ") && told[3].contains("the control channel"),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -243,8 +386,8 @@ mod tests {
             let told = Told::default();
             let mut sessions = vec![moved(3, Ok(())), moved(2, gone()), moved(1, error())];
             let mut over_tcp = Vec::new();
-            let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |tcp| {
-                over_tcp.push(tcp);
+            let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |way| {
+                over_tcp.push(way.over_tcp);
                 sessions.pop().unwrap()
             });
             assert!(outcome.result.is_ok());

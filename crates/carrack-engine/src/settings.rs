@@ -96,8 +96,15 @@ pub struct Settings {
     pub sharing: Option<Sharing>,
     /// How the rate of all targets changes with the time, at this end. Not told to the other end: that keeps to `scheduling`.
     pub timetable: Option<RateSteps>,
+    /// When the run began, for an end that the user started; a directory of the source that changed since proves nothing. Not told to the other end.
+    pub begun: Option<SystemTime>,
     /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
     pub fabric: FabricWanted,
+    /// No data connections are made: objects go through the control channel, with a third party's ends through this one. Not told to the
+    /// other end, which finds that nobody dials.
+    pub over_control: bool,
+    /// The largest segments of data connections, either way; nothing for the system's choice.
+    pub segment_bytes: Option<u32>,
 }
 
 /// Payload memory where a cgroup or a resource limit leaves less than was asked for.
@@ -153,7 +160,10 @@ impl Default for Settings {
             history: None,
             sharing: None,
             timetable: None,
+            begun: None,
             fabric: FabricWanted::Off,
+            over_control: false,
+            segment_bytes: None,
         }
     }
 }
@@ -485,6 +495,7 @@ impl Settings {
             omit_times: self.fidelity.omit_times,
             omit_dir_times: self.fidelity.omit_dir_times,
             selection: selection_to_message(&self.selection),
+            segment_bytes: self.segment_bytes.unwrap_or(0),
         }
     }
 
@@ -554,6 +565,11 @@ impl Settings {
                 STALL_MS_MIN.. => Duration::from_millis(message.stall_ms.into()),
                 _ => return Err(MessageError::OutOfRange("the stall timeout")),
             },
+            segment_bytes: match message.segment_bytes {
+                0 => None,
+                bytes @ 88..=65_535 => Some(bytes),
+                _ => return Err(MessageError::OutOfRange("the size of segments")),
+            },
             special_modes: true,
             idle: None,
             spill: SpillSettings::from_message(message)?,
@@ -582,7 +598,9 @@ impl Settings {
             history: None,
             sharing: None,
             timetable: None,
+            begun: None,
             fabric: FabricWanted::Off,
+            over_control: false,
         })
     }
 }
@@ -740,6 +758,7 @@ mod tests {
                 names: Some([b"a"[..].into()].into()),
             },
             tunes: false,
+            segment_bytes: Some(536),
             ..Settings::default()
         };
         assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));

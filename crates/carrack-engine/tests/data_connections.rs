@@ -64,7 +64,8 @@ fn dial_all(listening: &Listening) -> Vec<TcpStream> {
     let keys = SessionKeys::derive(&SessionKey::new([7; 32]), None, &agreed_terms(&spec(), 1));
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
-    let streams = dial(&[address], &keys, &nonce, StreamCount::new(STREAMS, 1, false), &|| true).unwrap();
+    let streams =
+        dial(&[address], &keys, &nonce, StreamCount::new(STREAMS, 1, false), None, &|| true).unwrap();
     streams.iter().map(|stream| stream.socket().try_clone().unwrap()).collect()
 }
 

@@ -146,7 +146,7 @@ fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<Stream>) {
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
     let keys = SessionKeys::derive(&SessionKey::new([7; 32]), None, &agreed_terms(&spec, 2));
-    let streams = dial(&[address], &keys, &nonce, StreamCount::new(2, 2, false), &|| true).unwrap();
+    let streams = dial(&[address], &keys, &nonce, StreamCount::new(2, 2, false), None, &|| true).unwrap();
     (session, streams)
 }
 

@@ -40,5 +40,7 @@ pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};
 pub use range::{ByteRange, RangeSet};
 pub use selection::{LinkPolicy, NameList, Selection};
-pub use spec::{Deletion, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec};
+pub use spec::{
+    Backup, Deletion, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec,
+};
 pub use special::{DeviceNumber, Special};

@@ -101,9 +101,11 @@ impl ModeChange {
 
 impl Change {
     fn apply(&self, mode: u32, is_directory: bool, umask: u32) -> u32 {
-        let Change::Symbolic { classes, operator, bits, executes_too, special } = *self else {
-            let Change::Exactly(bits) = *self else { return mode };
-            return mode & !ALL_BITS | bits;
+        let (classes, operator, bits, executes_too, special) = match *self {
+            Change::Exactly(bits) => return mode & !ALL_BITS | bits,
+            Change::Symbolic { classes, operator, bits, executes_too, special } => {
+                (classes, operator, bits, executes_too, special)
+            }
         };
         let execute = u32::from(executes_too && (is_directory || mode & 0o111 != 0));
         let bits = bits | execute;

@@ -95,12 +95,31 @@ pub struct Sync {
 }
 
 /// What of the destination is removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deletion {
     /// Entries at most; nothing for any number.
     pub most: Option<u64>,
+    /// Percent at most of the entries at the destination; nothing for any number.
+    pub most_percent: Option<u32>,
     /// Before anything is sent, not when everything is.
     pub first: bool,
+    /// Also where a source has no entry at all.
+    pub by_empty_sources: bool,
+    /// Also what the patterns of the selection leave out.
+    pub excluded: bool,
+    /// Also in file systems that are mounted beneath the destination.
+    pub mounts: bool,
+    /// Where entries are moved to in place of being removed.
+    pub backup: Option<Backup>,
+}
+
+/// Where a sync moves what it would delete, within the destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backup {
+    /// A directory beneath the destination: its path there.
+    Directory(Box<[u8]>),
+    /// A directory for each run in the destination's `.carrack-trash`.
+    Trash,
 }
 
 /// The values that both ends of a session must agree on.

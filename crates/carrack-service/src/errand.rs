@@ -132,8 +132,8 @@ pub enum Answer {
         message: String,
         /// What the client can do.
         hint: String,
-        /// Whether it may be different soon.
-        may_pass: bool,
+        /// When it may be different, in milliseconds from now; nothing if it will not be.
+        later_ms: Option<u64>,
     },
 }
 

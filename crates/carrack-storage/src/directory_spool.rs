@@ -233,8 +233,13 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
-    let found =
-        fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode & 0o7777;
+    let found = match unreadable {
+        Some(mode) => mode.as_raw_mode(),
+        None => {
+            fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode
+                & 0o7777
+        }
+    };
     let policy = keeper.policy();
     let is_made = is_provisional(found);
     let (mode, lasting) = match (policy.perms, is_made) {
@@ -252,27 +257,18 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
     let extras = last.extras.as_ref().map(|extras| (extras, keeper));
     let losses = Some(keeper.losses());
     let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
-    let dressed = dress.put_on(handle.as_fd(), policy.perms || is_made).map(drop);
+    let sets_mode = policy.perms || is_made;
+    let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
     let timed = if policy.directory_times { dress.set_time(handle.as_fd()) } else { Ok(()) };
     let dressed = dressed.and(timed);
-    if let Some(flags) = flags_of(last) {
+    if let Some(flags) = flags_of(keeper, last) {
         keeper.fasten(handle.as_fd(), flags);
     }
-    if let Some(mode) = unreadable.filter(|_| !policy.perms || dressed.is_err()) {
+    // One that got a mode of its own keeps it.
+    if let Some(mode) = unreadable.filter(|_| dressed.is_err() || !sets_mode) {
         restore_mode(handle.as_fd(), mode).map_err(|errno| SinkError::metadata("setting the mode", errno))?;
     }
     dressed
-}
-
-/// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.
-fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
-    let denied = match root.open_directory(path) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
-        opened => return Ok((opened.map_err(SinkError::of_directory)?, None)),
-    };
-    let held = root.enter_directory(path).map_err(SinkError::of_directory)?;
-    let opened = open_own(held.as_fd()).ok_or_else(|| SinkError::of_directory(denied))?;
-    Ok((opened.0, Some(opened.1)))
 }
 
 /// The destination itself, where it was made for entries that go into it: nobody told its mode.
@@ -288,13 +284,24 @@ fn settle_root(root: &Root, failed: &mut impl FnMut(EntryFailure)) {
     }
 }
 
-fn flags_of(last: &Last) -> Option<FileFlags> {
-    last.extras.as_ref().and_then(|extras| extras.flags)
+/// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.
+fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
+    let denied = match root.open_directory(path) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
+        opened => return Ok((opened.map_err(SinkError::of_directory)?, None)),
+    };
+    let held = root.enter_directory(path).map_err(SinkError::of_directory)?;
+    let opened = open_own(held.as_fd()).ok_or_else(|| SinkError::of_directory(denied))?;
+    Ok((opened.0, Some(opened.1)))
+}
+
+fn flags_of(keeper: &Keeper, last: &Last) -> Option<FileFlags> {
+    last.extras.as_ref().and_then(|extras| keeper.flags_of(extras))
 }
 
 /// What is not there any more as it was told gets none.
 fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath, last: &Last) {
-    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(last)) else { return };
+    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(keeper, last)) else { return };
     let Ok(held) = root.open_directory(&parent) else { return };
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(&held, name, how, Mode::empty());
@@ -349,6 +356,7 @@ fn spill_error(error: io::Error) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carrack_model::Fidelity;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -397,6 +405,83 @@ mod tests {
         for path in ["a", "a/b"] {
             fs::set_permissions(dir.path().join(path), std::os::unix::fs::PermissionsExt::from_mode(0o700))
                 .unwrap();
+        }
+    }
+
+    fn mode_of(dir: &tempfile::TempDir, path: &str) -> u32 {
+        fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777
+    }
+
+    /// Without exact modes.
+    fn umask_keeper(options: impl Fn(&mut Fidelity)) -> Arc<Keeper> {
+        crate::clear_umask();
+        let mut fidelity = Fidelity::default();
+        options(&mut fidelity);
+        Arc::new(Keeper::new(true).keeping(&fidelity))
+    }
+
+    #[test]
+    fn only_what_was_made_gets_a_mode() {
+        let (dir, root) = fixture();
+        for (path, mode) in [("", 0o1777), ("old", 0o2775), ("private", 0o700), ("shared", 0o2775)] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+            fs::set_permissions(dir.path().join(path), std::os::unix::fs::PermissionsExt::from_mode(mode))
+                .unwrap();
+        }
+        // One of them by a session that was killed.
+        root.make_directory(&rel("shared/new")).unwrap();
+        root.make_directory(&rel("killed")).unwrap();
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        root.make_directory(&rel("killed/new")).unwrap();
+        let mut spool = DirectorySpool::new(Arc::clone(&root), umask_keeper(|_| {}));
+        for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
+            spool.note(&rel(path), &metadata(0o6777, 5), None).unwrap();
+        }
+        assert_eq!(spool.finish(|failure| panic!("{failure}")), 7);
+        let made = 0o777 & !users_umask();
+        let expected = [
+            ("", 0o1777),
+            ("old", 0o2775),
+            ("private", 0o700),
+            ("shared", 0o2775),
+            ("shared/new", 0o2000 | made),
+            ("killed", made),
+            ("killed/new", made),
+        ];
+        for (path, mode) in expected {
+            assert_eq!(mode_of(&dir, path), mode, "{path}");
+            assert_eq!(fs::metadata(dir.path().join(path)).unwrap().mtime(), 5, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_destination_that_nobody_told_the_mode_of_is_made_as_by_mkdir() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new");
+        crate::Base::Anywhere.make_destination(&path).unwrap();
+        let spool = DirectorySpool::new(Arc::new(Root::open(&path).unwrap()), umask_keeper(|_| {}));
+        assert_eq!(spool.finish(|failure| panic!("{failure}")), 0);
+        assert_eq!(mode_of(&dir, "new"), 0o777 & !users_umask());
+    }
+
+    #[test]
+    fn set_group_id_and_times_are_as_the_user_wants() {
+        let change = |text: &str| carrack_model::ModeChange::parse(text).unwrap();
+        for (options, mode, mtime) in [
+            (&(|fidelity: &mut Fidelity| fidelity.perms = true) as &dyn Fn(&mut Fidelity), 0o755, Some(5)),
+            (&|fidelity| fidelity.mode_change = change("D2775"), 0o2755 & !users_umask(), Some(5)),
+            (&|fidelity| fidelity.omit_dir_times = true, 0o755 & !users_umask(), None),
+            (&|fidelity| fidelity.omit_times = true, 0o755 & !users_umask(), None),
+        ] {
+            let (dir, root) = fixture();
+            root.make_directory(&rel("d")).unwrap();
+            let mut spool = DirectorySpool::new(root, umask_keeper(options));
+            // As the group is not kept, the bit goes.
+            spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
+            assert_eq!(spool.finish(|failure| panic!("{failure}")), 1);
+            assert_eq!(mode_of(&dir, "d"), mode);
+            let found = fs::metadata(dir.path().join("d")).unwrap().mtime();
+            assert!(mtime.map_or(found != 5, |mtime| found == mtime));
         }
     }
 

@@ -220,11 +220,13 @@ impl Keeper {
 
     /// Sets no more than was asked for.
     pub fn keeping(self, fidelity: &Fidelity) -> Keeper {
+        let mut policy = ModePolicy::of(fidelity);
+        policy.sets_group_id &= self.is_trusting;
         Keeper {
             kept: fidelity.kept,
             maps_users: fidelity.user.is_some() || !fidelity.user_map.is_empty(),
             maps_groups: fidelity.group.is_some() || !fidelity.group_map.is_empty(),
-            policy: ModePolicy::of(fidelity),
+            policy,
             ..self
         }
     }
@@ -257,6 +259,11 @@ impl Keeper {
             user: number(user, &self.users, user_number as fn(&str) -> Option<u32>),
             group: number(group, &self.groups, group_number as fn(&str) -> Option<u32>),
         }
+    }
+
+    /// The file flags that an entry is to have, if they are kept.
+    pub fn flags_of(&self, extras: &Extras) -> Option<FileFlags> {
+        extras.flags.filter(|_| self.kept.file_flags)
     }
 
     fn user_of<'e>(&self, extras: &'e Extras) -> Option<&'e Account> {
@@ -325,7 +332,7 @@ impl Keeper {
 
     /// Whether the file flags of `name` in `directory` are others than they are to be, as far as that can be had.
     pub fn would_flag(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
-        let (Some(flags), Ok(name)) = (extras.flags, CString::new(name)) else { return false };
+        let (Some(flags), Ok(name)) = (self.flags_of(extras), CString::new(name)) else { return false };
         let present = flags_of(directory, &name, AtFlags::SYMLINK_NOFOLLOW);
         let may_be = if self.is_trusting { flags } else { flags.among(NO_DUMP) };
         present.is_some_and(|present| may_be.differs_from(present))
@@ -333,7 +340,7 @@ impl Keeper {
 
     /// What does not keep a file from being changed is set, and what does is taken away: it comes back by [`Keeper::fasten`].
     fn loosen(&self, wearer: &impl Wearer, extras: &Extras) {
-        if let (Some(flags), Some(fd)) = (extras.flags, wearer.flagged()) {
+        if let (Some(flags), Some(fd)) = (self.flags_of(extras), wearer.flagged()) {
             self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));
         }
     }
@@ -589,4 +596,87 @@ fn user_number(name: &str) -> Option<u32> {
 
 fn group_number(name: &str) -> Option<u32> {
     Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use carrack_model::AccountMap;
+
+    use super::*;
+
+    const MODE: u32 = 0o6755;
+
+    fn numbered(number: u32) -> Account {
+        Account { number, name: b""[..].into() }
+    }
+
+    fn extras(user: Account, group: Account) -> Extras {
+        Extras { user: Some(user), group: Some(group), ..Extras::default() }
+    }
+
+    fn keeping(kept: Kept) -> Fidelity {
+        Fidelity { kept, perms: true, ..Fidelity::default() }
+    }
+
+    #[test]
+    fn set_id_bits_stay_where_owner_and_group_are_kept_by_request() {
+        let told = extras(numbered(54_321), numbered(54_322));
+        let ids = |fidelity: &Fidelity, told: &Extras, owner| {
+            Keeper::new(true).keeping(fidelity).set_ids(Some(told), owner, MODE)
+        };
+        let (all, here) = (keeping(Kept::ALL), (54_321, 54_322));
+        assert_eq!(ids(&all, &told, here), 0o6000);
+        assert_eq!(ids(&all, &told, (0, 54_322)), 0o2000);
+        assert_eq!(ids(&all, &told, (54_321, 0)), 0o4000);
+        // Whatever the source says.
+        assert_eq!(ids(&keeping(Kept::default()), &told, here), 0);
+        assert_eq!(ids(&keeping(Kept { users: true, ..Kept::default() }), &told, here), 0o4000);
+        let mapped = Fidelity { user_map: AccountMap::parse("*:54321").unwrap(), ..all.clone() };
+        assert_eq!(ids(&mapped, &told, here), 0o2000);
+        assert_eq!(ids(&Fidelity { group: Some(numbered(54_322)), ..all.clone() }, &told, here), 0o4000);
+        assert_eq!(Keeper::new(false).keeping(&all).set_ids(Some(&told), here, MODE), 0);
+        assert_eq!(Keeper::new(true).set_ids(None, here, MODE), 0);
+        assert_eq!(Keeper::new(true).set_ids(Some(&told), here, 0o755), 0);
+        // An unknown name whose number is somebody else's here.
+        let stranger = |number| Account { number, name: b"no-such-account"[..].into() };
+        assert_eq!(ids(&all, &extras(stranger(0), stranger(54_322)), (0, 54_322)), 0o2000);
+    }
+
+    #[test]
+    fn capabilities_and_acls_give_nothing_without_what_they_belong_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, metadata) = (dir.path().join("f"), Metadata { mode: 0o670, ..Metadata::default() });
+        let attribute = |name: &[u8], value: &[u8]| Attribute { name: name.into(), value: value.into() };
+        let mut acl = 2_u32.to_le_bytes().to_vec();
+        for (tag, perm) in [(1_u8, 6_u8), (4, 4), (16, 7), (32, 0)] {
+            acl.extend_from_slice(&[tag, 0, perm, 0, 255, 255, 255, 255]);
+        }
+        // `cap_net_raw+ep`, capabilities(7).
+        let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let told = Extras {
+            attributes: vec![attribute(CAPABILITY, &capability), attribute(ACCESS_ACL.to_bytes(), &acl)],
+            ..Extras::default()
+        };
+        fs::write(&path, "x").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        let dress = |keeper: &Keeper| {
+            let policy = keeper.policy();
+            let dress = Dress { metadata: &metadata, extras: Some((&told, keeper)), policy, lasting: 0 };
+            dress.put_on(file.as_fd(), true).unwrap();
+            let has = lgetxattr(&path, "security.capability", &mut [0; 100][..]).is_ok();
+            (fs::metadata(&path).unwrap().mode() & 0o777, has, keeper.losses().take_lines())
+        };
+        // The ACL was not asked for: the mask that the mode shows is no right of the group.
+        let kept = Kept { attributes: true, ..Kept::default() };
+        let (mode, has, lines) = dress(&Keeper::new(true).keeping(&keeping(kept)));
+        assert_eq!((mode, has), (0o640, false));
+        assert!(
+            lines.iter().any(|line| line.contains("file capabilities") && line.contains("owner")),
+            "{lines:?}"
+        );
+    }
 }

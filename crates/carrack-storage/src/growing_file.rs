@@ -413,7 +413,11 @@ mod tests {
         file.commit(&metadata, true).unwrap();
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"abcdefghij");
         let found = fs::metadata(dir.path().join("f")).unwrap();
-        assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o4755, -1, 999_999_999));
+        assert_eq!(
+            (found.mode() & 0o7777, found.mtime(), found.mtime_nsec()),
+            (0o755, -1, 999_999_999),
+            "set-ID bits go with the owner"
+        );
         assert_eq!(names(&dir), ["f"]);
     }
 

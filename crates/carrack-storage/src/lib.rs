@@ -14,6 +14,7 @@ mod durable;
 mod extras_sink;
 mod extras_source;
 mod file_flags;
+mod folded_names;
 mod growing_file;
 pub mod layout;
 mod link_spool;
@@ -36,8 +37,8 @@ mod writeback;
 
 pub use base::{Base, Looked, Named, Purpose};
 pub use browse::{
-    Browsed, BrowsedKind, Glance, Listing, Removal, RemovalStep, Removing, Sparing, glance, link_text,
-    remove_in,
+    Browsed, BrowsedKind, Glance, Listing, Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in,
+    glance, link_text, remove_in,
 };
 pub use directory_access::{DirectoryAccess, Restoring};
 pub use directory_spool::DirectorySpool;
@@ -47,6 +48,7 @@ pub use durable::{
 };
 pub use extras_sink::{Dress, Keeper, unknown_account};
 pub use extras_source::ExtrasReader;
+pub use folded_names::{FoldedNames, FoldingDirectory};
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
 pub use layout::{
     ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
@@ -57,13 +59,13 @@ pub use losses::{Loss, Losses};
 pub use modes::ModePolicy;
 pub use present::{Present, digest_of, dress_file, look_at};
 pub use root::Root;
-pub use scan::{BadPattern, Filter, Found, RootKind, Scan, ScanRoot};
+pub use scan::{BadPattern, Doubt, Filter, Found, RootKind, Scan, ScanRecord, ScanRoot};
 pub use scratch::ScratchNames;
 pub use sink_error::SinkError;
 pub use sink_file::{clear_umask, place_small, place_symlink, users_umask};
 pub use source_error::SourceError;
 pub use source_file::{Expected, SmallFile, SourceFile, read_small};
 pub use special::{dress_special, place_special};
-pub use status::{FileStamp, Identity};
+pub use status::{FileStamp, Identity, MountIdentity};
 pub use stored_times::StoredTimes;
 pub use target::{Medium, StorageTarget};

@@ -110,19 +110,21 @@ impl Losses {
         set_both: impl FnOnce() -> Result<Stat, Errno>,
     ) {
         let mut stored = mtime_of(found);
-        let is_ignored = is_ordinary(told) && is_out_of_range(told, stored);
-        // A file system that ignored a time that is nearly now can't be noticed.
-        if is_ordinary(told) && is_out_of_range(told, changed_of(found)) {
-            let both = is_ignored.then(set_both).and_then(Result::ok).map(|found| mtime_of(&found));
-            let way = match both {
-                Some(both) if !is_out_of_range(told, both) => {
+        if self.time_way.load(Relaxed) == TimeWay::Unknown as u8 {
+            let both = is_out_of_range(told, stored).then(set_both).and_then(Result::ok);
+            match both.map(|found| mtime_of(&found)).filter(|both| *both != stored) {
+                Some(both) => {
                     stored = both;
-                    TimeWay::Both
+                    self.time_way.fetch_max(TimeWay::Both as u8, Relaxed);
                 }
-                _ => TimeWay::Alone,
-            };
-            self.time_way.fetch_max(way as u8, Relaxed);
+                // Whether a file system ignored a time that is nearly now can't be noticed.
+                None if is_ordinary(told) && is_out_of_range(told, changed_of(found)) => {
+                    self.time_way.fetch_max(TimeWay::Alone as u8, Relaxed);
+                }
+                None => {}
+            }
         }
+        let is_ignored = is_ordinary(told);
         if is_out_of_range(told, stored) {
             self.lost_time();
             let why =

@@ -132,10 +132,11 @@ pub(crate) fn mode_to_create(directory: BorrowedFd<'_>, mode: u32) -> u32 {
     if is_masked { mode & !users_umask() } else { mode }
 }
 
-/// The mode of a directory that this program made: `found` is its provisional one.
+/// The mode of a directory that this program made: `found` is its provisional one. As with `cp -r`, the umask counts beside a default
+/// ACL, too.
 pub(crate) fn mode_of_new_directory_in(made: BorrowedFd<'_>, mode: u32, found: u32) -> u32 {
     // It inherited the default ACL of its parent.
-    mode_of_new(made, mode) | mode & STICKY | found & SET_GROUP_ID
+    mode_of_new(made, mode) & !users_umask() | mode & STICKY | found & SET_GROUP_ID
 }
 
 fn default_acl(directory: BorrowedFd<'_>) -> Option<AclBits> {
@@ -216,4 +217,226 @@ pub(crate) fn settle_provisional(directory: impl AsFd) -> Result<(), Errno> {
         return Ok(());
     }
     fchmod(directory, Mode::from_raw_mode(mode_of_new_directory_in(directory, PERMISSIONS, found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Placing;
+    use crate::{
+        Care, Dress, FileSystems, GrowingFile, GrowingSpec, Keeper, ScratchNames, Stripe, WriteIo,
+        clear_umask, place_small, place_special, place_symlink,
+    };
+    use carrack_model::{FailureKind, Kept, Metadata, Special};
+    use std::fs::{self, File};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    const NEW: ModePolicy =
+        ModePolicy { perms: false, times: true, directory_times: true, sets_group_id: false };
+
+    /// Entries of an ACL: tag, permissions, and whose.
+    fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut value = 2_u32.to_le_bytes().to_vec();
+        for (tag, perm, id) in entries {
+            value.extend_from_slice(&tag.to_le_bytes());
+            value.extend_from_slice(&perm.to_le_bytes());
+            value.extend_from_slice(&id.to_le_bytes());
+        }
+        value
+    }
+
+    fn owners(user: u16, group: u16, other: u16) -> [(u16, u16, u32); 3] {
+        [(0x01, user, u32::MAX), (0x04, group, u32::MAX), (0x20, other, u32::MAX)]
+    }
+
+    /// With a named user, who may do everything.
+    fn named(group: u16, mask: u16, other: u16) -> Vec<u8> {
+        let [user, group, other] = owners(7, group, other);
+        acl(&[user, (0x02, 7, 1234), group, (0x10, mask, u32::MAX), other])
+    }
+
+    fn set_acl(path: &Path, name: &CStr, value: &[u8]) -> bool {
+        rustix::fs::setxattr(path, name, value, XattrFlags::empty()).is_ok()
+    }
+
+    /// Places `name` as a small file in each way, and as a large one, and calls `look` after each.
+    fn place(
+        dir: &Path,
+        name: &str,
+        mode: u32,
+        policy: ModePolicy,
+        before: impl Fn(&Path),
+        look: impl Fn(&Path, &str),
+    ) {
+        clear_umask();
+        let (path, held) = (dir.join(name), File::open(dir).unwrap());
+        let metadata = Metadata { mode, ..Metadata::default() };
+        let dress = Dress { policy, ..Dress::from(&metadata) };
+        for way in [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename] {
+            let scratch = ScratchNames::new(None).unwrap();
+            scratch.remember(way);
+            before(&path);
+            place_small(held.as_fd(), name.as_bytes(), b"new", dress, Care::default(), &scratch).unwrap();
+            look(&path, &format!("{way:?}"));
+            fs::remove_file(&path).unwrap();
+        }
+        before(&path);
+        let scratch = ScratchNames::new(None).unwrap();
+        let file_system = FileSystems::new(&[]).unwrap().of(held.as_fd()).unwrap();
+        let spec =
+            GrowingSpec { size: 3, file_system: &file_system, stripe: &Stripe::Default, io: WriteIo::Cached };
+        let directory = File::open(dir).unwrap().into();
+        let (growing, _) = GrowingFile::create(directory, name.as_bytes(), spec, &scratch).unwrap();
+        growing.write_at(b"new", 0).unwrap();
+        growing.commit(dress, false).unwrap();
+        look(&path, "large");
+        fs::remove_file(&path).unwrap();
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_new_file_gets_what_the_umask_leaves() {
+        let dir = tempfile::tempdir().unwrap();
+        clear_umask();
+        let left = 0o666 & !users_umask();
+        place(dir.path(), "f", 0o6666, NEW, |_| {}, |path, way| assert_eq!(mode_of(path), left, "{way}"));
+    }
+
+    /// As open(2) has it with the mode of the source: the umask does not count, and the ACL of the directory does.
+    #[test]
+    fn a_default_acl_stands_in_the_place_of_the_umask() {
+        let dir = tempfile::tempdir().unwrap();
+        for (value, mode, expected) in [
+            (named(5, 7, 0), 0o666, 0o660),
+            (named(5, 5, 5), 0o777, 0o755),
+            (named(7, 4, 4), 0o600, 0o600),
+            (acl(&owners(7, 7, 1)), 0o777, 0o771),
+            (acl(&owners(6, 0, 0)), 0o755, 0o600),
+        ] {
+            if !set_acl(dir.path(), DEFAULT_ACL, &value) {
+                println!("skipped: no ACLs here");
+                return;
+            }
+            let like = dir.path().join("like");
+            // What the kernel itself gives to such a file.
+            let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+            drop(rustix::fs::open(&like, flags, Mode::from_raw_mode(mode)).unwrap());
+            let access = |path: &Path| grown(|acl| getxattr(path, ACCESS_ACL, acl)).ok();
+            place(
+                dir.path(),
+                "f",
+                mode,
+                NEW,
+                |_| {},
+                |path, way| {
+                    assert_eq!(mode_of(path), expected, "{way} {mode:o}");
+                    assert_eq!(
+                        (mode_of(path), access(path)),
+                        (mode_of(&like), access(&like)),
+                        "{way} {mode:o}"
+                    );
+                },
+            );
+            fs::remove_file(&like).unwrap();
+            // An exact mode is exact, and nobody else may anything by an ACL.
+            let exact = ModePolicy::default();
+            place(
+                dir.path(),
+                "f",
+                0o640,
+                exact,
+                |_| {},
+                |path, way| {
+                    assert_eq!((mode_of(path), access(path)), (0o640, None), "{way}");
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_passes_its_permissions_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        let old = |path: &Path| {
+            fs::write(path, "old").unwrap();
+            if is_root {
+                std::os::unix::fs::chown(path, Some(1_234), Some(1_235)).unwrap();
+            }
+            fs::set_permissions(path, fs::Permissions::from_mode(0o4664)).unwrap();
+        };
+        place(dir.path(), "f", 0o755, NEW, old, |path, way| {
+            assert_eq!((mode_of(path), fs::read(path).unwrap()), (0o664, b"new".to_vec()), "{way}");
+            let found = fs::metadata(path).unwrap();
+            assert!(!is_root || (found.uid(), found.gid()) == (1_234, 1_235), "{way}");
+        });
+        place(dir.path(), "f", 0o755, ModePolicy::default(), old, |path, _| assert_eq!(mode_of(path), 0o755));
+        let value = named(4, 6, 0);
+        let guarded = |path: &Path| {
+            fs::write(path, "old").unwrap();
+            assert!(set_acl(path, ACCESS_ACL, &value));
+        };
+        if set_acl(dir.path(), DEFAULT_ACL, &named(7, 7, 7)) {
+            let access = |path: &Path| grown(|acl| getxattr(path, ACCESS_ACL, acl)).ok();
+            place(dir.path(), "f", 0o777, NEW, guarded, |path, way| {
+                assert_eq!((mode_of(path), access(path)), (0o760, Some(value.clone())), "{way}");
+            });
+            let bare = |path: &Path| {
+                fs::write(path, "old").unwrap();
+                let _ = rustix::fs::removexattr(path, ACCESS_ACL);
+                fs::set_permissions(path, fs::Permissions::from_mode(0o660)).unwrap();
+            };
+            place(dir.path(), "f", 0o777, NEW, bare, |path, way| {
+                assert_eq!((mode_of(path), access(path)), (0o660, None), "{way}");
+            });
+        }
+    }
+
+    /// The mask of an ACL is no right of the group.
+    #[test]
+    fn without_its_acl_a_mode_is_narrower() {
+        let bits = AclBits::of(&named(4, 6, 0)).unwrap();
+        assert_eq!((bits.mode(), bits.without(0o4760)), (0o760, 0o4740));
+        assert_eq!(AclBits::of(&named(0, 7, 0)).unwrap().without(0o777), 0o707);
+        assert_eq!(AclBits::of(&acl(&owners(6, 5, 1))).unwrap().mode(), 0o651);
+        for bad in [&b""[..], b"\x02\0\0", b"\x01\0\0\0", b"\x02\0\0\0\x01"] {
+            assert_eq!(AclBits::of(bad), None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_replaced_only_where_its_kind_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = File::open(dir.path()).unwrap();
+        let (metadata, keeper) = (Metadata::default(), Keeper::new(true));
+        place_special(
+            held.as_fd(),
+            b"pipe",
+            &Special::Fifo,
+            &metadata,
+            &keeper,
+            &ScratchNames::new(None).unwrap(),
+        )
+        .unwrap();
+        let path = dir.path().join("pipe");
+        for way in [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename] {
+            let scratch = ScratchNames::new(None).unwrap();
+            scratch.remember(way);
+            for policy in [NEW, ModePolicy::default()] {
+                let dress = Dress { policy, ..Dress::from(&metadata) };
+                let placed = place_small(held.as_fd(), b"pipe", b"x", dress, Care::default(), &scratch);
+                assert_eq!(placed.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
+                let linked = place_symlink(held.as_fd(), b"pipe", b"x", dress, &scratch);
+                assert_eq!(linked.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
+            }
+            assert!(fs::symlink_metadata(&path).unwrap().file_type().is_fifo());
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "temporary names are left");
+        }
+        let scratch = ScratchNames::new(None).unwrap().replacing(Kept { specials: true, ..Kept::default() });
+        place_small(held.as_fd(), b"pipe", b"x", &metadata, Care::default(), &scratch).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
 }

@@ -5,7 +5,7 @@
 //! threads at once.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use carrack_model::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
-use crate::Identity;
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
 use crate::modes::PROVISIONAL;
+use crate::{Identity, MountIdentity};
 
 /// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
 const ANCESTORS_MAX: usize = 65_536;
@@ -69,6 +69,28 @@ impl Root {
     /// The path as it was given to [`Root::open`], or to [`crate::Base::open`].
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The path that the kernel knows it by, without links.
+    ///
+    /// # Errors
+    /// Without `/proc`.
+    pub(crate) fn real_path(&self) -> io::Result<PathBuf> {
+        let descriptor = self.handle.as_raw_fd();
+        std::fs::read_link(format!("/proc/self/fd/{descriptor}"))
+    }
+
+    /// What its path leads to now. What was opened beneath a base is not looked for by its path, which people know it by only.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub(crate) fn open_again(&self) -> io::Result<(Identity, MountIdentity)> {
+        let again = match self.top {
+            None => Some(openat(CWD, &self.path, PASSAGE, Mode::empty())?),
+            Some(_) => None,
+        };
+        let again = again.as_ref().map_or(self.as_fd(), AsFd::as_fd);
+        Ok((Identity::of_open(again)?, MountIdentity::of(again)?))
     }
 
     /// From now on links in paths beneath it are followed, for a source whose links are copied as what they lead to.

@@ -54,6 +54,11 @@ pub enum SinkError {
         #[source]
         error: io::Error,
     },
+    /// Another entry of the same run has the name.
+    #[error(
+        "another entry has this name here: the file system does not tell them apart (case, or how Unicode composes a character)"
+    )]
+    SameName,
     /// The file system makes no symbolic links.
     #[error(
         "a symbolic link can't be made here: {0}; `--skip-links` leaves links out, `--copy-links` copies what they lead to"
@@ -76,7 +81,7 @@ impl SinkError {
         match self {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
             SinkError::InTheWay(_) | SinkError::Special(_) => FailureKind::InTheWay,
-            SinkError::BadName(_) => FailureKind::BadName,
+            SinkError::BadName(_) | SinkError::SameName => FailureKind::BadName,
             SinkError::Vanished | SinkError::NotPermitted { .. } | SinkError::NoSymlinks(_) => {
                 FailureKind::WriteError
             }

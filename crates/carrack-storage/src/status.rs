@@ -1,12 +1,12 @@
 //! What `stat` says, in carrack's words: identity, metadata, and the stamp by which a change is noticed.
 //!
-//! Pure conversions; makes no system call but `fstat`.
+//! Pure conversions; makes no system call but `fstat` and `statx`.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::{Metadata, Timestamp};
-use rustix::fs::{FileType, Stat, fstat};
+use rustix::fs::{AtFlags, FileType, Stat, StatxFlags, fstat, makedev, statx};
 
 /// The permission bits of a mode.
 const PERMISSION_BITS: u32 = 0o7777;
@@ -27,6 +27,38 @@ impl Identity {
 
     pub(crate) fn of_open(fd: impl AsFd) -> io::Result<Identity> {
         Ok(Identity::of(&fstat(fd)?))
+    }
+}
+
+/// Which mount a file or directory lies on. A bind mount has the device of what it shows, and an ID of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct MountIdentity {
+    /// The mount's ID, which Linux 5.8 and newer tell.
+    pub(crate) id: Option<u64>,
+    device: u64,
+}
+
+impl MountIdentity {
+    /// Of an open file or directory.
+    ///
+    /// # Errors
+    /// What `statx` and `fstat` say.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<MountIdentity> {
+        let Ok(found) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else {
+            return Ok(MountIdentity { id: None, device: fstat(fd)?.st_dev });
+        };
+        let is_told = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+        Ok(MountIdentity { id: is_told.then_some(found.stx_mnt_id), device })
+    }
+}
+
+impl PartialEq for MountIdentity {
+    fn eq(&self, other: &MountIdentity) -> bool {
+        match (self.id, other.id) {
+            (Some(id), Some(other)) => id == other,
+            _ => self.device == other.device,
+        }
     }
 }
 

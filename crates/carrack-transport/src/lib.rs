@@ -16,6 +16,7 @@ mod gauge;
 mod link;
 mod loopback;
 mod rendezvous;
+mod resolve;
 pub mod seal;
 mod tcp;
 mod tls;
@@ -31,5 +32,6 @@ pub use loopback::loopback_pair;
 pub use rendezvous::{
     DialError, Door, Listener, PortRange, Stream, StreamCount, dial, local_addresses, random,
 };
+pub use resolve::resolve;
 pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
 pub use tls::{TlsChannel, TlsError};

@@ -44,6 +44,12 @@ pub fn begin_near(socket: &SockRef<'_>) {
     let _ = socket.set_tcp_congestion(NEAR_CONGESTION_CONTROL);
 }
 
+/// Before a socket connects or listens this bounds what either end sends (TCP_MAXSEG, tcp(7)).
+pub(crate) fn bound_segments(socket: &SockRef<'_>, bytes: Option<u32>) {
+    // Where that can't be, segments are as large as the system likes.
+    let _ = bytes.map(|bytes| socket.set_tcp_mss(bytes));
+}
+
 /// A far path gets the system's own congestion control, which an administrator may have chosen for it.
 fn end_far(socket: &SockRef<'_>) -> io::Result<()> {
     let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
@@ -52,10 +58,15 @@ fn end_far(socket: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects within `timeout`.
-pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+/// Connects within `timeout`; neither end sends larger segments than `segment_bytes`, if there is a bound.
+pub(crate) fn connect(
+    address: SocketAddr,
+    timeout: Duration,
+    segment_bytes: Option<u32>,
+) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     begin_near(&SockRef::from(&socket));
+    bound_segments(&SockRef::from(&socket), segment_bytes);
     socket.connect_timeout(&address.into(), timeout)?;
     Ok(socket.into())
 }

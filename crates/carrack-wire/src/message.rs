@@ -456,6 +456,9 @@ pub struct Settings {
     /// Where the sink puts objects that its storage does not take.
     #[prost(message, repeated, tag = "40")]
     pub sink_spill: Vec<SpillDirectory>,
+    /// The largest segments of the data connections, either way (TCP_MAXSEG); 0 for the system's choice.
+    #[prost(uint32, tag = "48")]
+    pub segment_bytes: u32,
 }
 
 /// A user or a group.
@@ -660,9 +663,13 @@ pub struct Refuse {
     /// What to do; may be empty.
     #[prost(string, tag = "2")]
     pub hint: String,
-    /// 0 the transfer can't be done, 1 the user interrupted it, 2 the network broke, 3 not now: another session may do it.
+    /// 0 the transfer can't be done, 1 the user interrupted it, 2 the network broke, 3 not now: another session may do it; 4 the data
+    /// connections broke, or nothing moved on them.
     #[prost(uint32, tag = "3")]
     pub reason: u32,
+    /// With 3, when another session may do it, in milliseconds from now; 0 if that is not known.
+    #[prost(uint32, tag = "4")]
+    pub retry_after_ms: u32,
 }
 
 /// A large file begins.

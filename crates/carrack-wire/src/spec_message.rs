@@ -2,7 +2,7 @@
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
 use carrack_model::{
-    Checksum, Cipher, Deletion, DialFrom, ModifyWindow, Protection, StripeChoice, Sync, TransferSpec,
+    Backup, Checksum, Cipher, Deletion, DialFrom, ModifyWindow, Protection, StripeChoice, Sync, TransferSpec,
 };
 
 use crate::PROTOCOL_VERSION;
@@ -63,25 +63,50 @@ impl From<&TransferSpec> for Spec {
 
 impl From<&Sync> for message::Sync {
     fn from(sync: &Sync) -> message::Sync {
-        message::Sync {
+        let copied = message::Sync {
             by_contents: sync.by_contents,
             update: sync.update,
             existing: sync.existing,
             ignore_existing: sync.ignore_existing,
-            deletes: sync.deletion.is_some(),
-            delete_most: sync.deletion.and_then(|deletion| deletion.most),
-            deletes_first: sync.deletion.is_some_and(|deletion| deletion.first),
             modify_window_ns: match sync.modify_window {
                 ModifyWindow::Stored => None,
                 ModifyWindow::Exact => Some(-1),
                 ModifyWindow::Within { nanoseconds } => i64::try_from(nanoseconds).ok().or(Some(i64::MAX)),
             },
+            ..message::Sync::default()
+        };
+        let Some(deletion) = &sync.deletion else { return copied };
+        let backup_directory = match &deletion.backup {
+            Some(Backup::Directory(path)) => Some(path.to_vec()),
+            Some(Backup::Trash) | None => None,
+        };
+        message::Sync {
+            deletes: true,
+            delete_most: deletion.most,
+            deletes_first: deletion.first,
+            by_empty_sources: deletion.by_empty_sources,
+            deletes_excluded: deletion.excluded,
+            deletes_mounts: deletion.mounts,
+            delete_percent: deletion.most_percent,
+            backup_directory,
+            uses_trash: deletion.backup == Some(Backup::Trash),
+            ..copied
         }
     }
 }
 
 impl From<&message::Sync> for Sync {
     fn from(message: &message::Sync) -> Sync {
+        let backup = message.backup_directory.as_deref().map(|path| Backup::Directory(path.into()));
+        let deletion = Deletion {
+            most: message.delete_most,
+            most_percent: message.delete_percent,
+            first: message.deletes_first,
+            by_empty_sources: message.by_empty_sources,
+            excluded: message.deletes_excluded,
+            mounts: message.deletes_mounts,
+            backup: backup.or(message.uses_trash.then_some(Backup::Trash)),
+        };
         Sync {
             by_contents: message.by_contents,
             modify_window: match message.modify_window_ns.map(u64::try_from) {
@@ -92,9 +117,7 @@ impl From<&message::Sync> for Sync {
             update: message.update,
             existing: message.existing,
             ignore_existing: message.ignore_existing,
-            deletion: message
-                .deletes
-                .then_some(Deletion { most: message.delete_most, first: message.deletes_first }),
+            deletion: message.deletes.then_some(deletion),
         }
     }
 }
@@ -183,8 +206,14 @@ mod tests {
             let spec = TransferSpec { sync: Some(Sync { modify_window, ..all.clone() }), ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }
-        for (most, first) in [(None, false), (Some(0), true), (Some(7), false)] {
-            let sync = Some(Sync { deletion: Some(Deletion { most, first }), ..all.clone() });
+        let backup = Some(Backup::Directory(b"old"[..].into()));
+        for deletion in [
+            Deletion::default(),
+            Deletion { most: Some(0), first: true, backup, ..Deletion::default() },
+            Deletion { most: Some(7), excluded: true, backup: Some(Backup::Trash), ..Deletion::default() },
+            Deletion { most_percent: Some(9), by_empty_sources: true, mounts: true, ..Deletion::default() },
+        ] {
+            let sync = Some(Sync { deletion: Some(deletion), ..all.clone() });
             let spec = TransferSpec { sync, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }

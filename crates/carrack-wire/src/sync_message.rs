@@ -39,7 +39,7 @@ pub struct Selection {
 }
 
 /// How a destination is made like its sources; see `carrack_model::Sync`.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct Sync {
     /// Contents are compared.
     #[prost(bool, tag = "1")]
@@ -62,6 +62,24 @@ pub struct Sync {
     /// It is removed before anything is sent. A source knows of it that says `prunes_first` in its `Welcome`.
     #[prost(bool, tag = "7")]
     pub deletes_first: bool,
+    /// Also where a source has no entry at all.
+    #[prost(bool, tag = "8")]
+    pub by_empty_sources: bool,
+    /// Also what the patterns leave out.
+    #[prost(bool, tag = "9")]
+    pub deletes_excluded: bool,
+    /// Also in file systems that are mounted beneath the destination.
+    #[prost(bool, tag = "10")]
+    pub deletes_mounts: bool,
+    /// Percent at most of the entries at the destination; nothing for any number.
+    #[prost(uint32, optional, tag = "11")]
+    pub delete_percent: Option<u32>,
+    /// A directory beneath the destination to which entries are moved in place of being removed.
+    #[prost(bytes = "vec", optional, tag = "12")]
+    pub backup_directory: Option<Vec<u8>>,
+    /// They are moved to a directory in the destination's `.carrack-trash`.
+    #[prost(bool, tag = "13")]
+    pub uses_trash: bool,
     /// Nanoseconds that the times of equal files may be apart; -1 for none, where else a coarse file system's times are taken as it
     /// stores them.
     #[prost(sint64, optional, tag = "15")]
@@ -96,8 +114,8 @@ pub struct Stands {
     /// The question's.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// A byte for each name: 0 nothing, 1 something that is no directory, 2 a directory that was scanned, 3 what can't be
-    /// told, or was not scanned.
+    /// A byte for each name: 0 nothing, as is proven, 1 something that is no directory, 2 a directory, 3 what can't be told, or was not
+    /// scanned.
     #[prost(bytes = "vec", tag = "2")]
     pub kinds: Vec<u8>,
 }

@@ -66,7 +66,7 @@ impl<'a> Browser<'a> {
             Err(unreached) => return Err(Stop::Trouble(unreached.trouble)),
         };
         let done = browse(peer, browsing, found, &self.reins.abort);
-        let left = reached.leave(&self.reins);
+        let left = reached.leave(&self.reins, false);
         done.map_err(|error| self.stop(&error, Some(left)))
     }
 

@@ -3,12 +3,12 @@
 //! Whom to believe comes from the options and files of `DaemonArgs`; that the daemon proves its name can't be turned off.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Channel, Peer, TlsError};
+use carrack_engine::{Abort, Again, Channel, Peer, TlsError};
 use carrack_model::escape;
-use carrack_transport::TlsChannel;
+use carrack_transport::{TlsChannel, resolve};
 use carrack_trust::{client_config, handshake_hint, speaks_carrack};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, Error as Distrust};
@@ -26,19 +26,28 @@ const ADDRESSES_MAX: usize = 16;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Connects: the daemon has proved its name when this returns. Nothing if the user ended it.
-pub fn connect(daemon: &Daemon, args: &DaemonArgs, abort: &Abort) -> Result<Option<Peer>, Unreached> {
+///
+/// A daemon that is silent for `stall` is not waited for any longer, however long `--connect-timeout` is.
+pub fn connect(
+    daemon: &Daemon,
+    args: &DaemonArgs,
+    stall: Duration,
+    abort: &Abort,
+) -> Result<Option<Peer>, Unreached> {
     let token = args.token()?;
     let config = client_config(&args.trust()?)
         .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })?;
     let name = ServerName::try_from(daemon.name.clone())
         .map_err(|_| Trouble::new(format!("{} is not a name that a certificate could hold", daemon.name)))?;
-    let Some(socket) = dial(daemon, args.connect_timeout, abort)? else { return Ok(None) };
-    let address = socket.peer_addr().map_err(|error| passing(unreachable(daemon, &error)))?.ip();
-    let deadline = Instant::now() + args.connect_timeout;
-    let channel = TlsChannel::client(socket, config, name, deadline).map_err(|error| Unreached {
-        trouble: explain(daemon, &error),
-        may_pass: matches!(error, TlsError::Io(_)),
-    })?;
+    let patience = args.connect_timeout.min(stall);
+    let Some(socket) = dial(daemon, patience, abort)? else { return Ok(None) };
+    let address = socket.peer_addr().map_err(|error| nobody(unreachable(daemon, &error)))?.ip();
+    let channel =
+        TlsChannel::client(socket, config, name, Instant::now() + patience).map_err(|error| Unreached {
+            trouble: explain(daemon, &error),
+            // Somebody listens, and is busy or about to end; those who don't trust each other won't do so later.
+            again: if matches!(error, TlsError::Io(_)) { Again::Always } else { Again::Never },
+        })?;
     if !speaks_carrack(channel.protocol()) {
         return Err(Trouble::new(format!("{daemon} speaks TLS, but is not a carrack"))
             .hint("the port may be another program's: write carrack://host:PORT/EXPORT/path")
@@ -52,7 +61,10 @@ pub fn connect(daemon: &Daemon, args: &DaemonArgs, abort: &Abort) -> Result<Opti
 /// Tries the addresses one after the other; the first that answers.
 fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Unreached> {
     let mut failure = None;
-    for address in resolve(daemon).map_err(passing)? {
+    let unknown =
+        |error: &io::Error| Unreached { trouble: unknown(daemon, &error.to_string()), again: Again::OnceMet };
+    let addresses = resolve(&daemon.name, daemon.port, patience).map_err(|error| unknown(&error))?;
+    for address in addresses.into_iter().take(ADDRESSES_MAX) {
         if abort.is_set() {
             return Ok(None);
         }
@@ -68,23 +80,14 @@ fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<Tcp
         }
     }
     match failure {
-        Some(error) => Err(passing(unreachable(daemon, &error))),
-        None => Err(passing(unknown(daemon, "no address"))),
+        Some(error) => Err(nobody(unreachable(daemon, &error))),
+        None => Err(unknown(&io::Error::other("it has no address"))),
     }
 }
 
-/// Networks, name servers and daemons come back.
-fn passing(trouble: Trouble) -> Unreached {
-    Unreached { trouble, may_pass: true }
-}
-
-fn resolve(daemon: &Daemon) -> Result<Vec<SocketAddr>, Trouble> {
-    if let Ok(address) = daemon.name.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, daemon.port)]);
-    }
-    let found = (daemon.name.as_str(), daemon.port).to_socket_addrs();
-    let found = found.map_err(|error| unknown(daemon, &error.to_string()))?;
-    Ok(found.take(ADDRESSES_MAX).collect())
+/// Networks and daemons come back.
+fn nobody(trouble: Trouble) -> Unreached {
+    Unreached { trouble, again: Again::Soon }
 }
 
 fn unknown(daemon: &Daemon, why: &str) -> Trouble {
@@ -195,7 +198,10 @@ mod tests {
     fn dialled(daemon: &Daemon) -> Result<Option<TcpStream>, Trouble> {
         let dialled = dial(daemon, Duration::from_secs(5), &Abort::new().unwrap());
         dialled.map_err(|unreached| {
-            assert!(unreached.may_pass, "daemons and name servers come back");
+            assert!(
+                matches!(unreached.again, Again::Soon | Again::OnceMet),
+                "daemons and name servers come back"
+            );
             unreached.trouble
         })
     }

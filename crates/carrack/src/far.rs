@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_engine::{Peer, Role, SessionError};
+use carrack_engine::{Again, Outcome, Peer, Role, SessionError};
 use carrack_model::Protection;
 use carrack_model::limits::STALL_MS_DEFAULT;
 
@@ -62,20 +62,20 @@ pub struct Unreached {
     /// In words.
     pub trouble: Trouble,
     /// Whether it may go better another time.
-    pub may_pass: bool,
+    pub again: Again,
 }
 
 impl From<Trouble> for Unreached {
     /// What is wrong here stays wrong.
     fn from(trouble: Trouble) -> Unreached {
-        Unreached { trouble, may_pass: false }
+        Unreached { trouble, again: Again::Never }
     }
 }
 
 impl From<Unreached> for SessionError {
     fn from(unreached: Unreached) -> SessionError {
         let Trouble { message, hint } = unreached.trouble;
-        SessionError::Unreachable { message, hint, may_pass: unreached.may_pass }
+        SessionError::Unreachable { message, hint, again: unreached.again }
     }
 }
 
@@ -94,23 +94,40 @@ pub fn reach<'a>(
             Ok(Some((Reached::Ssh(remote), peer)))
         }
         FarEnd::Daemon(daemon) => {
-            let peer = daemon::connect(daemon, &args.daemon, &reins.abort)?;
+            let peer = daemon::connect(daemon, &args.daemon, stall, &reins.abort)?;
             Ok(peer.map(|peer| (Reached::Daemon(daemon), peer)))
         }
     }
 }
 
 impl<'a> Reached<'a> {
-    /// After the session, when the channel is closed.
-    pub fn leave(self, reins: &Reins) -> Left<'a> {
+    /// After the session, when the channel is closed. A far end of which it is known that it `hangs` is not waited for.
+    pub fn leave(self, reins: &Reins, hangs: bool) -> Left<'a> {
         match self {
             Reached::Daemon(daemon) => Left::Daemon(daemon),
             Reached::Ssh(remote) => {
-                let patience = if reins.is_told_to_end() { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
+                let is_short = hangs || reins.is_told_to_end();
+                let patience = if is_short { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
                 let host = remote.host();
                 Left::Ssh(remote.stop(patience).unwrap_or_else(|| ssh::silent(host)))
             }
         }
+    }
+}
+
+/// Whether a session ended because the far end hangs.
+pub fn hangs(outcome: &Outcome) -> bool {
+    matches!(&outcome.result, Err(SessionError::Unreachable { .. } | SessionError::PeerStalled(_)))
+}
+
+/// A daemon that ends the connection without a word is busy, or about to end; of ssh its own end tells.
+pub fn of_daemon(outcome: Outcome, far: &FarEnd) -> Outcome {
+    match (far, outcome.result) {
+        (FarEnd::Daemon(daemon), Err(SessionError::PeerSilent)) => {
+            let silent = Unreached { trouble: daemon::silent(daemon), again: Again::Always };
+            Outcome { result: Err(silent.into()), ..outcome }
+        }
+        (_, result) => Outcome { result, ..outcome },
     }
 }
 

@@ -103,7 +103,7 @@ fn nobody_leaves_programs_with_anothers_rights() {
     for (name, mode) in [("shared", 0o2775), ("small", 0o4755), ("large", 0o6755)] {
         fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    assert_exit(&world.alice(&["cp", "-r", "tree", &world.url("/data/")]), 0);
+    assert_exit(&world.alice(&["cp", "-r", "--perms", "tree", &world.url("/data/")]), 0);
     for (name, mode) in [("shared", 0o775), ("small", 0o755), ("large", 0o755)] {
         let there = fs::metadata(world.site.path().join("data/tree").join(name)).unwrap();
         assert_eq!(there.permissions().mode() & 0o7777, mode, "{name}");

@@ -182,12 +182,91 @@ fn without_retries_the_first_break_is_the_end() {
 }
 
 #[test]
-fn a_daemon_that_was_never_there_is_told_at_once() {
+fn what_was_never_there_is_told_at_once_or_soon() {
     let world = World::new();
-    let output = run(&mut world.push(&[]));
+    // A daemon may be about to be started again.
+    let output = run(&mut world.push(&["--retry", "1"]));
     assert_exit(&output, 3);
-    assert_says(&output, &["nobody listens at localhost"]);
-    assert!(!talk(&output).contains("trying again"), "{}", talk(&output));
+    assert_says(&output, &["nobody listens at localhost", "trying again in"]);
+    let identity = world.site.path().join("alice.pem");
+    let nowhere = ["cp", "--identity", identity.to_str().unwrap(), "file", "carrack://nowhere.invalid/data/"];
+    let no_name = run(&mut world.command(&nowhere));
+    let no_ssh = run(&mut world.command(&["cp", "--ssh", "false", "file", "host:x"]));
+    for (output, words) in [(no_name, "can't be found"), (no_ssh, "ended with status 1")] {
+        assert_exit(&output, 3);
+        assert_says(&output, &[words]);
+        assert!(!talk(&output).contains("trying again"), "{}", talk(&output));
+    }
+}
+
+#[test]
+fn a_daemon_that_starts_while_somebody_tries_is_found() {
+    let world = World::new();
+    let copying = Running::start(&mut world.push(&[]));
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let _daemon = world.daemon();
+    assert_went_on(&world, &copying.end());
+}
+
+#[test]
+fn whoever_finds_no_room_waits_for_a_turn() {
+    let world = World::new();
+    let text = fs::read_to_string(&world.config).unwrap();
+    fs::write(&world.config, format!("{text}\n[limits]\nsessions_per_identity = 1\n")).unwrap();
+    let daemon = world.daemon();
+    let copying = Running::start(&mut world.push(&[]));
+    world.wait_until_moving();
+    fs::write(world.near.path().join("small"), "x").unwrap();
+    let refused = run(&mut world.push_from("small", &["--retry", "0"]));
+    assert_exit(&refused, 3);
+    assert_says(&refused, &["as many sessions as one may have, 1"]);
+    // Waits for a turn are not counted.
+    let waited = run(&mut world.push_from("small", &["--retry", "1"]));
+    assert_exit(&waited, 0);
+    assert_says(&waited, &["as many sessions as one may have, 1; trying again in"]);
+    assert_exit(&copying.end(), 0);
+    drop(daemon);
+}
+
+#[test]
+fn a_far_program_that_hangs_at_its_start_is_not_waited_for() {
+    if fs::File::open("/dev/tty").is_ok() {
+        return eprintln!("skipped: there is a terminal, at which ssh could ask");
+    }
+    let world = World::new();
+    let script = world.near.path().join("hangs");
+    fs::write(&script, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let began = std::time::Instant::now();
+    let mut command =
+        world.command(&["cp", "--ssh", script.to_str().unwrap(), "--stall-timeout", "1", "file", "h:x"]);
+    let output = run(&mut command);
+    assert_exit(&output, 3);
+    assert_says(&output, &["has said nothing for 1 s"]);
+    assert!(!talk(&output).contains("trying again") && began.elapsed().as_secs() < 30);
+}
+
+#[test]
+fn data_goes_through_the_control_channel_where_that_is_wanted() {
+    let world = World::new();
+    let _daemon = world.daemon();
+    fs::write(world.near.path().join("small"), "x").unwrap();
+    let pushed = run(&mut world.push_from("small", &["--via", "ssh", "-v"]));
+    assert_exit(&pushed, 0);
+    assert!(!talk(&pushed).contains("no data connection"), "{}", talk(&pushed));
+    assert_says(&pushed, &["TLS"]);
+    for from in ["source", "sink"] {
+        let (ssh, _) = world.ssh();
+        let far = world.site.path().join(from);
+        let way = ["cp", "--ssh", &ssh, "--remote-carrack", CARRACK, "--via", "ssh", "--connect-from", from];
+        let there = format!("host:{}", far.display());
+        assert_exit(&run(&mut world.command(&[&way[..], &["small", &there]].concat())), 0);
+        let back = run(&mut world.command(&[&way[..], &["--json", &there, "back"]].concat()));
+        assert_exit(&back, 0);
+        assert_eq!(fs::read(world.near.path().join("back")).unwrap(), b"x");
+        let connected = json(&back).into_iter().find(|event| event["event"] == "connected").unwrap();
+        assert_eq!(connected["streams"], 0, "{connected}");
+    }
 }
 
 #[test]

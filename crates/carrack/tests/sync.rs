@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 mod common;
+#[path = "sync/deletion.rs"]
+mod deletion;
+#[path = "sync/deletion_campaign.rs"]
+mod deletion_campaign;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -84,12 +88,16 @@ fn what_is_equal_stays_and_what_differs_is_sent() {
         ground.write("src/d/g", "CONTENT", 2_000);
         ground.write("src/d/new", "new", 1_000);
         fs::set_permissions(ground.path("src/f"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mode = || fs::metadata(ground.path("dst/f")).unwrap().mode() & 0o7777;
+        let mode_before = mode();
         let output = ground.sync(ends, &[], 0);
         assert_eq!((counted(&output, "files_done"), counted(&output, "entries_kept")), (2, 3), "{ends:?}");
+        assert_eq!(mode(), mode_before, "what is there keeps its mode: {ends:?}");
+        let output = ground.sync(ends, &["--perms"], 0);
+        assert_eq!((counted(&output, "files_done"), counted(&output, "entries_kept")), (0, 5), "{ends:?}");
         assert_eq!((ground.read("dst/d/g"), ground.read("dst/d/new")), ("CONTENT".into(), "new".into()));
         assert_eq!((inode("dst/f"), inode("dst/link")), (before, link), "not made anew: {ends:?}");
-        let mode = fs::metadata(ground.path("dst/f")).unwrap().mode();
-        assert_eq!(mode & 0o7777, 0o600, "the mode alone was set: {ends:?}");
+        assert_eq!(mode(), 0o600, "the mode alone was set: {ends:?}");
     }
 }
 

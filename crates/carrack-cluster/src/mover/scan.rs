@@ -74,6 +74,7 @@ async fn scan(
             destination: None,
             extras: None,
             filter: None,
+            record: None,
         }
         .run(found);
         Ok(())

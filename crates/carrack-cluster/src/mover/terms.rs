@@ -6,7 +6,8 @@ use std::time::Duration;
 use carrack_engine::{JournalSettings, Settings};
 use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{
-    Checksum, Durability, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo, TransferSpec, Verify,
+    Checksum, Durability, Fidelity, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo, TransferSpec,
+    Verify,
 };
 
 use crate::records::{Options, is_name};
@@ -85,6 +86,7 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
         journal: JournalSettings { durability: durability(options)?, ..JournalSettings::default() },
         verify: verify(options)?,
         stall: STALL,
+        fidelity: Fidelity { perms: true, ..Fidelity::default() },
         class: class(options)?,
         // What one pair tries, the fleet's tuner would see as a change of the path.
         tunes: false,

@@ -94,6 +94,7 @@ fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Wa
         destination: None,
         extras: extras.map(Arc::new),
         filter: None,
+        record: None,
     };
     let work = move || {
         scan.run(&|found| match sender.send(found) {

@@ -16,7 +16,7 @@ use carrack_wire::message::{Control, Hello, Welcome};
 use super::connect::{self, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{
-    ANSWER_TIMEOUT, expect, explained, receive_preamble, say, send_preamble, session_keys,
+    ANSWER_TIMEOUT, FirstWord, expect, explained, receive_preamble, say, send_preamble, session_keys,
 };
 use super::house::{Admission, Deed, House, Request};
 use super::keeping::Keeping;
@@ -35,7 +35,7 @@ pub(super) fn run(channel: Channel, house: &dyn House, abort: &Abort) -> Result<
         Link::new(channel, slot_bytes).map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
-    receive_preamble(&mut link, false)?;
+    receive_preamble(&mut link, FirstWord::OfCaller)?;
     let slots = no_slots()?;
     let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
         Ok(Control::Hello(hello)) => answer_hello(&mut link, house, slots, hello, abort),
@@ -159,7 +159,8 @@ impl Answerer {
         let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
         let door = self.door.take().filter(|_| listens);
         // Without a port the caller finds nobody listening, says so, and the data takes the pipe.
-        let (listener, listening) = door.and_then(|door| listen(door, &self.addresses).ok()).unzip();
+        let (listener, listening) =
+            door.and_then(|door| listen(door, &self.addresses, self.settings.segment_bytes).ok()).unzip();
         let fabric = fabric::choose(self.hello.fabric.as_ref(), self.allows_fabric);
         let mut agreed = fabric::chosen(self.hello.fabric.as_ref(), fabric.as_ref());
         let mut welcome =
@@ -177,7 +178,7 @@ impl Answerer {
                 welcome.lanes = lane_count as u32;
                 welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
                 say(link, Control::Welcome(welcome))?;
-                let Control::Place(place) = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT)?
+                let Control::Place(place) = expect(link, &self.slots, Instant::now() + self.settings.stall)?
                 else {
                     return Err(SessionError::Protocol("no place".into()));
                 };
@@ -238,7 +239,8 @@ impl Answerer {
         };
         let streams = StreamCount::new(self.spec.streams, lane_count as u16, self.settings.tunes);
         let host = self.caller.map(|address| address.to_string());
-        let dialling = connect::dial_only(link, host.as_deref(), to_dial.as_ref(), &keys, streams)?;
+        let dialling =
+            connect::dial_only(link, host.as_deref(), to_dial.as_ref(), &keys, streams, &self.settings)?;
         if let Err(problem) = &dialling {
             connect::tell_failure(link, problem)?;
         }

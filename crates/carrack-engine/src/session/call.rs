@@ -16,7 +16,8 @@ use carrack_wire::message::{self, Control, Hello, Lanes, Listening, Spec, Welcom
 use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
 use super::destination::Destination;
 use super::handshake::{
-    ANSWER_TIMEOUT, check_list_fits, expect, explained, receive_preamble, say, send_preamble, session_keys,
+    FirstWord, check_list_fits, expect, explained, receive_preamble, say, say_within, send_preamble,
+    session_keys,
 };
 use super::keeping::Keeping;
 use super::wait::Wait;
@@ -96,7 +97,9 @@ enum Storage {
 impl Caller<'_> {
     fn establish(&self, link: &mut Link) -> Result<Standing, SessionError> {
         let (spec, settings) = (&self.transfer.spec, &self.transfer.settings);
-        let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other && !spec.dry_run;
+        let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Other
+            && !spec.dry_run
+            && !settings.over_control;
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let storage = match self.role {
             Role::Sink => {
@@ -118,13 +121,13 @@ impl Caller<'_> {
         let hello = Hello { lanes: Some(wish), fabric: wanted.clone(), ..self.hello(listening, destination) };
         check_list_fits(settings, &hello)?;
         // Whoever does not listen may still have printed why.
-        let said = send_preamble(link).and_then(|()| say(link, Control::Hello(hello)));
-        receive_preamble(link, true)?;
+        let said = send_preamble(link).and_then(|()| say_within(link, Control::Hello(hello), settings.stall));
+        receive_preamble(link, FirstWord::OfCalled(settings.stall))?;
         said?;
         if self.abort.is_set() {
             return Err(self.abort.error());
         }
-        let Control::Welcome(welcome) = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT)? else {
+        let Control::Welcome(welcome) = expect(link, &self.slots, Instant::now() + settings.stall)? else {
             return Err(SessionError::Protocol("no welcome".into()));
         };
         let lane_count = self.lane_count(&wish, &welcome)?;
@@ -210,7 +213,8 @@ impl Caller<'_> {
     /// A port for the other end to dial; without one the data has other ways.
     fn listen(&self) -> Option<(Listener, Listening)> {
         let transfer = self.transfer;
-        match listen(Door::Ports(transfer.settings.ports.clone()), &[]) {
+        let settings = &transfer.settings;
+        match listen(Door::Ports(settings.ports.clone()), &[], settings.segment_bytes) {
             Ok(listening) => Some(listening),
             Err(error) => {
                 let text = format!("no port to listen on: {error}");
@@ -247,7 +251,7 @@ impl Caller<'_> {
                 cipher: None,
             });
         }
-        if let Some(problem) = problem {
+        if let Some(problem) = problem.filter(|_| !self.transfer.settings.over_control) {
             self.warn_slow(&problem);
         }
         Ok(streams)
@@ -265,9 +269,13 @@ impl Caller<'_> {
         listening: Option<&Listening>,
         lane_count: usize,
     ) -> Result<Dialling, SessionError> {
-        let spec = &self.transfer.spec;
+        let Transfer { spec, settings, .. } = self.transfer;
         let streams = self.stream_count(lane_count);
-        let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams)? {
+        if settings.over_control {
+            connect::tell_failure(link, "the caller wants none")?;
+            return Ok(Ok(Vec::new()));
+        }
+        let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams, settings)? {
             Ok(streams) => return Ok(Ok(streams)),
             Err(problem) => problem,
         };

@@ -1,21 +1,23 @@
 //! The data connections of a session: who listens, who dials, and what happens if nobody gets through.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::DialFrom;
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{DialError, Door, Link, Listener, Stream, StreamCount, dial, local_addresses};
+use carrack_transport::{
+    DialError, Door, Link, Listener, Stream, StreamCount, dial, local_addresses, resolve,
+};
 use carrack_wire::auth::{ListenerNonce, NONCE_BYTES};
 use carrack_wire::message::{Control, DialFailed, Listening};
 
 use super::handshake::{expect, say};
 use crate::error::SessionError;
-use crate::settings::Role;
+use crate::settings::{Role, Settings};
 
 /// How long all of the dialling may take: a few addresses, each of them dropped by a firewall.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Addresses that are tried at most; a peer may name more.
 const ADDRESSES_MAX: usize = 8;
@@ -40,8 +42,10 @@ pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer 
 pub(crate) fn listen(
     door: Door,
     first_addresses: &[IpAddr],
+    segment_bytes: Option<u32>,
 ) -> Result<(Listener, Listening), std::io::Error> {
     let listener = Listener::open(door)?;
+    listener.bound_segments(segment_bytes);
     let mut addresses: Vec<IpAddr> = first_addresses.to_vec();
     for address in local_addresses() {
         if !addresses.contains(&address) {
@@ -57,9 +61,9 @@ pub(crate) fn listen(
 }
 
 /// The addresses to dial: where `host` resolves to first, as the control channel got there, then what the peer names.
-fn candidates(host: Option<&str>, listening: &Listening) -> Vec<SocketAddr> {
+fn candidates(host: Option<&str>, listening: &Listening, patience: Duration) -> Vec<SocketAddr> {
     let Ok(port) = u16::try_from(listening.port) else { return Vec::new() };
-    let resolved = host.and_then(|host| (host, port).to_socket_addrs().ok()).into_iter().flatten();
+    let resolved = host.and_then(|host| resolve(host, port, patience).ok()).into_iter().flatten();
     let named = listening.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok());
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for address in resolved.chain(named.map(|ip| SocketAddr::new(ip, port))) {
@@ -80,14 +84,17 @@ pub(crate) fn dial_only(
     listening: Option<&Listening>,
     keys: &SessionKeys,
     streams: StreamCount,
+    settings: &Settings,
 ) -> Result<Dialling, SessionError> {
     let Some(listening) = listening else { return Ok(Err(DialError::NoAddress.to_string())) };
     let nonce = ListenerNonce::from_slice(&listening.nonce).ok_or_else(|| {
         let length = listening.nonce.len();
         SessionError::Protocol(format!("a listener with a nonce of {length} bytes instead of {NONCE_BYTES}"))
     })?;
-    let go_on = || !link.is_interrupted();
-    let dialling = dial(&candidates(host, listening), keys, &nonce, streams, &go_on);
+    let deadline = Instant::now() + settings.stall.min(DIAL_TIMEOUT);
+    let go_on = || !link.is_interrupted() && Instant::now() < deadline;
+    let addresses = candidates(host, listening, settings.stall.min(DIAL_TIMEOUT));
+    let dialling = dial(&addresses, keys, &nonce, streams, settings.segment_bytes, &go_on);
     Ok(dialling.map_err(|error| error.to_string()))
 }
 

@@ -1,5 +1,6 @@
 //! The first words of a session, one after the other, with deadlines.
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,16 @@ use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello};
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
 
-use crate::error::SessionError;
+use crate::error::{Again, SessionError};
 use crate::settings::Settings;
 
 /// Answers within the handshake take a round trip and a look at the storage.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long ssh may take to start the other end: people type passwords and look for their tokens meanwhile.
+/// How long ssh may take to start the other end where it can ask somebody: people type passwords and look for their tokens meanwhile.
+const ASKING_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How long a caller over ssh may take for its first word.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long an end that found the connection broken looks for the other end's reason, which is there already.
@@ -110,12 +114,50 @@ pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
         .map_err(|error| broken(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
 }
 
-/// Reads the other end's versions; `greeting_allowed` skips what a login shell prints before.
-pub(super) fn receive_preamble(link: &mut Link, greeting_allowed: bool) -> Result<(), SessionError> {
-    // A daemon that speaks TLS is there.
-    let patience = if greeting_allowed && link.is_tls() { ANSWER_TIMEOUT } else { START_TIMEOUT };
+/// Whose first word is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FirstWord {
+    /// Of the end that was called, which may be silent for so long; a login shell may print something before.
+    OfCalled(Duration),
+    /// Of the end that calls.
+    OfCaller,
+}
+
+impl FirstWord {
+    /// A daemon that speaks TLS is there; ssh may have to ask somebody first.
+    fn patience(self, link: &Link) -> Duration {
+        match self {
+            FirstWord::OfCalled(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
+            FirstWord::OfCalled(stall) => stall,
+            FirstWord::OfCaller => START_TIMEOUT,
+        }
+    }
+}
+
+/// Whether ssh can ask somebody: it does so at the terminal of the process, wherever its standard input leads to.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+/// What an end that was started and says nothing comes to.
+fn mute(waited: Duration) -> SessionError {
+    SessionError::Unreachable {
+        message: format!("the other end was started and has said nothing for {} s", waited.as_secs()),
+        hint: Some("try `ssh HOST carrack --version`; --stall-timeout waits longer".into()),
+        again: Again::OnceMet,
+    }
+}
+
+/// Reads the other end's versions.
+pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), SessionError> {
+    let greeting_allowed = matches!(first, FirstWord::OfCalled(_));
+    let patience = first.patience(link);
     let deadline = Instant::now() + patience;
-    let silent = |error: io::Error| broken(&error, SessionError::PeerSilent, patience);
+    let is_started_here = greeting_allowed && !link.is_tls();
+    let silent = |error: io::Error| match error.kind() {
+        ErrorKind::TimedOut if is_started_here => mute(patience),
+        _ => broken(&error, SessionError::PeerSilent, patience),
+    };
     let mut heard = vec![0; PREAMBLE_BYTES];
     let got = link.read_raw_by(&mut heard, deadline).map_err(silent)?;
     heard.truncate(got);

@@ -37,7 +37,8 @@ pub(super) fn run(
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let follows = settings.selection.links == LinkPolicy::Followed;
-    let sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, follows, &sink_facts)?;
+    let mut sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, follows, &sink_facts)?;
+    sources.keep_record(spec, transfer.settings.begun);
     let place = sources.place;
     let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
     let storage = destination.storage();

@@ -53,7 +53,7 @@ pub(crate) use confine::Confinement;
 use destination::{Destination, OpenDestination, SinkFacts};
 pub use fabric::beats_tcp;
 use fabric::{Agreed, Meeting, Met};
-use handshake::say;
+use handshake::say_within;
 pub use house::{Admission, Deed, House, OwnHouse, Request, check_protection};
 pub use keeping::shared_journals;
 use lanes::with_links;
@@ -179,7 +179,8 @@ impl Part {
         }
         check_modes(&settings.fidelity, &sink)?;
         let follows = settings.selection.links == LinkPolicy::Followed;
-        let sources = resolve(base, paths, spec.recursive, follows, &sink)?;
+        let mut sources = resolve(base, paths, spec.recursive, follows, &sink)?;
+        sources.keep_record(spec, settings.begun);
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }
@@ -391,6 +392,7 @@ impl SourcePart {
             file_systems: self.file_systems,
             storage: self.storage,
             roots: self.sources.roots,
+            record: self.sources.record,
             failures: self.sources.failures,
             destination: self.sources.destination,
             credits,
@@ -521,7 +523,8 @@ fn check_modes(fidelity: &Fidelity, sink: &SinkFacts) -> Result<(), SessionError
 
 /// Refuses a source that would delete at the end what is to go first.
 fn check_deletion(spec: &TransferSpec, welcome: &Welcome) -> Result<(), SessionError> {
-    let is_first = spec.sync.as_ref().and_then(|sync| sync.deletion).is_some_and(|deletion| deletion.first);
+    let deletion = spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
+    let is_first = deletion.is_some_and(|deletion| deletion.first);
     if !is_first || welcome.prunes_first {
         return Ok(());
     }
@@ -557,7 +560,7 @@ fn new_key() -> Result<SessionKey, SessionError> {
 /// Tells the other end that there will be no session.
 fn refuse(link: &mut Link, error: &SessionError) {
     // The other end may be gone; then nobody is left to be told.
-    if say(link, Control::Refuse(error.to_message())).is_ok() {
+    if say_within(link, Control::Refuse(error.to_message()), PARTING).is_ok() {
         link.part(Instant::now() + PARTING);
     }
 }

@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use carrack_model::{EntryFailure, FailureKind, Notice, RelPath, escape};
+use carrack_model::{EntryFailure, FailureKind, Notice, RelPath, TransferSpec, escape};
 use carrack_storage::typed::{ends_with_slash, last_name};
-use carrack_storage::{Base, Identity, Named, Purpose, RootKind, ScanRoot};
+use carrack_storage::{Base, Identity, Named, Purpose, RootKind, ScanRecord, ScanRoot};
 
 use super::destination::SinkFacts;
 use super::place::{PlaceRoot, Placement, SourceFacts, place};
@@ -25,6 +26,17 @@ pub(crate) struct Sources {
     pub(crate) notices: Vec<Notice>,
     /// A directory that the scan must not enter.
     pub(crate) destination: Option<Identity>,
+    /// What the scan will have seen, where something is to be deleted.
+    pub(crate) record: Option<Arc<ScanRecord>>,
+}
+
+impl Sources {
+    /// Notes what is mounted now, and has the scan note what it sees, if something is to be deleted in a run that began at `begun`.
+    pub(crate) fn keep_record(&mut self, spec: &TransferSpec, begun: Option<SystemTime>) {
+        let deletes = spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some());
+        let record = || Arc::new(ScanRecord::new(&self.roots, begun.unwrap_or_else(SystemTime::now)));
+        self.record = deletes.then(record);
+    }
 }
 
 /// One source that exists.
@@ -77,7 +89,7 @@ pub(crate) fn resolve(
         return Err(nothing_to_copy(&failures));
     }
     let destination = sink.ancestors_here.first().copied().filter(|_| root == PlaceRoot::Destination);
-    Ok(Sources { roots, place: root, failures, notices, destination })
+    Ok(Sources { roots, place: root, failures, notices, destination, record: None })
 }
 
 /// All reasons, as there will be no session that could report them one by one.
@@ -259,6 +271,7 @@ mod tests {
             destination: None,
             extras: None,
             filter: None,
+            record: None,
         };
         scan.run(&|found| {
             let carrack_storage::Found::Section(section, _) = &found else { panic!("{found:?}") };

@@ -6,7 +6,7 @@
 //! like, and the sink where the source wants the tree. The session key, which both channels carry encrypted, is all that the
 //! two need to trust each other's data connections: it is good for this transfer only.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -15,14 +15,13 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::limits::{LANES_MAX, SLOT_COUNT_MIN};
 use carrack_model::{DialFrom, Event, Protection, Side, TransferSpec};
-use carrack_transport::{Link, LinkInput};
+use carrack_transport::{Link, LinkInput, resolve};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, SinkState, Spec, Welcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::handshake::{
-    ANSWER_TIMEOUT, check_list_fits, expect, explained, receive_preamble, say, send_preamble,
-};
+use super::connect::DIAL_TIMEOUT;
+use super::handshake::{FirstWord, check_list_fits, expect, explained, receive_preamble, say, send_preamble};
 use super::{Ended, check_selects, fabric, new_key, no_slots, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
@@ -64,7 +63,7 @@ pub(super) fn run(
         source_token: &ends.source.token,
         sink_token: &ends.sink.token,
         hosts: (&ends.source.host, &ends.sink.host),
-        relays: ends.relays,
+        relays: ends.relays || transfer.settings.over_control,
         observer,
     };
     let stand = call.establish(&mut links);
@@ -115,7 +114,8 @@ impl Call<'_> {
     fn establish(&self, links: &mut Links) -> Result<(), SessionError> {
         // Both start meanwhile.
         let said = links.both().map(send_preamble);
-        let heard = links.both().map(|link| receive_preamble(link, true));
+        let stall = self.transfer.settings.stall;
+        let heard = links.both().map(|link| receive_preamble(link, FirstWord::OfCalled(stall)));
         let ends = [Role::Source, Role::Sink];
         // Whoever does not listen may still have printed why.
         for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
@@ -147,7 +147,7 @@ impl Call<'_> {
 
     fn welcome(&self, links: &mut Links, role: Role) -> Result<Welcome, SessionError> {
         let link = links.of(role);
-        let heard = expect(link, &self.slots, Instant::now() + ANSWER_TIMEOUT);
+        let heard = expect(link, &self.slots, Instant::now() + self.transfer.settings.stall);
         let welcome =
             heard.map_err(|error| explained(link, &self.slots, error)).and_then(|heard| match heard {
                 Control::Welcome(welcome) => Ok(welcome),
@@ -248,7 +248,7 @@ impl Call<'_> {
 
 /// The addresses that the end named, and behind them those that it has from here.
 fn with_addresses_of(mut listening: Listening, host: &str) -> Listening {
-    let resolved = (host, 0).to_socket_addrs().into_iter().flatten();
+    let resolved = resolve(host, 0, DIAL_TIMEOUT).into_iter().flatten();
     for address in resolved.map(|address| IpAddr::to_string(&address.ip())) {
         if !listening.addresses.contains(&address) {
             listening.addresses.push(address);
@@ -437,7 +437,7 @@ impl<'a> Controller<'a> {
         let now = Instant::now();
         let missed = self.presence.missed(now);
         let stall = self.call.transfer.settings.stall;
-        let longest = if self.is_announced { stall } else { stall.max(ANSWER_TIMEOUT) };
+        let longest = if self.is_announced { stall } else { stall.max(DIAL_TIMEOUT) };
         self.last_heard.iter_mut().for_each(|heard| *heard += missed);
         match self.last_heard.iter().any(|&heard| now.saturating_duration_since(heard) > longest) {
             true => Err(SessionError::PeerStalled(longest.as_secs())),

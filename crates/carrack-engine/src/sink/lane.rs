@@ -218,6 +218,7 @@ impl<'a> Lane<'a> {
     /// An entry failed. A full destination ends the session: what follows would fail too.
     pub(super) fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
         self.counters.entries_failed.fetch_add(1, Relaxed);
+        self.sink.failure_count.fetch_add(1, Relaxed);
         if failure.kind == FailureKind::NoSpace {
             return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
         }
@@ -233,7 +234,9 @@ impl<'a> Lane<'a> {
         mtime: Timestamp,
         extras: Option<&Extras>,
     ) -> Result<(), SessionError> {
-        let flags = extras.filter(|extras| extras.same_as.is_none()).and_then(|extras| extras.flags);
+        let flags = extras
+            .filter(|extras| extras.same_as.is_none())
+            .and_then(|extras| self.sink.keeper.flags_of(extras));
         let Some(flags) = flags.filter(|flags| flags.fastening().set() != 0) else { return Ok(()) };
         let Ok(path) = directory.join(name) else { return Ok(()) };
         let mut directories = self.sink.directories();

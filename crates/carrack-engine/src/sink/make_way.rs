@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::lane::Lane;
-use super::removal::Removal;
+use super::removal::{Removal, Target};
 use crate::error::SessionError;
 
 impl Lane<'_> {
@@ -95,7 +95,7 @@ impl Lane<'_> {
         if !removal.deletes() {
             return Ok(unlinkat(held, name, AtFlags::REMOVEDIR).is_ok());
         }
-        removal.remove(self, (held, name), &self.path(directory, name), &places)?;
+        removal.remove(self, Target { held, directory, name, at_source: &places })?;
         Ok(matches!(look_at(held, name), Ok(None)))
     }
 
@@ -112,6 +112,11 @@ impl Lane<'_> {
                 Ok(Some(Present::Other)) => {}
                 Ok(Some(Present::Special { special, .. })) if !self.sink.kept.has(&special) => return false,
                 Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
+                Ok(Some(_)) if removal.keeps_backup() => {
+                    let at_source = &places_of(&above);
+                    let target = Target { held: held.as_fd(), directory: &above, name, at_source };
+                    return removal.remove(self, target).is_ok();
+                }
                 Ok(Some(_)) => {
                     // If it fails, another thread was faster, or it is still in the way.
                     let _ = unlinkat(&held, name, AtFlags::empty());

@@ -13,6 +13,7 @@
 //! | [`sync`] | what differs from what is there, where that is to be made like the source | I/O |
 //! | [`prune`] | what the source does not have goes | I/O |
 //! | [`removal`], [`make_way`] | what of that stays; what stands where another kind of entry is to be | I/O |
+//! | [`backup`] | where it is moved to in place of being removed | I/O |
 //! | [`access`] | directories of one's own that are read-only, for the while | I/O |
 //! | [`siblings`] | the same, of other sessions that carry the transfer at the same time | I/O |
 //! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
@@ -21,6 +22,7 @@
 
 mod access;
 mod announcing;
+mod backup;
 mod comm;
 mod committer;
 mod group;
@@ -40,8 +42,8 @@ mod sync;
 mod unpack;
 mod writer;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -49,12 +51,13 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{
-    Event, Extras, Kept, Metadata, ModeChange, ModifyWindow, Notice, Scheduling, TargetId, TransferSpec,
+    Event, Extras, Kept, Metadata, ModeChange, ModifyWindow, Notice, RelPath, Scheduling, TargetId,
+    TransferSpec,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{
-    DirectoryAccess, DirectorySpool, Dress, Keeper, LinkSpool, Medium, Restoring, Root, ScratchNames,
-    StoredTimes, users_umask,
+    DirectoryAccess, DirectorySpool, Dress, FoldedNames, FoldingDirectory, Keeper, LinkSpool, Medium,
+    Restoring, Root, ScratchNames, SinkError, StoredTimes, users_umask,
 };
 use carrack_transport::{ReceiveEndpoint, StreamCount};
 
@@ -129,6 +132,8 @@ struct Sink<'a> {
     seen: Option<Arc<Root>>,
     /// What may go, in a sync.
     removal: Option<Removal>,
+    /// Entries that failed here so far, in all lanes.
+    failure_count: AtomicU64,
     /// What the source said of names that may go.
     stands: Monitor<prune::Answers>,
     confinement: Confinement,
@@ -165,6 +170,8 @@ struct Sink<'a> {
     access: Option<DirectoryAccess>,
     /// How the destination's file systems store times.
     times: StoredTimes,
+    /// Names that the destination does not tell apart. Nothing in a dry run.
+    names: Option<FoldedNames>,
     directories: Mutex<Option<DirectorySpool>>,
     /// Further names of files, made at the end.
     links: Mutex<Option<LinkSpool>>,
@@ -222,6 +229,10 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     let sink = Sink {
         camp: start.camp,
         times: StoredTimes::new(window, probes),
+        names: start
+            .root
+            .as_ref()
+            .map(|root| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch))),
         scratch,
         access: start.root.clone().map(DirectoryAccess::new),
         committer,
@@ -255,6 +266,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         spec: start.spec,
         seen: start.root.clone().or(start.seen),
         removal,
+        failure_count: AtomicU64::new(0),
         stands: Monitor::new(prune::Answers::new()),
         root: start.root,
         confinement: start.confinement,
@@ -373,6 +385,28 @@ impl Sink<'_> {
     /// Nothing is written in a dry run.
     fn committer(&self) -> Result<&Committer, SessionError> {
         self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
+    }
+
+    /// What a directory does with names, if it does not tell all of them apart; it is claimed for its path.
+    fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Result<Option<FoldingDirectory>, SinkError> {
+        let Some(names) = &self.names else { return Ok(None) };
+        let folding = names.of(held, path);
+        folding.iter().try_for_each(|folding| names.claim_directory(folding, path))?;
+        Ok(folding)
+    }
+
+    /// Claims a name in a directory that does not tell all names apart.
+    fn claim(
+        &self,
+        folding: Option<&FoldingDirectory>,
+        held: BorrowedFd<'_>,
+        path: &RelPath,
+        name: &[u8],
+    ) -> Result<(), SinkError> {
+        match (&self.names, folding) {
+            (Some(names), Some(folding)) => names.claim(folding, held, path, name),
+            _ => Ok(()),
+        }
     }
 
     /// What an entry that is no directory may get of the metadata that it has at the source.

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, Partial};
-use carrack_model::{Entry, EntryKind, Metadata, RelPath};
-use carrack_storage::{Present, can_resume, digest_of, dress_file, look_at};
+use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath};
+use carrack_storage::{FoldingDirectory, Present, can_resume, digest_of, dress_file, look_at};
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
@@ -95,7 +95,7 @@ impl Lane<'_> {
         };
         let wanted = Wanted { id: offer.id, ..Wanted::default() };
         let mut answering = Answering { wanted, entry_count: 0, section_count: 0 };
-        let mut place: Option<(RelPath, Option<OwnedFd>)> = None;
+        let mut place: Option<(RelPath, Option<OwnedFd>, Option<FoldingDirectory>)> = None;
         for record in TableReader::new(&offer.table) {
             match (record?, &place) {
                 (TableRecord::Section { path, metadata, .. }, _) => {
@@ -106,11 +106,17 @@ impl Lane<'_> {
                     if let (Some(held), Memory::Own(past)) = (&held, &memory) {
                         past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
                     }
-                    place = Some((path, held));
+                    let names = self.sink.names.as_ref().zip(held.as_ref());
+                    let folding = names.and_then(|(names, held)| names.of(held.as_fd(), &path));
+                    place = Some((path, held, folding));
                 }
-                (TableRecord::Entry(entry), Some((path, held))) => {
+                (TableRecord::Entry(entry), Some((path, held, folding))) => {
                     self.check_allowed(self.sink.confinement.allows_entry(path, entry.name), path)?;
-                    answering.note(self.weigh(&memory, path, held.as_ref(), &entry)?);
+                    let verdict = self.weigh(&memory, path, held.as_ref(), &entry)?;
+                    if let (Verdict::Kept, Some(held)) = (&verdict, held) {
+                        self.claim_kept(folding.as_ref(), path, held.as_fd(), entry.name)?;
+                    }
+                    answering.note(verdict);
                 }
                 // The table reader gives no entry before a section.
                 (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
@@ -143,6 +149,20 @@ impl Lane<'_> {
             Verdict::Wanted | Verdict::Held(_) => self.tell_way(held.as_fd(), path, entry.name),
         }
         Ok(verdict)
+    }
+
+    /// What is kept has its name: no other entry gets it, and no other had it before.
+    fn claim_kept(
+        &self,
+        folding: Option<&FoldingDirectory>,
+        path: &RelPath,
+        held: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<(), SessionError> {
+        self.sink.claim(folding, held, path, name).or_else(|error| {
+            let path = self.path(path, name);
+            self.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
+        })
     }
 
     /// What is kept gets flags that an earlier session had no time to set; what was to stay as it is gets none.

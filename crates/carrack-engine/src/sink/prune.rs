@@ -1,21 +1,23 @@
 //! `carrack sync --delete`: what is at the destination and not at the source goes, when everything else is there.
 //!
 //! On one I/O thread of the first lane. It lists the directories that the source names, asks the source about the names, many questions
-//! at a time, and removes what is not there; directories that are there it looks into. What the user's patterns leave out stays, and
-//! so does what the source can't tell of. No link is followed: directories are opened beneath the destination, and what goes is
+//! at a time, and removes what is not there; directories that are there it looks into, but not those on which something is mounted. What the
+//! user's patterns leave out stays, and so does what the source can't tell of. Nothing goes if an entry failed here; then, and where a part
+//! of the entries is the limit, a first pass only counts. No link is followed: directories are opened beneath the destination, and what goes is
 //! unlinked in the directory that was listed. Memory: the questions that are open, and the paths of directories that wait.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{EntryFailure, Event, FailureKind, Metadata, RelPath};
-use carrack_storage::{Root, SinkError};
+use carrack_model::{EntryFailure, Event, FailureKind, Metadata, Notice, RelPath};
+use carrack_storage::{MountIdentity, Present, Root, SinkError, look_at};
 use carrack_wire::message::{Control, Prune, Pruned, Stand, Stands};
 use rustix::fs::{Dir, FileType};
 
 use super::lane::Lane;
-use super::removal::{self, Removal};
+use super::removal::{self, Removal, Target};
 use crate::error::SessionError;
 
 /// Names of one question; with the longest path and the longest names it stays below the largest control message.
@@ -32,6 +34,8 @@ pub(super) type Answers = HashMap<u64, Option<Vec<u8>>>;
 struct Place {
     path: RelPath,
     at_source: RelPath,
+    /// The mount that the directory above it lies on, which is not left.
+    mount: Option<MountIdentity>,
 }
 
 /// Names of one directory about which the source was asked.
@@ -39,16 +43,35 @@ struct Question {
     id: u64,
     place: Place,
     held: Arc<OwnedFd>,
-    names: Vec<(Vec<u8>, bool)>,
+    names: Vec<Name>,
+}
+
+struct Name {
+    name: Vec<u8>,
+    is_directory: bool,
+    /// The patterns leave it out, and it goes for that.
+    is_excluded: bool,
+}
+
+/// What is done with what may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Count,
+    Remove,
 }
 
 struct Pruner<'a, 'l> {
     lane: &'a Lane<'l>,
     root: &'a Root,
     removal: &'a Removal,
+    pass: Pass,
     waiting: Vec<Place>,
     open: VecDeque<Question>,
     newest: u64,
+    /// Entries that were looked at.
+    entry_count: u64,
+    /// Those of them that may go, if they are counted.
+    going_count: u64,
 }
 
 impl Lane<'_> {
@@ -60,19 +83,59 @@ impl Lane<'_> {
         };
         let trees = self.trees(prune)?;
         if let Some(root) = &self.sink.seen {
-            let mut pruner = Pruner {
-                lane: self,
-                root,
-                removal,
-                waiting: trees.into_iter().map(|path| Place { path, at_source: RelPath::root() }).collect(),
-                open: VecDeque::new(),
-                newest: 0,
-            };
-            pruner.run()?;
-            pruner.tell_stayed()?;
+            self.prune_trees(root, removal, &trees)?;
         }
         self.say(Control::Pruned(Pruned {}));
         Ok(())
+    }
+
+    fn prune_trees(&self, root: &Root, removal: &Removal, trees: &[RelPath]) -> Result<(), SessionError> {
+        let failure_count = self.sink.failure_count.load(Relaxed);
+        let most_percent = removal.most_percent().filter(|_| !self.sink.spec.dry_run);
+        let mut newest = 0;
+        if failure_count > 0 || most_percent.is_some() {
+            let mut counting = Pruner::new(self, root, removal, Pass::Count, trees, newest);
+            counting.run()?;
+            newest = counting.newest;
+            let (going, entries) = (counting.going_count, counting.entry_count);
+            if failure_count > 0 {
+                return self.tell_nothing_deleted(failure_count, going);
+            }
+            if most_percent.is_some_and(|most| going * 100 > entries * most) {
+                let detail = format!(
+                    "{going} of {entries} entries are to be deleted, more than --max-delete allows: they stay"
+                );
+                let path = root.full_path(&RelPath::root(), b"");
+                return self.fail(EntryFailure { path, kind: FailureKind::WriteError, detail });
+            }
+        }
+        let mounts_before = removal.mount_count();
+        let mut pruner = Pruner::new(self, root, removal, Pass::Remove, trees, newest);
+        pruner.run()?;
+        pruner.tell_stayed()?;
+        self.tell_mounts(removal.mount_count() - mounts_before);
+        Ok(())
+    }
+
+    /// What could not be written may be what the destination needs most.
+    fn tell_nothing_deleted(&self, failure_count: u64, going: u64) -> Result<(), SessionError> {
+        if going > 0 {
+            let text = format!(
+                "nothing was deleted, as something failed at the destination ({failure_count}): what the sources have not stays \
+                 there ({going} entries)"
+            );
+            self.report(Event::Notice(Notice::Warning(text)));
+        }
+        Ok(())
+    }
+
+    fn tell_mounts(&self, count: u64) {
+        if count > 0 {
+            let text = format!(
+                "mounts beneath the destination stay with what is in them ({count}); --delete-mounts deletes in them, too"
+            );
+            self.report(Event::Notice(Notice::Warning(text)));
+        }
     }
 
     fn trees(&self, prune: &Prune) -> Result<Vec<RelPath>, SessionError> {
@@ -103,7 +166,30 @@ impl Lane<'_> {
     }
 }
 
-impl Pruner<'_, '_> {
+impl<'a, 'l> Pruner<'a, 'l> {
+    /// Questions are numbered from after `newest`.
+    fn new(
+        lane: &'a Lane<'l>,
+        root: &'a Root,
+        removal: &'a Removal,
+        pass: Pass,
+        trees: &[RelPath],
+        newest: u64,
+    ) -> Pruner<'a, 'l> {
+        let place = |path: &RelPath| Place { path: path.clone(), at_source: RelPath::root(), mount: None };
+        Pruner {
+            lane,
+            root,
+            removal,
+            pass,
+            waiting: trees.iter().map(place).collect(),
+            open: VecDeque::new(),
+            newest,
+            entry_count: 0,
+            going_count: 0,
+        }
+    }
+
     fn run(&mut self) -> Result<(), SessionError> {
         loop {
             if let Some(place) = self.waiting.pop() {
@@ -126,6 +212,15 @@ impl Pruner<'_, '_> {
             // It is no directory (any more): nothing in it is to go.
             Err(_) => return Ok(()),
         };
+        let mount = match MountIdentity::of(held.as_fd()) {
+            Ok(mount) => mount,
+            Err(error) => return self.failed(&place.path, b"", &error),
+        };
+        if place.mount.is_some_and(|above| above != mount) && !self.removal.crosses_mounts() {
+            self.removal.count_mount();
+            return Ok(());
+        }
+        let place = &Place { mount: Some(mount), ..place.clone() };
         let listing = match Dir::read_from(&*held) {
             Ok(listing) => listing,
             Err(errno) => return self.failed(&place.path, b"", &errno.into()),
@@ -139,14 +234,20 @@ impl Pruner<'_, '_> {
                     break;
                 }
             };
-            let (name, is_directory) =
-                (entry.file_name().to_bytes(), entry.file_type() == FileType::Directory);
-            if matches!(name, b"." | b"..")
-                || self.removal.is_spared(self.lane.sink, &place.at_source, name, is_directory)
-            {
+            let name = entry.file_name().to_bytes();
+            let is_directory = match entry.file_type() {
+                FileType::Unknown => matches!(look_at(held.as_fd(), name), Ok(Some(Present::Other))),
+                listed => listed == FileType::Directory,
+            };
+            if matches!(name, b"." | b"..") {
                 continue;
             }
-            names.push((name.to_vec(), is_directory));
+            self.entry_count += 1;
+            if self.removal.is_spared(self.lane.sink, &place.at_source, name, is_directory) {
+                continue;
+            }
+            let is_excluded = self.removal.is_excluded(&place.at_source, name, is_directory);
+            names.push(Name { name: name.to_vec(), is_directory, is_excluded });
             if names.len() == NAMES_MAX {
                 self.ask(place, &held, std::mem::take(&mut names))?;
             }
@@ -154,14 +255,9 @@ impl Pruner<'_, '_> {
         if names.is_empty() { Ok(()) } else { self.ask(place, &held, names) }
     }
 
-    fn ask(
-        &mut self,
-        place: &Place,
-        held: &Arc<OwnedFd>,
-        names: Vec<(Vec<u8>, bool)>,
-    ) -> Result<(), SessionError> {
+    fn ask(&mut self, place: &Place, held: &Arc<OwnedFd>, names: Vec<Name>) -> Result<(), SessionError> {
         self.newest += 1;
-        let asked = names.iter().map(|(name, _)| name.clone()).collect();
+        let asked = names.iter().map(|name| name.name.clone()).collect();
         let path = place.path.as_bytes().to_vec();
         self.lane.sink.stands.with(|answers| answers.insert(self.newest, None));
         self.lane.say(Control::Stand(Stand { id: self.newest, path, names: asked }));
@@ -183,9 +279,10 @@ impl Pruner<'_, '_> {
         if kinds.len() != question.names.len() {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
         }
-        for ((name, is_directory), kind) in question.names.iter().zip(kinds) {
+        for (Name { name, is_directory, is_excluded }, kind) in question.names.iter().zip(kinds) {
             match kind {
-                0 => self.remove(&question, name)?,
+                0 => self.goes(&question, name)?,
+                1 | 2 if *is_excluded => self.goes(&question, name)?,
                 2 if *is_directory => self.enter(&question.place, name),
                 _ => {}
             }
@@ -195,20 +292,28 @@ impl Pruner<'_, '_> {
 
     fn enter(&mut self, place: &Place, name: &[u8]) {
         if let (Ok(path), Ok(at_source)) = (place.path.join(name), place.at_source.join(name)) {
-            self.waiting.push(Place { path, at_source });
+            self.waiting.push(Place { path, at_source, mount: place.mount });
         }
     }
 
-    fn remove(&self, question: &Question, name: &[u8]) -> Result<(), SessionError> {
-        let place = &question.place;
-        let Ok(path) = place.path.join(name) else { return Ok(()) };
-        if self.lane.sink.spec.dry_run {
-            self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
+    fn goes(&mut self, question: &Question, name: &[u8]) -> Result<(), SessionError> {
+        let Place { path: directory, at_source, .. } = &question.place;
+        let at_source = std::slice::from_ref(at_source);
+        let target = Target { held: question.held.as_fd(), directory, name, at_source };
+        if self.pass == Pass::Count {
+            let count = self.removal.count(self.lane.sink, target);
+            // The name itself was counted when it was listed.
+            self.entry_count += (count.going + count.staying).saturating_sub(1);
+            self.going_count += count.going;
             return Ok(());
         }
-        let at_source = std::slice::from_ref(&place.at_source);
-        let shown = self.root.full_path(&place.path, name);
-        self.removal.remove(self.lane, (question.held.as_fd(), name), &shown, at_source)
+        if self.lane.sink.spec.dry_run {
+            if let Ok(path) = directory.join(name) {
+                self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
+            }
+            return Ok(());
+        }
+        self.removal.remove(self.lane, target)
     }
 
     fn tell_stayed(&self) -> Result<(), SessionError> {

@@ -193,6 +193,8 @@ impl SinkFile {
 
     fn create(&self, root: &Root, lane: &Lane<'_>) -> Result<(GrowingFile, StripeOutcome), SinkError> {
         let held = lane.make_directory(root, &self.directory)?;
+        let folding = lane.sink.folding(held.as_fd(), &self.directory)?;
+        lane.sink.claim(folding.as_ref(), held.as_fd(), &self.directory, &self.entry.name)?;
         lane.check_way(held.as_fd(), &self.entry.name)?;
         let storage = &lane.sink.storage;
         let found = match storage.is_one_file_system() {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
-use carrack_storage::{Root, SinkError, place_small, place_special, place_symlink};
+use carrack_storage::{FoldingDirectory, Root, SinkError, place_small, place_special, place_symlink};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
@@ -24,6 +24,8 @@ struct Held {
     path: RelPath,
     /// The directory, or why nothing can be placed in it.
     directory: Result<OwnedFd, SinkError>,
+    /// What it does with names, if it does not tell all of them apart.
+    folding: Option<FoldingDirectory>,
 }
 
 impl Unpacker {
@@ -62,7 +64,7 @@ impl Unpacker {
             match record? {
                 TableRecord::Section { path, metadata, extras } => {
                     self.enter(lane, root, path, metadata, extras.as_deref())?;
-                    if let Some(Held { path, directory: Ok(_) }) = &self.held {
+                    if let Some(Held { path, directory: Ok(_), .. }) = &self.held {
                         done.places.enter(path);
                     }
                 }
@@ -95,8 +97,13 @@ impl Unpacker {
         let is_held = |held: &Held| held.path == path && held.directory.is_ok();
         if !self.held.as_ref().is_some_and(is_held) {
             self.held = None;
-            let directory = lane.make_directory(root, &path);
-            self.held = Some(Held { path, directory });
+            let made = lane.make_directory(root, &path);
+            let opened = made.and_then(|held| Ok((lane.sink.folding(held.as_fd(), &path)?, held)));
+            let (folding, directory) = match opened {
+                Ok((folding, held)) => (folding, Ok(held)),
+                Err(error) => (None, Err(error)),
+            };
+            self.held = Some(Held { path, directory, folding });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
         let metadata = lane.sink.allowed_directory(metadata);
@@ -127,6 +134,13 @@ impl Unpacker {
         let fail = |error: &SinkError| {
             lane.fail(failure(lane, &held.path, entry.name, error)).map(|()| Outcome::Failed)
         };
+        if let Ok(directory) = &held.directory {
+            let folding = held.folding.as_ref();
+            let claimed = lane.sink.claim(folding, directory.as_fd(), &held.path, entry.name);
+            if let Err(error) = claimed {
+                return fail(&error);
+            }
+        }
         if let Some(same_as) = entry.extras.as_deref().and_then(|extras| extras.same_as.as_ref()) {
             return match note_link(lane, &held.path, entry, same_as)? {
                 Ok(()) => Ok(Outcome::Noted),

@@ -1,7 +1,7 @@
 //! `carrack sync --delete-before`: nothing is sent until the sink has removed what is not here.
 //!
 //! A scan that only looks tells whether everything can be read; then the comm thread lets the sink remove, and the scan that
-//! finds work begins. Nothing of the first one is remembered: the sink asks about names, as it does at the end.
+//! finds work begins. The sink asks about names, as it does at the end, and what the first scan saw answers.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};

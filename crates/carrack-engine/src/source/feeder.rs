@@ -39,20 +39,23 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         Ok(filter) => filter.map(Arc::new),
         Err(error) => return feeder.first().raise(SessionError::refused(error.to_string(), "")),
     };
-    let scan = Scan {
+    let mut scan = Scan {
         roots: source.roots.iter().map(ScanRoot::clone).collect(),
         threads: source.settings.scan_thread_count(),
         destination,
         extras: extras.clone(),
         filter: filter.clone(),
+        record: source.evidence.as_ref().map(|evidence| Arc::clone(&evidence.record)),
     };
     if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
         feeder.first().report(Event::Notice(notice));
     }
-    if let Some(clearing) = &source.clearing
-        && !feeder.clear(&scan, clearing)
-    {
-        return;
+    if let Some(clearing) = &source.clearing {
+        if !feeder.clear(&scan, clearing) {
+            return;
+        }
+        // What may go is gone.
+        scan.record = None;
     }
     let finding = || match &source.chunks {
         Some(chunks) => feeder.work_in_lane(0, &|| feeder.take_chunks(chunks)),
@@ -105,6 +108,7 @@ impl<'a> Feeder<'a> {
             roots: scan.roots.iter().map(ScanRoot::clone).collect(),
             extras: None,
             filter: scan.filter.clone(),
+            record: scan.record.clone(),
             ..*scan
         };
         let first = self.first();

@@ -48,7 +48,7 @@ use std::thread;
 
 use carrack_machine::NodeSet;
 use carrack_model::{EntryFailure, Kept, TransferSpec};
-use carrack_storage::{FileSystems, Identity, ScanRoot};
+use carrack_storage::{FileSystems, Identity, ScanRecord, ScanRoot};
 use carrack_transport::{SendEndpoint, StreamCount};
 
 use crate::abort::Abort;
@@ -68,6 +68,7 @@ use detail::Sizes;
 use flow::Place;
 use lane::Lane;
 use offers::Offers;
+use stands::Evidence;
 pub(crate) use targets::RootStorage;
 
 /// What a source needs to begin: the session stands, the roots are open.
@@ -82,6 +83,8 @@ pub(crate) struct SourceStart<'a> {
     /// What the roots lie on.
     pub(crate) storage: RootStorage,
     pub(crate) roots: Vec<ScanRoot>,
+    /// What the scan will have seen, where something is to be deleted.
+    pub(crate) record: Option<Arc<ScanRecord>>,
     /// Where its work comes from, if it does not scan.
     pub(crate) feed: Option<Arc<dyn ChunkFeed>>,
     /// What went wrong with single sources before the start.
@@ -124,7 +127,9 @@ struct Source<'a> {
     offers: Option<Offers>,
     /// What waits until the sink has removed what is not here, if that goes first.
     clearing: Option<Clearing>,
-    /// Questions of a sink that removes what is not here.
+    /// What answers the questions of a sink that removes what is not here.
+    evidence: Option<Evidence>,
+    /// Questions that were answered.
     stands_answered: AtomicU64,
     /// What the work comes in, if it does not scan.
     chunks: Option<Chunks>,
@@ -141,6 +146,9 @@ struct Source<'a> {
 /// Moves everything beneath the roots to the sink; returns both ends' counters.
 pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
     let SourceStart { lanes: starts, file_systems, storage, failures, destination, .. } = start;
+    let deletion = start.spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
+    let believes_empty_sources = deletion.is_some_and(|deletion| deletion.by_empty_sources);
+    let evidence = start.record.map(|record| Evidence::new(record, believes_empty_sources));
     let source = Source {
         camp: start.camp,
         file_systems,
@@ -152,6 +160,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         offers: (start.spec.sync.is_some() || start.sink_resumes && !start.spec.dry_run)
             .then(|| Offers::new(start.spec.sync.is_some())),
         clearing: deletes_first(&start.spec).then(Clearing::new),
+        evidence,
         stands_answered: AtomicU64::new(0),
         chunks: start.feed.map(Chunks::new),
         lanes_over: AtomicUsize::new(0),
@@ -169,7 +178,8 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
 }
 
 fn deletes_first(spec: &TransferSpec) -> bool {
-    spec.sync.as_ref().and_then(|sync| sync.deletion).is_some_and(|deletion| deletion.first)
+    let deletion = spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
+    deletion.is_some_and(|deletion| deletion.first)
 }
 
 impl Source<'_> {

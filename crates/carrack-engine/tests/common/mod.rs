@@ -23,7 +23,7 @@ use carrack_engine::{
     Abort, Channel, Observer, Outcome, OwnHouse, Peer, Role, Settings, Transfer, copy_local, copy_with_peer,
     serve,
 };
-use carrack_model::{EntryFailure, Event, FailureKind, Protection, TransferSpec};
+use carrack_model::{EntryFailure, Event, FailureKind, Fidelity, Protection, TransferSpec};
 
 /// Keeps all events.
 #[derive(Default)]
@@ -76,7 +76,12 @@ pub const WAYS: [Way; 3] = [Way::Local, Way::Push, Way::Pull];
 pub fn transfer(sources: &[&Path], destination: &Path) -> Transfer {
     Transfer {
         spec: TransferSpec { recursive: true, ..TransferSpec::default() },
-        settings: Settings { pool_bytes: 32 << 20, ..Settings::default() },
+        // Trees are compared with their modes, whatever the umask is.
+        settings: Settings {
+            pool_bytes: 32 << 20,
+            fidelity: Fidelity { perms: true, ..Fidelity::default() },
+            ..Settings::default()
+        },
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
         identity: None,

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use carrack_engine::{
     Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, check_protection,
@@ -164,8 +164,10 @@ impl ExportHouse {
         self.tell(&ToParent::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
         let parent = &mut *self.parent.borrow_mut();
         match receive(parent).map_err(local)? {
-            Answer::Refused { message, hint, may_pass: true } => Err(SessionError::later(message, hint)),
-            Answer::Refused { message, hint, may_pass: false } => Err(SessionError::refused(message, hint)),
+            Answer::Refused { message, hint, later_ms: Some(ms) } => {
+                Err(SessionError::later(message, hint, Some(Duration::from_millis(ms))))
+            }
+            Answer::Refused { message, hint, later_ms: None } => Err(SessionError::refused(message, hint)),
             Answer::Admitted { nonce, rate } => {
                 let socket = receive_descriptor(parent).map_err(local)?;
                 let nonce = ListenerNonce::new(nonce);

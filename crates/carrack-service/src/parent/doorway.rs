@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use carrack_transport::{FairShare, Neighbourhood};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::events::Source;
 use super::first_bytes::{self, Kind};
@@ -16,6 +17,14 @@ const ACCEPTED_AT_ONCE: usize = 64;
 
 /// Descriptors of the daemon's own: signals, sockets, logs, what starting a process takes.
 const OWN_DESCRIPTORS: u64 = 48;
+
+/// Whether whoever waited for a process has closed the connection meanwhile.
+fn has_left(stream: &TcpStream) -> bool {
+    let mut looked = [PollFd::new(stream, PollFlags::RDHUP)];
+    let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut looked, Some(&now)).is_ok() && looked[0].revents().intersects(left)
+}
 
 impl Daemon {
     pub(super) fn accept(&mut self, index: usize) {
@@ -163,6 +172,10 @@ impl Daemon {
         while let Some(number) = self.next_served() {
             let Some(stranger) = self.strangers.take(number) else { return };
             self.unwatch(&stranger.stream);
+            if has_left(&stranger.stream) {
+                self.forget(stranger.peer);
+                continue;
+            }
             let session = self.next_session;
             self.next_session += 1;
             let started =

@@ -15,6 +15,7 @@ mod registry;
 mod session;
 mod signals;
 mod sockets;
+mod turned_away;
 mod wishes;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub use plan::{Plan, ServeError};
 use session::Session;
 use signals::Signals;
 use sockets::{Reserve, Sockets, raise_descriptors};
+use turned_away::TurnedAway;
 
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -111,6 +113,7 @@ struct Daemon {
     counts: Counts,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
+    turned_away: TurnedAway,
     phase: Phase,
     /// How many descriptors the process may have.
     descriptors: u64,
@@ -147,6 +150,7 @@ impl Daemon {
             counts: Counts::default(),
             sessions: BTreeMap::new(),
             next_session: 1,
+            turned_away: TurnedAway::default(),
             phase: Phase::Serving,
             descriptors: raise_descriptors(),
             status: String::new(),

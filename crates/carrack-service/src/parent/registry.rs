@@ -1,6 +1,6 @@
 //! Sessions while they last: heard, answered, timed, and waited for in the end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carrack_transport::Neighbourhood;
 
@@ -8,6 +8,9 @@ use super::events::Source;
 use super::quota::{self, Held};
 use super::session::end_of_session;
 use super::{Daemon, Phase};
+
+/// By then a daemon that is about to end may have been started again.
+const AFTER_RESTART: Duration = Duration::from_secs(2);
 
 impl Daemon {
     /// Hears a session, answers it, and sends what waits for it.
@@ -58,6 +61,10 @@ impl Daemon {
             }),
         };
         let limit = self.plan.config.limits.session();
+        let later = match self.phase {
+            Phase::Serving if room.is_err() => self.turned_away.come_again_in(Instant::now()),
+            _ => AFTER_RESTART,
+        };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let was_held = session.held.is_some();
         let answered = match room {
@@ -66,7 +73,7 @@ impl Daemon {
                 self.log.detail(|| format!("session {number}: {} on {}", held.identity, held.export));
                 session.admit(held, rate, until)
             }
-            Err(full) => session.refuse(full),
+            Err(full) => session.refuse(full, later),
         };
         if session.held.is_some() && !was_held {
             self.counts.remove(Neighbourhood::of(session.peer));

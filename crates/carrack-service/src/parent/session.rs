@@ -172,9 +172,10 @@ impl Session {
     }
 
     /// Tells it that its client is not admitted.
-    pub fn refuse(&mut self, full: Full) -> io::Result<()> {
+    pub fn refuse(&mut self, full: Full, later: Duration) -> io::Result<()> {
         let Full { message, hint, may_pass } = full;
-        self.outbox.bytes(frame(&Answer::Refused { message, hint: hint.to_owned(), may_pass })?);
+        let later_ms = may_pass.then_some(later.as_millis() as u64);
+        self.outbox.bytes(frame(&Answer::Refused { message, hint: hint.to_owned(), later_ms })?);
         self.flush()
     }
 

@@ -22,7 +22,7 @@ use crate::{Base, Purpose};
 pub use entry::{Browsed, BrowsedKind};
 pub use glance::{Glance, glance, link_text};
 pub use list::Listing;
-pub use remove::{Removal, RemovalStep, Removing, Sparing, remove_in};
+pub use remove::{Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in, remove_in};
 
 impl Base {
     /// What stands at `path`; a link is itself. The base itself, `/` and `.` have no name.

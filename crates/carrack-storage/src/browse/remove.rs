@@ -16,13 +16,13 @@ use std::path::Path;
 
 use carrack_model::RelPath;
 use carrack_model::limits::PATH_BYTES_MAX;
-use rustix::fs::{AtFlags, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
 use crate::directory_access::{open_own, with_access};
 use crate::typed::ends_with_slash;
-use crate::{Base, Identity, Purpose};
+use crate::{Base, Identity, MountIdentity, Purpose};
 
 /// Directories held open at a time: hardly a tree is deeper.
 const OPEN_LEVELS_MAX: usize = 64;
@@ -55,6 +55,8 @@ pub enum Removing {
         /// Why.
         error: io::Error,
     },
+    /// Something stays with all that is in it, because it is mounted there: its path, as above.
+    Mounted(Box<[u8]>),
 }
 
 /// How a removal ended.
@@ -118,27 +120,97 @@ pub enum RemovalStep {
 /// Says whether something stays, by its path beneath the directory that holds what is removed. Directories above it stay too.
 pub type Sparing<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
 
-/// Removes `name` from `holder`, a directory with everything in it but for what `spares` says.
+/// Removes `name` from `holder`, a directory with everything in it but for what `spares` says, and for what is mounted there unless
+/// `crosses_mounts`.
 ///
 /// Paths that are told begin with `shown`, which stands for `name`. What the modes of this user's own directories deny him is done
 /// all the same. As [`Base::remove`] else.
 pub fn remove_in(
-    holder: BorrowedFd<'_>,
-    name: &[u8],
+    (holder, name): (BorrowedFd<'_>, &[u8]),
     shown: &Path,
+    crosses_mounts: bool,
     spares: Sparing<'_>,
     told: &mut dyn FnMut(Removing) -> Flow,
 ) -> io::Result<Removal> {
     let stat = statat(holder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let top = Identity::of(&fstat(holder)?);
     let mut remover = Remover { widens: true, ..Remover::new(holder, top, shown, told, spares) };
-    let flow = match FileType::from_raw_mode(stat.st_mode) {
+    remover.keeps_mount_points = true;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::Directory && !crosses_mounts {
+        remover.mount = Some(MountIdentity::of(holder)?);
+    }
+    let flow = match kind {
         FileType::Directory if spares(RemovalStep::Enter, name) => ON,
         FileType::Directory => remover.tree(name),
         _ if spares(RemovalStep::Unlink, name) => ON,
         _ => remover.single(name, AtFlags::empty()),
     };
     Ok(remover.ended(flow))
+}
+
+/// What of a tree would go, and what would stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovalCount {
+    /// Entries that would go; of the directories also those that stay because of what is in them.
+    pub going: u64,
+    /// Entries that are spared, that are mounted, or that can't be looked into.
+    pub staying: u64,
+}
+
+/// Counts what [`remove_in`] would remove of `name` in `holder`.
+pub fn count_in(
+    (holder, name): (BorrowedFd<'_>, &[u8]),
+    crosses_mounts: bool,
+    spares: Sparing<'_>,
+) -> RemovalCount {
+    let mut count = RemovalCount::default();
+    let mount = if crosses_mounts { None } else { MountIdentity::of(holder).ok() };
+    let mut waiting = Vec::new();
+    let mut meet =
+        |waiting: &mut Vec<RelPath>, parent: BorrowedFd<'_>, name: &[u8], path: Option<RelPath>| {
+            let is_directory = is_directory_named(parent, name);
+            let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
+            match path {
+                Some(path) if !spares(step, path.as_bytes()) => {
+                    count.going += 1;
+                    if is_directory {
+                        waiting.push(path);
+                    }
+                    0
+                }
+                _ => 1,
+            }
+        };
+    let mut staying = meet(&mut waiting, holder, name, RelPath::new(name).ok());
+    while let Some(directory) = waiting.pop() {
+        let opened = open_beneath(holder, &directory, DIRECTORY);
+        let listing = match opened.and_then(|held| Ok((Dir::read_from(&held)?, held))) {
+            Ok((_, held)) if is_other_mount(mount, held.as_fd()) => Err(()),
+            Ok(opened) => Ok(opened),
+            Err(_) => Err(()),
+        };
+        let Ok((listing, held)) = listing else {
+            staying += 1;
+            continue;
+        };
+        for entry in listing {
+            let Ok(entry) = entry else {
+                staying += 1;
+                break;
+            };
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                staying += meet(&mut waiting, held.as_fd(), name, directory.join(name).ok());
+            }
+        }
+    }
+    RemovalCount { staying, ..count }
+}
+
+/// Whether an open directory lies on another mount than the one that is not to be left.
+fn is_other_mount(mount: Option<MountIdentity>, held: BorrowedFd<'_>) -> bool {
+    mount.is_some_and(|mount| MountIdentity::of(held).map_or(true, |found| found != mount))
 }
 
 /// A directory that was entered and is not yet gone.
@@ -169,6 +241,10 @@ struct Remover<'a> {
     holder: BorrowedFd<'a>,
     /// The base, which is never entered by way of a mount.
     top: Identity,
+    /// The mount that is not left; nothing if mounts are entered.
+    mount: Option<MountIdentity>,
+    /// Whether a mount point that can't be removed is no failure.
+    keeps_mount_points: bool,
     /// As the user typed it, without slashes at its end.
     shown: &'a [u8],
     told: &'a mut dyn FnMut(Removing) -> Flow,
@@ -195,6 +271,8 @@ impl<'a> Remover<'a> {
         Remover {
             holder,
             top,
+            mount: None,
+            keeps_mount_points: false,
             shown: &typed[..typed.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1)],
             told,
             spares,
@@ -210,6 +288,7 @@ impl<'a> Remover<'a> {
     fn single(&mut self, name: &[u8], flags: AtFlags) -> Flow {
         match self.unlink(self.holder, name, flags) {
             Ok(()) => self.removed(),
+            Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name),
             Err(errno) => self.failed(name, errno.into()),
         }
     }
@@ -323,6 +402,7 @@ impl<'a> Remover<'a> {
             Ok(()) => self.removed()?,
             Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return ControlFlow::Continue(true),
+            Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name.to_bytes())?,
             // What POSIX has for a directory.
             Err(Errno::PERM) if is_directory(parent, name) => return ControlFlow::Continue(true),
             Err(errno) => self.failed(name.to_bytes(), errno.into())?,
@@ -338,6 +418,7 @@ impl<'a> Remover<'a> {
         let opened = self.open(parent, name);
         match opened.and_then(|handle| Ok((fstat(&handle)?, handle))) {
             Ok((stat, _)) if Identity::of(&stat) == self.top => self.failed(name, Errno::BUSY.into()),
+            Ok((_, handle)) if is_other_mount(self.mount, handle.as_fd()) => self.mounted(name),
             Ok((stat, handle)) => {
                 self.push(name, Level::new(Identity::of(&stat), handle));
                 ON
@@ -387,6 +468,7 @@ impl<'a> Remover<'a> {
             Ok(()) => self.removed(),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => ON,
+                Some(Errno::BUSY) if self.keeps_mount_points => self.mounted(&name),
                 Some(Errno::NOTEMPTY | Errno::EXIST) if level.has_failed => {
                     self.spoil();
                     ON
@@ -468,6 +550,13 @@ impl<'a> Remover<'a> {
         (self.told)(Removing::Failed { path, error })
     }
 
+    /// Something is mounted on `name` in the directory on top of the stack.
+    fn mounted(&mut self, name: &[u8]) -> Flow {
+        self.spoil();
+        let path = self.shown_path(name);
+        (self.told)(Removing::Mounted(path))
+    }
+
     /// The directory on top of the stack can't become empty.
     fn spoil(&mut self) {
         if let Some(level) = self.stack.last_mut() {
@@ -509,6 +598,10 @@ impl Level {
 }
 
 fn is_directory(parent: BorrowedFd<'_>, name: &CStr) -> bool {
+    is_directory_named(parent, name.to_bytes())
+}
+
+fn is_directory_named(parent: BorrowedFd<'_>, name: &[u8]) -> bool {
     statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }

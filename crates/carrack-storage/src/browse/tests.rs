@@ -289,7 +289,7 @@ fn the_way_back_leads_to_the_same_directories_or_nowhere() {
                         fs::rename(outside.path().join("d"), fake).unwrap();
                     }
                 }
-                Removing::Removed(_) => {}
+                Removing::Removed(_) | Removing::Mounted(_) => {}
             }
             Continue(())
         });
@@ -298,4 +298,20 @@ fn the_way_back_leads_to_the_same_directories_or_nowhere() {
         assert!(removal.failed_count > 0 && removal.failed_count == failures.len() as u64, "{removal:?}");
         assert_eq!((swaps, count_beneath(place)), (1, before), "by a link: {by_link}");
     }
+}
+
+#[test]
+fn what_would_be_removed_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in ["t/a/b", "t/spared"] {
+        fs::create_dir_all(dir.path().join(path)).unwrap();
+    }
+    for path in ["t/f", "t/a/b/g", "t/spared/h"] {
+        fs::write(dir.path().join(path), "").unwrap();
+    }
+    let held = fs::File::open(dir.path()).unwrap();
+    let spares = |_: crate::RemovalStep, path: &[u8]| path.ends_with(b"spared");
+    let count = |name: &[u8]| crate::count_in((std::os::fd::AsFd::as_fd(&held), name), false, &spares);
+    assert_eq!(count(b"t"), crate::RemovalCount { going: 5, staying: 1 });
+    assert_eq!(count(b"gone"), crate::RemovalCount { going: 1, staying: 0 });
 }

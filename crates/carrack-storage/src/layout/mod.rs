@@ -23,6 +23,7 @@ pub use disk::disks_of;
 pub use file_system::{FileLayout, FileSystem, FileSystemKind};
 pub use file_systems::{FileSystems, SetError};
 pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe, StripeOutcome};
+pub(crate) use mount_table::{fstab_points, mount_points};
 
 /// The formats that file systems answer in, taken apart: bytes in, values out, and nothing in them is trusted.
 pub mod formats {

@@ -38,6 +38,23 @@ pub(super) fn mounts_beneath(path: &Path) -> usize {
     count_beneath(&table, path)
 }
 
+/// Where something is mounted by this text of `/proc/self/mountinfo`, with the mount's ID; what covers another comes later.
+pub(crate) fn mount_points(table: &[u8]) -> Vec<(PathBuf, u64)> {
+    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
+    mounts.map(|mount| (mount.point, mount.id)).collect()
+}
+
+/// Where something is to be mounted by this text of `/etc/fstab` (`fstab(5)`).
+pub(crate) fn fstab_points(table: &[u8]) -> Vec<PathBuf> {
+    let point = |line: &[u8]| {
+        let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let what = words.next()?;
+        let point = words.next()?;
+        (!what.starts_with(b"#") && point.starts_with(b"/")).then(|| path(point))
+    };
+    table.split(|&byte| byte == b'\n').filter_map(point).collect()
+}
+
 /// What has no source with a slash or a colon in it ("tmpfs", "proc") is a file system of the kernel's own.
 fn count_beneath(table: &[u8], path: &Path) -> usize {
     let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
@@ -112,6 +129,16 @@ mod tests {
         assert_eq!(find(TABLE, Some(99), (254, 0)).unwrap().point.to_str(), Some("/run/ne tns"));
         assert_eq!(find(TABLE, Some(42), (254, 0)).unwrap().root.to_str(), Some("/run"));
         assert_eq!(find(TABLE, None, (9, 9)), None);
+    }
+
+    #[test]
+    fn mount_points_are_listed() {
+        let points = mount_points(TABLE);
+        assert_eq!(points.len(), 4);
+        assert_eq!(points[2], (PathBuf::from("/run/ne tns"), 42));
+        let fstab = b"# <what> <where>\nUUID=1 / ext4 defaults 0 1\n\
+            nas:/v\t/mnt/na\\040s  nfs noauto\n/dev/sda2 none swap sw 0 0\n\n#x /y z\n";
+        assert_eq!(fstab_points(fstab), [PathBuf::from("/"), PathBuf::from("/mnt/na s")]);
     }
 
     #[test]

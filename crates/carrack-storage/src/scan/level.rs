@@ -12,6 +12,7 @@ use rustix::fs::{SeekFrom, seek, tell};
 
 use super::lineage::Lineage;
 use super::name_list::NameList;
+use super::record::Sealing;
 use crate::{Identity, Root};
 
 pub(super) struct Level {
@@ -30,6 +31,8 @@ pub(super) struct Level {
     pub is_listed: bool,
     /// Subdirectories that were listed and are not yet walked.
     pub children: NameList,
+    /// What of the listing is noted, if a record is kept, until it has ended.
+    pub sealing: Option<Box<Sealing>>,
 }
 
 /// Where a level is. A path is as long as the level is deep, so keeping all of them would take quadratic memory.
@@ -61,6 +64,7 @@ impl Level {
             extras,
             is_listed: false,
             children: NameList::default(),
+            sealing: None,
         }
     }
 

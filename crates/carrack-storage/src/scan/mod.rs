@@ -10,6 +10,7 @@ mod level;
 mod lineage;
 mod name_list;
 mod queue;
+mod record;
 mod walker;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use carrack_model::{EntryFailure, RelPath, Section};
 use crate::{ExtrasReader, Identity, Root};
 pub use filter::{BadPattern, Filter};
 use queue::TaskQueue;
+pub use record::{Doubt, ScanRecord};
 use walker::Walker;
 
 /// Directories that all threads together hold open while they walk deeper: half of the usual limit of 1,024
@@ -102,6 +104,8 @@ pub struct Scan {
     pub extras: Option<Arc<ExtrasReader>>,
     /// What is left out, if anything is.
     pub filter: Option<Arc<Filter>>,
+    /// What notes the directories that were listed, where something is to be proven by that.
+    pub record: Option<Arc<ScanRecord>>,
 }
 
 impl Scan {

@@ -26,7 +26,7 @@ fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
 }
 
 fn scan(roots: Vec<ScanRoot>, threads: usize) -> Scan {
-    Scan { roots, threads, destination: None, extras: None, filter: None }
+    Scan { roots, threads, destination: None, extras: None, filter: None, record: None }
 }
 
 fn collect(scan: &Scan) -> Vec<Found> {

@@ -229,7 +229,10 @@ impl<'a> Walker<'a> {
         };
         let spot = Spot::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
-        self.stack.push(Level::new(directory, handle, identity, metadata_of(&stat), extras, lineage));
+        let sealing = self.scan.record.as_ref().and_then(|record| record.begin(handle.as_fd()));
+        let mut level = Level::new(directory, handle, identity, metadata_of(&stat), extras, lineage);
+        level.sealing = sealing;
+        self.stack.push(level);
         if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
             self.stack[index].release();
         }
@@ -328,6 +331,10 @@ impl<'a> Walker<'a> {
             }
         }
         level.is_listed = true;
+        if let (Some(record), Some(sealing)) = (&self.scan.record, level.sealing.take()) {
+            let directory = level.directory();
+            record.end(directory.root_index as usize, &directory.source, &sealing);
+        }
         ON
     }
 
@@ -341,9 +348,16 @@ impl<'a> Walker<'a> {
         if matches!(name.to_bytes(), b"." | b"..") {
             return ON;
         }
+        if let (Some(record), Some(sealing)) = (&self.scan.record, &mut level.sealing) {
+            record.add_name(sealing, name.to_bytes());
+        }
         let inspected = self.inspect(handle, name, listed_type, false);
         if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
             return self.skipped(level.directory(), name.to_bytes(), reason);
+        }
+        if let (Some(sealing), Inspected::Entry(..) | Inspected::Directory) = (&mut level.sealing, &inspected)
+        {
+            sealing.entry_count += 1;
         }
         match inspected {
             Inspected::Entry(mut entry, file) => {

@@ -35,17 +35,18 @@ pub enum DialError {
 
 /// Dials the streams to the first of `addresses` that answers with the right
 /// proofs; goes on to the next one only while `go_on` says so, and no further than to the first right proof: where one
-/// place is taken, no address leads to a listener that has them all.
+/// place is taken, no address leads to a listener that has them all. Neither end sends larger segments than `segment_bytes`.
 pub fn dial(
     addresses: &[SocketAddr],
     keys: &SessionKeys,
     nonce: &ListenerNonce,
     streams: StreamCount,
+    segment_bytes: Option<u32>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<Stream>, DialError> {
     let mut problem = DialError::NoAddress;
     for &address in addresses.iter().take_while(|_| go_on()) {
-        let goal = Goal { address, keys, nonce };
+        let goal = Goal { address, keys, nonce, segment_bytes };
         let (streams, problems): (Vec<_>, Vec<_>) =
             dial_all(&goal, streams).into_iter().partition(Result::is_ok);
         match problems.into_iter().find_map(Result::err) {
@@ -62,6 +63,7 @@ struct Goal<'a> {
     address: SocketAddr,
     keys: &'a SessionKeys,
     nonce: &'a ListenerNonce,
+    segment_bytes: Option<u32>,
 }
 
 /// All streams at once: on a long path one after the other would cost two round trips each. The first connection that
@@ -97,7 +99,7 @@ impl Goal<'_> {
     ) -> Result<Option<Stream>, DialError> {
         let unreachable = |error| DialError::Unreachable(self.address, error);
         let began = Instant::now();
-        let mut stream = connect(self.address, CONNECT_TIMEOUT).map_err(unreachable)?;
+        let mut stream = connect(self.address, CONNECT_TIMEOUT, self.segment_bytes).map_err(unreachable)?;
         let rtt = began.elapsed();
         let count = *count.get_or_init(|| streams.for_rtt(rtt));
         if number >= count {

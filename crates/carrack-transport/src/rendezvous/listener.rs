@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{ANSWER_TIMEOUT, Door, Stream, random};
 use crate::link::to_timespec;
 use crate::seal::SessionKeys;
-use crate::tcp::{begin_near, prepare_stream};
+use crate::tcp::{begin_near, bound_segments, prepare_stream};
 
 /// Strangers that may owe their response at the same time; beyond it the oldest is closed.
 pub(super) const PENDING_MAX: usize = 128;
@@ -105,6 +105,13 @@ impl Listener {
         };
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
         Ok(Listener { entrance, port, nonce, pending: Vec::new(), streams, count: None })
+    }
+
+    /// The connections that come from now on get no larger segments, either way; not those of a port that somebody else listens on.
+    pub fn bound_segments(&self, bytes: Option<u32>) {
+        if let Entrance::Port(listener) = &self.entrance {
+            bound_segments(&listener.into(), bytes);
+        }
     }
 
     /// The port that it can be reached by.

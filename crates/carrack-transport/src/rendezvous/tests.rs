@@ -73,11 +73,11 @@ fn streams_stand_although_strangers_knock() {
     let other_nonce = ListenerNonce::new([5; 32]);
     for (key, nonce) in [(&other_keys, &nonce), (&disagreeing, &nonce), (&keys(), &other_nonce)] {
         assert!(matches!(
-            dial(&[address], key, nonce, StreamCount::new(1, 1, false), &|| true),
+            dial(&[address], key, nonce, StreamCount::new(1, 1, false), None, &|| true),
             Err(DialError::Closed(_))
         ));
     }
-    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(3, 1, false), &|| true).unwrap();
+    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(3, 1, false), None, &|| true).unwrap();
     assert_eq!((dialled.len(), serving.join().unwrap().len()), (3, 3));
     drop(silent);
     assert!(TcpStream::connect(address).is_err(), "the port is closed once the streams stand");
@@ -155,7 +155,7 @@ fn answer_with(
 #[test]
 fn a_dialer_does_not_trust_a_listener_without_the_key() {
     let nonce = ListenerNonce::new([1; 32]);
-    let dial = |address| dial(&[address], &keys(), &nonce, StreamCount::new(1, 1, false), &|| true);
+    let dial = |address| dial(&[address], &keys(), &nonce, StreamCount::new(1, 1, false), None, &|| true);
     let impostor = answer_with(1, |_| vec![0; PROOF_BYTES]);
     assert!(matches!(dial(impostor), Err(DialError::Stranger(_, AuthError::WrongProof))));
     let mirror = answer_with(1, |heard| heard.to_vec());
@@ -172,14 +172,16 @@ fn where_one_stream_stood_no_other_address_is_dialled() {
         _ => vec![],
     });
     let (listener, address, other) = listen();
-    let dialled = dial(&[halfway, address], &keys(), &nonce, StreamCount::new(2, 1, false), &|| true);
+    let dialled = dial(&[halfway, address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true);
     assert!(matches!(dialled, Err(DialError::Closed(refusing)) if refusing == halfway));
     assert!(listener.entrance.accept().is_err());
     // Where none did, the next one is.
     let serving = serve(listener);
     let closing = answer_with(2, |_| vec![]);
     assert_eq!(
-        dial(&[closing, address], &keys(), &other, StreamCount::new(2, 1, false), &|| true).unwrap().len(),
+        dial(&[closing, address], &keys(), &other, StreamCount::new(2, 1, false), None, &|| true)
+            .unwrap()
+            .len(),
         2
     );
     assert_eq!(serving.join().unwrap().len(), 2);
@@ -211,7 +213,8 @@ fn a_near_path_gets_few_streams() {
     let stream_counts = (0..20).map(|_| {
         let (listener, address, nonce) = listen();
         let serving = serve(listener);
-        let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(0, 1, false), &|| true).unwrap();
+        let dialled =
+            dial(&[address], &keys(), &nonce, StreamCount::new(0, 1, false), None, &|| true).unwrap();
         assert_eq!(dialled.len(), serving.join().unwrap().len());
         dialled.len()
     });
@@ -263,7 +266,10 @@ fn ipv6_works_where_the_system_has_it() {
     let (listener, address, nonce) = listen();
     let serving = serve(listener);
     let address = SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
-    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), &|| true).unwrap().len(), 2);
+    assert_eq!(
+        dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true).unwrap().len(),
+        2
+    );
     assert_eq!(serving.join().unwrap().len(), 2);
 }
 
@@ -289,7 +295,10 @@ fn connections_may_be_handed_on() {
         }
         far
     });
-    assert_eq!(dial(&[address], &keys(), &nonce, StreamCount::new(3, 1, false), &|| true).unwrap().len(), 3);
+    assert_eq!(
+        dial(&[address], &keys(), &nonce, StreamCount::new(3, 1, false), None, &|| true).unwrap().len(),
+        3
+    );
     assert_eq!(serving.join().unwrap().len(), 3);
     drop(handing.join().unwrap());
 }
@@ -311,7 +320,7 @@ fn a_daemon_that_is_gone_is_noticed() {
 fn both_ends_of_a_stream_have_one_secret() {
     let (listener, address, nonce) = listen();
     let serving = serve(listener);
-    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), &|| true).unwrap();
+    let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true).unwrap();
     let served = serving.join().unwrap();
     let seal = |stream: &Stream| {
         let cipher = carrack_model::Cipher::Aes256Gcm;

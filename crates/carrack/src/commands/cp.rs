@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use carrack_engine::{
-    FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings, SpillSettings,
-    Transfer, TransferIdentity, copy_between, copy_local, copy_with_peer, persist,
+    DataWay, FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings,
+    SpillSettings, Transfer, TransferIdentity, Way, copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
@@ -32,6 +33,11 @@ use crate::transfer_id::transfer_id;
 use crate::transfers::{Noted, Transfers};
 use crate::trouble::{Trouble, warn};
 use crate::tuner_store::TunerStore;
+
+/// Segments that pass wherever IPv4 does (RFC 9293, 3.7.1), and the data connections of a session that has to be cautious: firewalls
+/// that look into each of them pass few.
+const CAUTIOUS_SEGMENT_BYTES: u32 = 536;
+const CAUTIOUS_STREAMS: u16 = 2;
 
 /// Copies.
 pub fn run(args: &CpArgs) -> Exit {
@@ -103,6 +109,25 @@ fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), 
     refuse_flash_of_daemons(far, &settings.spill)
 }
 
+/// `host:` and `/` are what an unset variable leaves of a path: they are not synced with deletion without a word more.
+fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble> {
+    let deletion = args.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
+    if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
+        return Ok(());
+    }
+    let is_top = |path: &Path| path.as_os_str().as_bytes().iter().all(|&byte| byte == b'/');
+    let takes_contents = |path: &PathBuf| is_top(path) || path.as_os_str().as_bytes().ends_with(b"/");
+    let end = if route.sources.iter().any(|path| is_top(path)) {
+        "a source"
+    } else if is_top(&route.destination) && route.sources.iter().any(takes_contents) {
+        "the destination"
+    } else {
+        return Ok(());
+    };
+    Err(Trouble::new(format!("{end} is a whole machine or a home directory, and something is to be deleted"))
+        .hint("is a variable unset? if that directory is meant, add --delete-all"))
+}
+
 /// A daemon lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
     let (source, sink) = match far {
@@ -125,6 +150,7 @@ fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Troub
 
 impl<'a> Job<'a> {
     fn new(args: &'a CpArgs) -> Result<Job<'a>, (Trouble, Exit)> {
+        let begun = Some(SystemTime::now());
         let usage = |trouble| (trouble, Exit::Usage);
         let (sources, destination) = args.paths().map_err(usage)?;
         let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
@@ -132,7 +158,9 @@ impl<'a> Job<'a> {
             Some(identify(args, &route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
         let is_far = route.far != Far::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        settings.begun = begun;
         refuse_nonsense(args, &route.far, &settings).map_err(usage)?;
+        refuse_deletion_by_chance(args, &route).map_err(usage)?;
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = args.sharing.sharing();
@@ -195,12 +223,12 @@ impl<'a> Job<'a> {
 
     fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
         let mut left = None;
-        let outcome = self.persist(observer, &mut |over_tcp| {
+        let outcome = self.persist(observer, &mut |way| {
             let (reached, peer) = self.reach(far)?;
-            let transfer = self.transfer_over(over_tcp);
+            let transfer = self.transfer_by(way);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
-            left = Some(reached.leave(&self.reins));
-            Ok(outcome)
+            left = Some(reached.leave(&self.reins, far::hangs(&outcome)));
+            Ok(far::of_daemon(outcome, far))
         });
         self.conclude(outcome, |error| far::explain(error, left))
     }
@@ -208,11 +236,12 @@ impl<'a> Job<'a> {
     /// Here is only who controls.
     fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &dyn Observer) -> report::Conclusion {
         let mut left: Option<(Left<'_>, Left<'_>)> = None;
-        let outcome = self.persist(observer, &mut |_| {
+        let outcome = self.persist(observer, &mut |way| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
             let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
-            let outcome = copy_between(&self.transfer, ends, observer, &self.reins.abort);
-            left = Some((source.leave(&self.reins), sink.leave(&self.reins)));
+            let transfer = self.transfer_by(way);
+            let outcome = copy_between(&transfer, ends, observer, &self.reins.abort);
+            left = Some((source.leave(&self.reins, false), sink.leave(&self.reins, false)));
             Ok(outcome)
         });
         self.conclude(outcome, |error| match left {
@@ -221,10 +250,21 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn transfer_over(&self, tcp: bool) -> Cow<'_, Transfer> {
+    /// The transfer as it goes to work now, after what the sessions before have met.
+    fn transfer_by(&self, way: Way) -> Cow<'_, Transfer> {
         let mut transfer = Cow::Borrowed(&self.transfer);
-        if tcp {
+        if way.over_tcp || way.data > DataWay::Usual {
             transfer.to_mut().settings.fabric = FabricWanted::Off;
+        }
+        match way.data {
+            DataWay::Usual => {}
+            DataWay::Cautious => {
+                let Transfer { spec, settings, .. } = transfer.to_mut();
+                settings.segment_bytes = Some(CAUTIOUS_SEGMENT_BYTES);
+                spec.streams =
+                    if spec.streams == 0 { CAUTIOUS_STREAMS } else { spec.streams.min(CAUTIOUS_STREAMS) };
+            }
+            DataWay::Control => transfer.to_mut().settings.over_control = true,
         }
         transfer
     }
@@ -233,13 +273,13 @@ impl<'a> Job<'a> {
     fn persist(
         &self,
         observer: &dyn Observer,
-        session: &mut dyn FnMut(bool) -> Result<Outcome, SessionError>,
+        session: &mut dyn FnMut(Way) -> Result<Outcome, SessionError>,
     ) -> Outcome {
-        persist(self.args.retry, observer, &self.reins.abort, &mut |over_tcp| {
+        persist(self.args.retry, observer, &self.reins.abort, &mut |way| {
             // Ctrl-C ends ssh too, which looks like a broken network.
             let is_wanted =
                 || if self.reins.is_told_to_end() { Err(SessionError::Interrupted) } else { Ok(()) };
-            is_wanted().and_then(|()| session(over_tcp)).unwrap_or_else(Outcome::failed)
+            is_wanted().and_then(|()| session(way)).unwrap_or_else(Outcome::failed)
         })
     }
 

@@ -143,10 +143,18 @@ pub struct CpArgs {
     #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
     connect_from: DialName,
 
+    /// What the data goes over: data connections, or, with ssh, the control channel (ssh's own connection, a daemon's TLS connection)
+    ///
+    /// Where data connections stand and pass nothing, auto takes small segments first, and the control channel then. Between two far hosts
+    /// ssh means --relay.
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = ViaName::Auto, conflicts_with = "fabric", help_heading = CONNECTION)]
+    via: ViaName,
+
     /// Tries to go on after the network broke that may move nothing, one after the other; 0 gives up at once
     ///
-    /// Names are resolved again and ssh is started again for each try; the waits between them grow from 0.1 s to 30 s. A far
-    /// host that can't be reached at the start is not tried again.
+    /// Names are resolved again and ssh is started again for each try; the waits between them grow from 0.1 s to 30 s. At the start a daemon
+    /// that is full or about to end is waited for, and one where nobody listens is tried for 10 s; an unknown name, and ssh that can't
+    /// connect, are not tried again.
     #[arg(long, value_name = "N", default_value_t = RETRIES_DEFAULT, help_heading = FAULTS)]
     pub retry: u32,
 
@@ -247,6 +255,14 @@ enum TuneName {
     On,
     /// As at the start
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ViaName {
+    /// Data connections where they work
+    Auto,
+    /// The control channel
+    Ssh,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -361,6 +377,7 @@ impl CpArgs {
             selection: self.selection.selection(self.paths()?.0)?,
             tunes: self.tune == TuneName::On,
             fabric: self.fabric.wanted(),
+            over_control: self.via == ViaName::Ssh,
             ..Settings::default()
         }))
     }
@@ -459,7 +476,7 @@ mod tests {
     #[test]
     fn options_arrive() {
         let words = "-r -n --checksum none --buffer 8MiB --object-size 2MiB --streams 7 --io-threads 3 --ports 9-10 \
-                     --connect-from sink --source-io direct --ssh 'x -y' --remote-carrack /c a b c";
+                     --connect-from sink --via ssh --source-io direct --ssh 'x -y' --remote-carrack /c a b c";
         let words = shell_words::split(words).unwrap();
         let args = parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         let spec = args.spec(false).unwrap();
@@ -468,6 +485,7 @@ mod tests {
         assert_eq!(spec.dial_from, DialFrom::Sink);
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (8 << 20, 3));
+        assert!(settings.over_control && !parse(&["a", "b"]).unwrap().settings().unwrap().over_control);
         assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
         assert_eq!(
             (&args.far.ssh, &args.far.remote_carrack),

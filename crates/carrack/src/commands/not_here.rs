@@ -9,7 +9,7 @@ const PATIENCE: &str = "submitted transfers try again by themselves; `carrack ca
 const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
 
 /// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 37] = [
+const OPTIONS: [(&str, bool, &str); 38] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
@@ -31,6 +31,7 @@ const OPTIONS: [(&str, bool, &str); 37] = [
         true,
         "the source's mover dials; `carrack mover --address` says where the sink's is reached",
     ),
+    ("via", true, "movers make data connections to each other"),
     ("fabric", true, "movers move objects over TCP"),
     ("relay", false, "data goes from mover to mover"),
     ("ssh", true, "nobody logs in anywhere: data goes from mover to mover"),

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use carrack_model::{Deletion, ModifyWindow, Sync};
+use carrack_model::{Backup, Deletion, ModifyWindow, Sync};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::cp;
@@ -55,8 +56,9 @@ pub struct SyncArgs {
 
     /// When everything is sent, delete what the destination has and the sources have not
     ///
-    /// Only within directories that are sources; not if anything failed at the source. What a pattern leaves out stays; so does what
-    /// is left out by size or time, as it is at the source. --dry-run lists what would be deleted. At a daemon, whoever may write may delete.
+    /// Only within directories that are sources, and only what the scan of this run has proven not to be there; not if anything failed
+    /// at either end. What a pattern leaves out stays; so does what is left out by size or time, as it is at the source, and what is mounted
+    /// beneath the destination. --dry-run lists what would be deleted. At a daemon, whoever may write may delete.
     #[arg(long, conflicts_with = "files_from", group = "deleting", help_heading = SYNC)]
     delete: bool,
 
@@ -66,9 +68,50 @@ pub struct SyncArgs {
     #[arg(long, conflicts_with = "files_from", group = "deleting", help_heading = SYNC)]
     delete_before: bool,
 
-    /// Delete no more than N entries; if there are more, the exit code is 1
-    #[arg(long, value_name = "N", requires = "deleting", help_heading = SYNC)]
-    max_delete: Option<u64>,
+    /// Delete also where a source has no entry at all, or is `host:` or `/`
+    ///
+    /// Without it such a source is taken for a mistake, such as a variable that is not set or a file system that is not mounted.
+    #[arg(long, requires = "deleting", help_heading = SYNC)]
+    delete_all: bool,
+
+    /// Delete at the destination also what the patterns leave out
+    #[arg(long, requires = "deleting", help_heading = SYNC)]
+    delete_excluded: bool,
+
+    /// Delete also in file systems that are mounted beneath the destination
+    #[arg(long, requires = "deleting", help_heading = SYNC)]
+    delete_mounts: bool,
+
+    /// Delete no more than N entries, or nothing if that were more than N% of those at the destination; then the exit code is 1
+    #[arg(long, value_name = "N|N%", requires = "deleting", help_heading = SYNC)]
+    max_delete: Option<MaxDelete>,
+
+    /// Move what is deleted to DIR beneath the destination, where it keeps its path; later runs leave DIR alone
+    #[arg(long, value_name = "DIR", requires = "deleting", help_heading = SYNC)]
+    backup_dir: Option<OsString>,
+
+    /// The same, to a directory with the time of the run in .carrack-trash of the destination
+    #[arg(long, requires = "deleting", conflicts_with = "backup_dir", help_heading = SYNC)]
+    trash: bool,
+}
+
+/// How much is deleted at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MaxDelete {
+    Entries(u64),
+    Percent(u32),
+}
+
+impl FromStr for MaxDelete {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MaxDelete, String> {
+        let most = match text.strip_suffix('%') {
+            Some(number) => number.parse().ok().filter(|percent| *percent <= 100).map(MaxDelete::Percent),
+            None => text.parse().ok().map(MaxDelete::Entries),
+        };
+        most.ok_or_else(|| "a number of entries, or of percent up to 100%, is needed".to_owned())
+    }
 }
 
 /// The value of `--modify-window`.
@@ -93,8 +136,25 @@ impl SyncArgs {
             update: self.update,
             existing: self.existing,
             ignore_existing: self.ignore_existing,
-            deletion: (self.delete || self.delete_before)
-                .then_some(Deletion { most: self.max_delete, first: self.delete_before }),
+            deletion: (self.delete || self.delete_before).then(|| self.deletion()),
+        }
+    }
+
+    fn deletion(&self) -> Deletion {
+        let (most, most_percent) = match self.max_delete {
+            Some(MaxDelete::Entries(count)) => (Some(count), None),
+            Some(MaxDelete::Percent(percent)) => (None, Some(percent)),
+            None => (None, None),
+        };
+        let directory = self.backup_dir.as_ref().map(|path| Backup::Directory(path.as_bytes().into()));
+        Deletion {
+            most,
+            most_percent,
+            first: self.delete_before,
+            by_empty_sources: self.delete_all,
+            excluded: self.delete_excluded,
+            mounts: self.delete_mounts,
+            backup: directory.or(self.trash.then_some(Backup::Trash)),
         }
     }
 }
@@ -155,6 +215,8 @@ Examples:
                                     and nothing else, with owners
   carrack sync -n --delete tree/ host:data
                                     what would be done?
+  carrack sync --delete --max-delete 10% --trash tree/ host:data
+                                    what goes is kept in data/.carrack-trash
   carrack sync --exclude '*.o' --exclude build/ tree host:
 
 ";
@@ -194,9 +256,24 @@ mod tests {
         let words =
             ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7", "-a", "a", "b"];
         let args = parse(&words).unwrap();
-        assert_eq!(args.sync().deletion, Some(Deletion { most: Some(7), first: false }));
-        let first = parse(&["--delete-before", "--max-delete", "7", "a", "b"]).unwrap();
-        assert_eq!(first.sync().deletion, Some(Deletion { most: Some(7), first: true }));
+        assert_eq!(args.sync().deletion, Some(Deletion { most: Some(7), ..Deletion::default() }));
+        let words = ["--delete-before", "--max-delete", "7%", "--delete-excluded", "--trash", "a", "b"];
+        let first = Deletion {
+            most_percent: Some(7),
+            first: true,
+            excluded: true,
+            backup: Some(Backup::Trash),
+            ..Deletion::default()
+        };
+        assert_eq!(parse(&words).unwrap().sync().deletion, Some(first));
+        let words = ["--delete", "--delete-all", "--delete-mounts", "--backup-dir", "old", "a", "b"];
+        let kept = Deletion {
+            by_empty_sources: true,
+            mounts: true,
+            backup: Some(Backup::Directory(b"old"[..].into())),
+            ..Deletion::default()
+        };
+        assert_eq!(parse(&words).unwrap().sync().deletion, Some(kept));
         let sync = args.sync();
         assert!(sync.by_contents && sync.update && sync.existing && sync.ignore_existing);
         assert!(args.copying.0.fidelity.archive);
@@ -205,6 +282,11 @@ mod tests {
             &["--delete", "--files-from", "f", "a", "b"],
             &["--delete-before", "--files-from", "f", "a", "b"],
             &["--delete-before", "--delete", "a", "b"],
+            &["--delete", "--max-delete", "101%", "a", "b"],
+            &["--delete", "--max-delete", "-1", "a", "b"],
+            &["--delete", "--trash", "--backup-dir", "old", "a", "b"],
+            &["--delete-all", "a", "b"],
+            &["--trash", "a", "b"],
             &["--spill-budget", "1GiB", "a", "b"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");

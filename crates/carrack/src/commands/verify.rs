@@ -221,7 +221,7 @@ impl<'a> Job<'a> {
         };
         let verified = verifying.verified();
         let ended = compared.and_then(|()| sink.end().map_err(|error| (error, None)));
-        let sink_left = sink_reached.map(|reached| reached.leave(&self.reins));
+        let sink_left = sink_reached.map(|reached| reached.leave(&self.reins, false));
         (verified, ended.map_err(|(error, source_left)| self.stop(error, source_left, sink_left)))
     }
 
@@ -258,7 +258,7 @@ impl<'a> Job<'a> {
         let compared = compared
             .and_then(|place| verifying.tree(&mut source, &place, self.args.extra))
             .and_then(|()| source.end());
-        let left = reached.map(|reached| reached.leave(&self.reins));
+        let left = reached.map(|reached| reached.leave(&self.reins, false));
         compared.map_err(|error| (error, left.map(Source::Left)))
     }
 
@@ -281,7 +281,7 @@ impl<'a> Job<'a> {
         match Examiner::at(peer, &location.path, how, &self.reins.abort) {
             Ok(examiner) => Ok((Some(reached), examiner)),
             Err(error) => {
-                let left = Some(reached.leave(&self.reins));
+                let left = Some(reached.leave(&self.reins, false));
                 Err(match role {
                     Role::Source => self.stop(error, left.map(Source::Left), None),
                     Role::Sink => self.stop(error, None, left),

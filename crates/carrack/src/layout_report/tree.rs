@@ -43,6 +43,7 @@ pub(super) fn sum(
         destination: None,
         extras: None,
         filter: None,
+        record: None,
     };
     scan.run(&|found| {
         summer.found(found);

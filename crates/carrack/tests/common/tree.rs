@@ -25,6 +25,8 @@ pub fn noise(count: usize) -> Vec<u8> {
 
 /// A little of everything: an object's size and more, empty things, a link, odd names.
 pub fn plant(root: &Path) {
+    // The same for all tests, and for the programs that they start.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     fs::create_dir_all(root.join("empty")).unwrap();
     fs::create_dir_all(root.join("sub/deep")).unwrap();
     fs::write(root.join("big"), noise(3_000_000)).unwrap();
@@ -83,7 +85,8 @@ fn plant_links(root: &Path) {
 fn plant_modes(root: &Path) {
     fs::create_dir_all(root.join("closed")).unwrap();
     fs::write(root.join("closed/inside"), "a read-only directory has files too").unwrap();
-    for mode in [0o400, 0o644, 0o755, 0o777] {
+    // Those that the umask leaves.
+    for mode in [0o400, 0o644, 0o711, 0o755] {
         let path = root.join(format!("{mode:o}"));
         fs::write(&path, "mode").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();

@@ -170,7 +170,7 @@ impl Stage {
     /// The command, to be typed again and again.
     pub fn command(&self, plan: &Plan) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["cp", "-r", "--json", "--bwlimit", &plan.rate.to_string()]);
+        command.args(["cp", "-r", "--perms", "--json", "--bwlimit", &plan.rate.to_string()]);
         command
             .args(&plan.options)
             .args(&self.words)

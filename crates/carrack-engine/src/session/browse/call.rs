@@ -12,7 +12,9 @@ use super::message::{ENTRIES_MAX, to_browse, to_found};
 use super::{BrowseSummary, Browsing, Found, Operation, PATIENCE};
 use crate::abort::Abort;
 use crate::error::SessionError;
-use crate::session::handshake::{expect, explained, receive_preamble, say, send_preamble};
+use crate::session::handshake::{
+    ANSWER_TIMEOUT, FirstWord, expect, explained, receive_preamble, say, send_preamble,
+};
 use crate::session::no_slots;
 use crate::settings::Peer;
 
@@ -48,7 +50,7 @@ pub fn browse(
 fn ask(link: &mut Link, wanted: Browse) -> Result<(), SessionError> {
     // Whoever does not listen may still have printed why.
     let said = send_preamble(link).and_then(|()| say(link, Control::Browse(wanted)));
-    receive_preamble(link, true)?;
+    receive_preamble(link, FirstWord::OfCalled(ANSWER_TIMEOUT))?;
     said
 }
 

@@ -138,7 +138,7 @@ fn perform(
         }
         Operation::Remove { recursive } => {
             let removal = base.remove(path, recursive, &mut |removing| match removing {
-                Removing::Removed(_) => told(Told::GoesOn),
+                Removing::Removed(_) | Removing::Mounted(_) => told(Told::GoesOn),
                 Removing::Failed { path, error } => told(Told::Left { path, error }),
             })?;
             Ok(BrowseSummary { done_count: removal.removed_count, failed_count: removal.failed_count })

@@ -14,7 +14,7 @@ use super::{flush, hear, sleep};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::examine::{Answer, Manners, Question};
-use crate::session::handshake::{explained, receive_preamble, say, send_preamble};
+use crate::session::handshake::{ANSWER_TIMEOUT, FirstWord, explained, receive_preamble, say, send_preamble};
 use crate::session::no_slots;
 use crate::settings::Peer;
 
@@ -60,7 +60,7 @@ impl FarExaminer {
         };
         // Whoever does not listen may still have printed why.
         let said = send_preamble(&mut link).and_then(|()| say(&mut link, Control::Verify(wanted)));
-        match receive_preamble(&mut link, true).and(said) {
+        match receive_preamble(&mut link, FirstWord::OfCalled(ANSWER_TIMEOUT)).and(said) {
             Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
             Err(_) if abort.is_set() => Err(SessionError::Interrupted),
             Err(error) => Err(explained(&mut link, &slots, error)),

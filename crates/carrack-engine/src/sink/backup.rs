@@ -1,0 +1,172 @@
+//! Where a sync moves what it would delete (`--backup-dir`, `--trash`): a directory beneath the destination in which entries keep their paths.
+//!
+//! Entries are moved by rename and stay on their file system; nothing in the backup is replaced. A marker in the directory keeps later
+//! runs from deleting it. Used by several threads.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use carrack_model::{Backup, RelPath};
+use carrack_storage::Root;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, statat};
+use rustix::io::Errno;
+
+use crate::error::SessionError;
+
+/// The directory of `--trash`, with one directory in it for each run.
+pub(super) const TRASH: &[u8] = b".carrack-trash";
+
+/// A directory with this file in it is a backup, and stays.
+const MARKER: &[u8] = b".carrack-backup";
+
+/// Further names that are tried for an entry whose own is taken.
+const NAMES_MAX: u32 = 1_000;
+
+/// The directory of this run.
+pub(super) struct BackupPlace {
+    path: RelPath,
+    /// What has the marker: the directory, or that of all runs.
+    marked: RelPath,
+    /// Whether the marker is there, or why not.
+    is_made: OnceLock<Result<(), String>>,
+}
+
+impl BackupPlace {
+    pub(super) fn new(backup: &Backup) -> Result<BackupPlace, SessionError> {
+        let refused = |detail: &str| {
+            let message = format!("the directory for what is deleted: {detail}");
+            SessionError::refused(message, "name it by its path beneath the destination, without ..")
+        };
+        let typed = match backup {
+            Backup::Directory(typed) => typed.to_vec(),
+            Backup::Trash => [TRASH, b"/", moment(SystemTime::now()).as_bytes()].concat(),
+        };
+        let path = RelPath::new(&typed).map_err(|problem| refused(&problem.to_string()))?;
+        if path.is_root() {
+            return Err(refused("it can't be the destination itself"));
+        }
+        let marked = match backup {
+            Backup::Directory(_) => path.clone(),
+            Backup::Trash => RelPath::new(TRASH).map_err(|problem| refused(&problem.to_string()))?,
+        };
+        Ok(BackupPlace { path, marked, is_made: OnceLock::new() })
+    }
+
+    /// Moves `name` of the open directory `directory` of the destination here.
+    pub(super) fn take_in(
+        &self,
+        root: &Root,
+        held: BorrowedFd<'_>,
+        directory: &RelPath,
+        name: &[u8],
+    ) -> io::Result<()> {
+        self.is_made
+            .get_or_init(|| self.mark(root).map_err(|error| error.to_string()))
+            .clone()
+            .map_err(io::Error::other)?;
+        let mut place = self.path.clone();
+        for part in directory.components() {
+            place = place.join(part).map_err(io::Error::other)?;
+        }
+        let place = root.make_directory(&place)?;
+        for number in 0..=NAMES_MAX {
+            let new = match number {
+                0 => name.to_vec(),
+                _ => [name, format!(".~{number}~").as_bytes()].concat(),
+            };
+            match rename_to_free(held, name, place.as_fd(), &new) {
+                Err(Errno::EXIST) => {}
+                moved => return Ok(moved?),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    fn mark(&self, root: &Root) -> io::Result<()> {
+        let marked = root.make_directory(&self.marked)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&marked, MARKER, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(())
+    }
+}
+
+/// Whether the directory `path` beneath `held` is a backup of an earlier run.
+pub(super) fn is_marked(held: BorrowedFd<'_>, path: &[u8]) -> bool {
+    statat(held, [path, b"/", MARKER].concat(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+/// Moves an entry to a name that nothing has.
+fn rename_to_free(from: BorrowedFd<'_>, name: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> Result<(), Errno> {
+    match renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
+        // Not every file system knows the flag.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            match statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => renameat(from, name, to, new),
+                Err(errno) => Err(errno),
+                Ok(_) => Err(Errno::EXIST),
+            }
+        }
+        answer => answer,
+    }
+}
+
+/// A time in UTC that sorts as a name: `2026-11-25T02-00-00Z`.
+fn moment(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Of years that begin in March, as in Howard Hinnant's days_from_civil.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}-{:02}-{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn moments_are_dates() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00-00-00Z"),
+            (951_782_400, "2000-02-29T00-00-00Z"),
+            (1_795_622_399, "2026-11-25T15-59-59Z"),
+            (4_107_542_399, "2100-02-28T23-59-59Z"),
+        ] {
+            assert_eq!(moment(UNIX_EPOCH + Duration::from_secs(seconds)), shown);
+        }
+    }
+
+    #[test]
+    fn a_backup_lies_beneath_the_destination() {
+        let place = |path: &[u8]| BackupPlace::new(&Backup::Directory(path.into()));
+        assert!(place(b"old/today").is_ok());
+        for bad in [&b"/old"[..], b"../old", b"", b"a/../.."] {
+            assert!(place(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_backup_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let place = BackupPlace::new(&Backup::Directory(b"old"[..].into())).unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        let directory = RelPath::new(b"d").unwrap();
+        for text in ["first", "second"] {
+            std::fs::write(dir.path().join("d/f"), text).unwrap();
+            let held = root.open_directory(&directory).unwrap();
+            place.take_in(&root, held.as_fd(), &directory, b"f").unwrap();
+        }
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert_eq!((read("old/d/f"), read("old/d/f.~1~")), ("first".into(), "second".into()));
+        assert!(is_marked(root.as_fd(), b"old") && !is_marked(root.as_fd(), b"d"));
+    }
+}

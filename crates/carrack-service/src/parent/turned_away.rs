@@ -1,0 +1,51 @@
+//! When clients for whom there is no room are to come again: the more there are of them, the later. Pure.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Clients that come again are to be so many a second at most: each costs a process and a TLS handshake.
+const TRIES_PER_S: u32 = 20;
+
+/// The shortest time that a client is told: a small copy has ended by then.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// The longest one, and how long a client that was turned away counts: it comes again within it.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// As many as come again within that, at this rate.
+const COUNTED_MAX: usize = (TRIES_PER_S * 30) as usize;
+
+/// When clients were turned away, the latest ones.
+#[derive(Debug, Default)]
+pub struct TurnedAway(VecDeque<(Instant, Duration)>);
+
+impl TurnedAway {
+    /// One more; how long it is to wait.
+    pub fn come_again_in(&mut self, now: Instant) -> Duration {
+        // Those that were told a time which is over have come again, or won't.
+        self.0.retain(|(at, told)| now.saturating_duration_since(*at) < *told * 2);
+        if self.0.len() >= COUNTED_MAX {
+            self.0.pop_front();
+        }
+        let others = self.0.len() as u32;
+        let wait = (Duration::from_secs(1) / TRIES_PER_S * (others + 1)).clamp(SHORTEST, LONGEST);
+        self.0.push_back((now, wait));
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_wait_the_later_each_comes_again() {
+        let start = Instant::now();
+        let mut away = TurnedAway::default();
+        assert_eq!(away.come_again_in(start), SHORTEST);
+        let waits: Vec<_> = (0..2_000).map(|_| away.come_again_in(start)).collect();
+        assert!(waits.is_sorted() && waits.last() == Some(&LONGEST));
+        assert!(away.0.len() <= COUNTED_MAX, "{}", away.0.len());
+        assert_eq!(away.come_again_in(start + LONGEST * 2), SHORTEST, "nobody waits any more");
+    }
+}

@@ -1,0 +1,427 @@
+//! What a scan has seen, as proof of what is not at the source: a seal for each directory that was listed to its end.
+//!
+//! A seal is a keyed hash of the directory's identity (device, inode, mount, time of birth), of its change time, and of all names in its
+//! listing. A directory that has the same seal later is the same one with the same names, so a name that is not there was not there
+//! when the scan looked. Whatever differs, and whatever has no seal, proves nothing. Memory: 16 bytes for each directory, none for files.
+//! Used by all threads of a scan, and by those that ask afterwards.
+
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use carrack_model::RelPath;
+use rustix::fs::{AtFlags, Dir, Statx, StatxFlags, fstat, statx};
+use rustix::io::Errno;
+
+use super::{RootKind, ScanRoot};
+use crate::Root;
+use crate::layout::{fstab_points, mount_points};
+use crate::status::MountIdentity;
+
+/// `STATX_MNT_ID_UNIQUE` (Linux 6.8): an ID that no later mount gets. Older kernels ignore it.
+const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// What is asked of a directory; one call.
+const ASKED: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID).union(MOUNT_ID_UNIQUE);
+
+/// Why a directory proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The scan did not list it, or not to its end.
+    Unseen,
+    /// It has changed since the run began, or another directory is in its place.
+    Changed,
+    /// The file system that belongs there is not mounted.
+    Unmounted,
+}
+
+/// The record of one scan.
+#[derive(Debug)]
+pub struct ScanRecord {
+    keys: RandomState,
+    /// Of each root.
+    roots: Vec<RootRecord>,
+    seals: Mutex<Seals>,
+    /// When the run began, in nanoseconds since 1970.
+    begun_ns: i128,
+    /// The directory that was found unchanged last: its key, and its identity and change time then.
+    proven: Mutex<Option<(u64, u64)>>,
+}
+
+#[derive(Debug)]
+struct RootRecord {
+    mount: Option<MountIdentity>,
+    /// Entries that the scan found beneath it.
+    entry_count: AtomicU64,
+    /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`.
+    mounts: HashMap<RelPath, Option<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Seals {
+    /// Key of the directory, seal.
+    pairs: Vec<(u64, u64)>,
+    is_sorted: bool,
+}
+
+/// A directory that is being listed.
+pub(super) struct Sealing {
+    state: u64,
+    names: u64,
+    /// Entries that are copied.
+    pub entry_count: u64,
+}
+
+impl ScanRecord {
+    /// For a scan of `roots` in a run that began at `begun`.
+    pub fn new(roots: &[ScanRoot], begun: SystemTime) -> ScanRecord {
+        let points = MountPoints::read();
+        ScanRecord {
+            keys: RandomState::new(),
+            roots: roots.iter().map(|root| RootRecord::new(root, &points)).collect(),
+            seals: Mutex::default(),
+            begun_ns: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128),
+            proven: Mutex::default(),
+        }
+    }
+
+    /// Whether the scan found anything beneath the root of this index.
+    pub fn has_entries(&self, root_index: usize) -> bool {
+        self.roots[root_index].entry_count.load(Relaxed) > 0
+    }
+
+    /// Whether the scan listed the directory `path` of the root.
+    pub fn has_seen(&self, root_index: usize, path: &RelPath) -> bool {
+        self.seal_of(self.key(root_index, path)).is_some()
+    }
+
+    /// Whether the root is the directory that was scanned, and still has its path.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn check_root(&self, root_index: usize, root: &Root) -> Result<(), String> {
+        let stat = fstat(root).map_err(|errno| io::Error::from(errno).to_string())?;
+        if stat.st_nlink == 0 {
+            return Err("it was removed".to_owned());
+        }
+        let mount = MountIdentity::of(root.as_fd()).ok();
+        if mount != self.roots[root_index].mount {
+            return Err("it lies on another file system than when the run began".to_owned());
+        }
+        match root.open_again() {
+            Ok(again) if again.0 == root.identity() && Some(again.1) == mount => Ok(()),
+            Ok(_) => Err("another directory has its path".to_owned()),
+            Err(error) => Err(format!("it can't be opened by its path: {error}")),
+        }
+    }
+
+    /// Whether `held`, the directory `path` of a root, is what the scan listed, with the same names.
+    ///
+    /// # Errors
+    /// Why it proves nothing.
+    pub fn prove(
+        &self,
+        (root_index, root): (usize, &ScanRoot),
+        path: &RelPath,
+        held: BorrowedFd<'_>,
+        is_local: bool,
+    ) -> Result<(), Doubt> {
+        let key = self.key(root_index, path);
+        let seal = self.seal_of(key).ok_or(Doubt::Unseen)?;
+        self.roots[root_index].check_mounts(path, held, root.root.follows_links())?;
+        let found = State::of(held).map_err(|_| Doubt::Changed)?;
+        // The clocks of other hosts tell nothing.
+        if is_local && found.ctime_ns > self.begun_ns {
+            return Err(Doubt::Changed);
+        }
+        let state = self.keys.hash_one(&found);
+        let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        if *proven == Some((key, state)) {
+            return Ok(());
+        }
+        let names = self.names_in(held).map_err(|_| Doubt::Changed)?;
+        if self.keys.hash_one((state, names)) != seal {
+            return Err(Doubt::Changed);
+        }
+        *proven = Some((key, state));
+        Ok(())
+    }
+
+    /// Begins with a directory that was just opened. What can't be looked at gets no seal.
+    pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<Sealing>> {
+        let state = State::of(held).ok()?;
+        Some(Box::new(Sealing { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
+    }
+
+    /// Takes a name of the listing.
+    pub(super) fn add_name(&self, sealing: &mut Sealing, name: &[u8]) {
+        sealing.names = sealing.names.wrapping_add(self.keys.hash_one(name));
+    }
+
+    /// The directory was listed to its end.
+    pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &Sealing) {
+        self.roots[root_index].entry_count.fetch_add(sealing.entry_count, Relaxed);
+        let pair = (self.key(root_index, path), self.keys.hash_one((sealing.state, sealing.names)));
+        let mut seals = self.seals();
+        seals.is_sorted = false;
+        seals.pairs.push(pair);
+    }
+
+    fn key(&self, root_index: usize, path: &RelPath) -> u64 {
+        self.keys.hash_one((root_index, path.as_bytes()))
+    }
+
+    fn seal_of(&self, key: u64) -> Option<u64> {
+        let mut seals = self.seals();
+        if !seals.is_sorted {
+            seals.pairs.sort_unstable();
+            seals.is_sorted = true;
+        }
+        let index = seals.pairs.binary_search_by_key(&key, |pair| pair.0).ok()?;
+        Some(seals.pairs[index].1)
+    }
+
+    fn seals(&self) -> MutexGuard<'_, Seals> {
+        self.seals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sum of the names' hashes: it does not depend on their order.
+    fn names_in(&self, held: BorrowedFd<'_>) -> io::Result<u64> {
+        let mut sum = 0_u64;
+        for entry in Dir::read_from(held)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                sum = sum.wrapping_add(self.keys.hash_one(name));
+            }
+        }
+        Ok(sum)
+    }
+}
+
+impl RootRecord {
+    fn new(root: &ScanRoot, points: &MountPoints) -> RootRecord {
+        let mounts = match &root.what {
+            RootKind::Tree { .. } => points.beneath(&root.root),
+            RootKind::Name { .. } => HashMap::new(),
+        };
+        let mount = MountIdentity::of(root.root.as_fd()).ok();
+        RootRecord { mount, entry_count: AtomicU64::new(0), mounts }
+    }
+
+    /// Whether a directory lies on the mount that was there when the run began.
+    fn check_mounts(&self, path: &RelPath, held: BorrowedFd<'_>, follows: bool) -> Result<(), Doubt> {
+        if self.mounts.is_empty() {
+            return Ok(());
+        }
+        let mut nearest = path.clone();
+        loop {
+            match self.mounts.get(&nearest) {
+                Some(None) => return Err(Doubt::Unmounted),
+                Some(Some(id)) if !follows => {
+                    let mount = MountIdentity::of(held).ok().and_then(|mount| mount.id);
+                    return if mount.is_none_or(|found| found == *id) {
+                        Ok(())
+                    } else {
+                        Err(Doubt::Unmounted)
+                    };
+                }
+                Some(Some(_)) => return Ok(()),
+                None => {}
+            }
+            match nearest.split_last() {
+                Some((above, _)) => nearest = above,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// What is mounted, and what is to be.
+struct MountPoints {
+    mounted: Vec<(PathBuf, u64)>,
+    wanted: Vec<PathBuf>,
+}
+
+impl MountPoints {
+    /// Nothing where the kernel or the administrator tells nothing.
+    fn read() -> MountPoints {
+        let mounted = mount_points(&fs::read("/proc/self/mountinfo").unwrap_or_default());
+        MountPoints { mounted, wanted: fstab_points(&fs::read("/etc/fstab").unwrap_or_default()) }
+    }
+
+    /// Those beneath a directory, or at it. A file system of `/etc/fstab` that is not mounted has no ID.
+    fn beneath(&self, root: &Root) -> HashMap<RelPath, Option<u64>> {
+        let Ok(top) = root.real_path() else { return HashMap::new() };
+        let inner = |point: &Path| RelPath::new(point.strip_prefix(&top).ok()?.as_os_str().as_bytes()).ok();
+        let is_mounted = |point: &PathBuf| self.mounted.iter().any(|(mounted, _)| mounted == point);
+        let wanted = self.wanted.iter().filter(|point| !is_mounted(point));
+        let wanted = wanted.filter_map(|point| Some((inner(point)?, None)));
+        // The last of several at one place covers the others.
+        let mounted = self.mounted.iter().filter_map(|(point, id)| Some((inner(point)?, Some(*id))));
+        wanted.chain(mounted).collect()
+    }
+}
+
+/// Identity and change time of a directory, as far as its file system and the kernel tell them.
+#[derive(Hash)]
+struct State {
+    device: (u32, u32),
+    ino: u64,
+    mount: u64,
+    born: (i64, u32),
+    ctime_ns: i128,
+}
+
+impl State {
+    fn of(held: BorrowedFd<'_>) -> io::Result<State> {
+        match statx(held, c"", AtFlags::EMPTY_PATH, ASKED) {
+            Ok(found) => Ok(State::of_statx(&found)),
+            Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => {
+                let stat = fstat(held)?;
+                let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+                let ctime_ns = nanoseconds(stat.st_ctime, stat.st_ctime_nsec as u32);
+                Ok(State { device, ino: stat.st_ino, mount: 0, born: (0, 0), ctime_ns })
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn of_statx(found: &Statx) -> State {
+        let has = |flags: StatxFlags| found.stx_mask & flags.bits() != 0;
+        let born = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
+        State {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            ino: found.stx_ino,
+            mount: if has(StatxFlags::MNT_ID | MOUNT_ID_UNIQUE) { found.stx_mnt_id } else { 0 },
+            born: if has(StatxFlags::BTIME) { born } else { (0, 0) },
+            ctime_ns: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+        }
+    }
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: u32) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Scan;
+
+    /// A root, and the record of a scan of it.
+    fn scanned(path: &Path, begun: SystemTime) -> (ScanRoot, ScanRecord) {
+        let what = RootKind::Tree { sink: RelPath::root() };
+        let root = ScanRoot { root: Arc::new(Root::open(path).unwrap()), what };
+        let record = Arc::new(ScanRecord::new(std::slice::from_ref(&root), begun));
+        let roots = vec![root.clone()];
+        let scan = Scan {
+            roots,
+            threads: 2,
+            destination: None,
+            extras: None,
+            filter: None,
+            record: None,
+            record: Some(Arc::clone(&record)),
+        };
+        scan.run(&|_| std::ops::ControlFlow::Continue(()));
+        drop(scan);
+        (root, Arc::into_inner(record).unwrap())
+    }
+
+    fn prove(root: &ScanRoot, record: &ScanRecord, path: &str) -> Result<(), Doubt> {
+        let path = RelPath::new(path.as_bytes()).unwrap();
+        let held = root.root.open_directory(&path).unwrap();
+        record.prove((0, root), &path, held.as_fd(), true)
+    }
+
+    #[test]
+    fn a_directory_proves_something_while_it_is_as_it_was_scanned() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["a/b", "c", "d"] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        fs::write(dir.path().join("a/f"), "x").unwrap();
+        let (root, record) = scanned(dir.path(), SystemTime::now());
+        assert!(record.has_entries(0) && record.check_root(0, &root.root).is_ok());
+        for path in ["", "a", "a/b", "c", "d"] {
+            assert_eq!(prove(&root, &record, path), Ok(()), "{path}");
+        }
+        fs::remove_file(dir.path().join("a/f")).unwrap();
+        fs::create_dir(dir.path().join("c/new")).unwrap();
+        fs::remove_dir(dir.path().join("d")).unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        for (path, doubt) in [
+            ("", Doubt::Changed),
+            ("a", Doubt::Changed),
+            ("c", Doubt::Changed),
+            ("c/new", Doubt::Unseen),
+            ("d", Doubt::Changed),
+        ] {
+            assert_eq!(prove(&root, &record, path), Err(doubt), "{path}");
+        }
+        assert_eq!(prove(&root, &record, "a/b"), Ok(()));
+    }
+
+    /// Before the scan comes to it, something may move to where the scan was already.
+    #[test]
+    fn a_directory_that_changed_before_it_was_scanned_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let begun = SystemTime::now() - std::time::Duration::from_secs(60);
+        let (root, record) = scanned(dir.path(), begun);
+        assert_eq!(prove(&root, &record, ""), Err(Doubt::Changed));
+        assert!(!record.has_entries(0), "it is empty");
+        let held = root.root.open_directory(&RelPath::root()).unwrap();
+        let answer = record.prove((0, &root), &RelPath::root(), held.as_fd(), false);
+        assert_eq!(answer, Ok(()), "the clock of another host is not asked");
+    }
+
+    #[test]
+    fn a_root_that_is_gone_or_has_another_path_is_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("root");
+        fs::create_dir(&path).unwrap();
+        let (root, record) = scanned(&path, SystemTime::now());
+        fs::rename(&path, dir.path().join("moved")).unwrap();
+        assert!(record.check_root(0, &root.root).unwrap_err().contains("can't be opened"));
+        fs::create_dir(&path).unwrap();
+        assert!(record.check_root(0, &root.root).unwrap_err().contains("another directory"));
+        fs::remove_dir(dir.path().join("moved")).unwrap();
+        assert_eq!(record.check_root(0, &root.root).unwrap_err(), "it was removed");
+    }
+
+    #[test]
+    fn what_is_to_be_mounted_and_is_not_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["disk/sub", "other"] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        let (root, mut record) = scanned(dir.path(), SystemTime::now());
+        let top = root.root.real_path().unwrap();
+        let own = MountIdentity::of(root.root.as_fd()).unwrap().id;
+        let points = MountPoints { mounted: vec![], wanted: vec![top.join("disk"), "/elsewhere".into()] };
+        record.roots[0].mounts = points.beneath(&root.root);
+        for (path, proof) in
+            [("disk", Err(Doubt::Unmounted)), ("disk/sub", Err(Doubt::Unmounted)), ("other", Ok(()))]
+        {
+            assert_eq!(prove(&root, &record, path), proof, "{path}");
+        }
+        let Some(own) = own else { return println!("skipped: the kernel tells no mount IDs") };
+        for (id, proof) in [(own, Ok(())), (own + 1, Err(Doubt::Unmounted))] {
+            let points =
+                MountPoints { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
+            record.roots[0].mounts = points.beneath(&root.root);
+            assert_eq!(prove(&root, &record, "disk/sub"), proof);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Names of hosts become addresses, within a time.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// The addresses of `host`, each with `port`. The system's resolver takes as long as its configuration says (resolv.conf(5)) and can't be
+/// interrupted; what it finds after `patience` is dropped.
+///
+/// # Errors
+/// What the resolver says; `TimedOut`.
+pub fn resolve(host: &str, port: u16, patience: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (sender, receiver) = mpsc::channel();
+    let name = host.to_owned();
+    thread::Builder::new().name("carrack-resolve".to_owned()).spawn(move || {
+        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        // Nobody may be waiting any more.
+        let _ = sender.send(found);
+    })?;
+    let late = || io::Error::new(ErrorKind::TimedOut, "no name server has answered");
+    receiver.recv_timeout(patience).unwrap_or_else(|_| Err(late()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_themselves_and_names_are_looked_up() {
+        let long = Duration::from_secs(30);
+        assert_eq!(resolve("::1", 7, Duration::ZERO).unwrap(), ["[::1]:7".parse().unwrap()]);
+        assert!(resolve("localhost", 7, long).unwrap().iter().all(|address| address.ip().is_loopback()));
+        assert_eq!(resolve("localhost", 7, Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,135 @@
+"""Asks a directory what its file system and its user's rights can keep. Runs within the environment, as carrack does.
+
+usage: probe.py DIRECTORY  (on stdin: JSON with the names and times to try)
+
+Prints JSON. Each question is asked with plain system calls, so that what the answer says can be asked of carrack too.
+"""
+
+import json
+import os
+import stat
+import sys
+
+
+def attempt(action, default=False):
+    """What ACTION returns, or DEFAULT where it is refused."""
+    try:
+        return action()
+    except OSError:
+        return default
+
+
+def make(path, mode=0o600):
+    """An empty file."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    return path
+
+
+def mode_after(path, mode):
+    """What there is after the mode was set."""
+    os.chmod(path, mode)
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def keeps_modes(path):
+    """Whether any permission bits can be set."""
+    return all(attempt(lambda mode=mode: mode_after(path, mode)) == mode for mode in (0o640, 0o711, 0o755, 0o600))
+
+
+def keeps_owner(path, user, group):
+    """Whether a file can be given away."""
+    os.chown(path, user, group)
+    status = os.lstat(path)
+    return (status.st_uid, status.st_gid) == (user, group)
+
+
+def keeps_names_of_one_file(path, other):
+    """Whether a second name is the same file, and looks so."""
+    os.link(path, other)
+    return os.path.samestat(os.lstat(path), os.lstat(other))
+
+
+def keeps_link(path):
+    """Whether symbolic links are there as they were made."""
+    os.symlink(b"no/where", path)
+    return os.readlink(path) == b"no/where"
+
+
+def stored_time(path, moment):
+    """The time that a file has after this one was set."""
+    os.utime(path, ns=(moment, moment))
+    return os.lstat(path).st_mtime_ns
+
+
+def keeps_attribute(path, name, value):
+    """Whether it can be set and read."""
+    os.setxattr(path, name, value)
+    return os.getxattr(path, name) == value
+
+
+def keeps_holes(path):
+    """Whether a hole takes no room."""
+    with open(path, "wb") as file:
+        file.truncate(4 << 20)
+    return os.lstat(path).st_blocks < 4096
+
+
+def keeps_name(directory, name):
+    """Whether an entry can have this name, and is listed under it."""
+    path = make(os.path.join(directory, name))
+    is_listed = name in os.listdir(directory)
+    os.unlink(path)
+    return is_listed
+
+
+def special_modes(path):
+    """The set-ID bits that can be set."""
+    return attempt(lambda: mode_after(path, 0o6755), 0) & 0o6000
+
+
+def is_refused(action):
+    """Whether a call says that it can't, and does not only pretend."""
+    try:
+        action()
+    except OSError:
+        return True
+    return False
+
+
+def ask(directory, wanted):
+    """All questions. What is made for them stays."""
+    at = lambda name: os.path.join(os.fsencode(directory), name)  # noqa: E731
+    file = make(at(b"file"))
+    created_mode = stat.S_IMODE(os.lstat(file).st_mode)
+    owned_by = os.lstat(file).st_uid, os.lstat(file).st_gid
+    os.mkdir(at(b"names"))
+    answers = {
+        "created_mode": created_mode,
+        "owned_by": owned_by,
+        "times": {str(moment): attempt(lambda moment=moment: stored_time(file, moment), None) for moment in wanted["times"]},
+        "modes": keeps_modes(file),
+        "modes_refused": is_refused(lambda: os.chmod(file, 0o600)),
+        "holes": attempt(lambda: keeps_holes(make(at(b"holes")))),
+        "hard_links": attempt(lambda: keeps_names_of_one_file(file, at(b"second"))),
+        "symlinks": attempt(lambda: keeps_link(at(b"link"))),
+        "fifos": attempt(lambda: os.mkfifo(at(b"fifo")) is None and stat.S_ISFIFO(os.lstat(at(b"fifo")).st_mode)),
+        "attributes_refused": is_refused(lambda: os.setxattr(make(at(b"refused")), "user.matrix", b"value")),
+        "acls_refused": is_refused(lambda: os.setxattr(at(b"refused"), "system.posix_acl_access", bytes.fromhex(wanted["acl"]))),
+        "attributes": attempt(lambda: keeps_attribute(make(at(b"attributes")), "user.matrix", b"value")),
+        "acls": attempt(
+            lambda: keeps_attribute(make(at(b"acl")), "system.posix_acl_access", bytes.fromhex(wanted["acl"]))
+        ),
+        "owners": attempt(lambda: keeps_owner(make(at(b"owned")), wanted["user"], wanted["user"])),
+        "owners_refused": is_refused(lambda: os.chown(at(b"owned"), wanted["user"], wanted["user"])),
+        "modes_of_others": keeps_modes(at(b"owned")),
+        "special_modes_of_others": special_modes(at(b"owned")),
+        "folds": attempt(lambda: make(at(b"Folding")) and os.path.lexists(at(b"fOLDING"))),
+        "names": [
+            name for name in wanted["names"] if attempt(lambda name=name: keeps_name(at(b"names"), bytes.fromhex(name)))
+        ],
+    }
+    return answers
+
+
+if __name__ == "__main__":
+    print(json.dumps(ask(sys.argv[1], json.load(sys.stdin))))
