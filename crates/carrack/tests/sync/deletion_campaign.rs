@@ -244,7 +244,7 @@ fn one_run(number: u64, mounts: bool, has_rsync: bool) -> Losses {
     };
     let (ours, theirs): (Vec<PathBuf>, Vec<PathBuf>) = (lost("ours"), lost("theirs"));
     let deleted = |copy: &str| {
-        let is_there = |directory: &&str| field.path(copy).join(directory).join("never-there").exists();
+        let is_there = |directory: &&&str| field.path(copy).join(directory).join("never-there").exists();
         DIRECTORIES.len() - DIRECTORIES.iter().filter(is_there).count()
     };
     Losses {
