@@ -28,7 +28,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::beneath::{PASSAGE, open_beneath, open_child};
-use crate::modes::PROVISIONAL;
+use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
@@ -241,7 +241,14 @@ impl Base {
             Base::Anywhere => mkdirat(CWD, path, PROVISIONAL).map_err(io::Error::from),
             Base::Beneath(_) | Base::Scoped(_) => self.make_child(path, PROVISIONAL),
         };
-        made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+        match made {
+            Ok(()) => {
+                mark_provisional(self.open(path, Purpose::Write)?.as_fd());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates the last name of `path`.
