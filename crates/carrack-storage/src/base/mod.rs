@@ -221,11 +221,15 @@ impl Base {
     /// # Errors
     /// As [`Base::open`].
     pub fn open_to_ask(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
         if let Base::Anywhere = self {
-            return Ok(fs::File::open(path)?.into());
+            let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
+            // To open a pipe waits for a writer, and to open a device may do anything.
+            let is_plain = matches!(kind, FileType::RegularFile | FileType::Directory);
+            let flags = if is_plain { OFlags::RDONLY | OFlags::CLOEXEC } else { flags };
+            return Ok(openat(CWD, path, flags, Mode::empty())?);
         }
         let Spot { holder, name } = self.spot(path, Purpose::ReadThrough)?;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
         match name {
             Some(name) => Ok(open_child(holder.as_fd(), &name, flags)?),
             None => Ok(holder),
