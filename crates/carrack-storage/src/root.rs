@@ -378,4 +378,3 @@ mod tests {
         assert_eq!(&*root.full_path(&RelPath::root(), b"c"), b"./c");
         assert_eq!(&*root.full_path(&RelPath::root(), b""), b".");
     }
-}
