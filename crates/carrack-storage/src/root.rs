@@ -276,7 +276,6 @@ impl AsFd for Root {
         self.handle.as_fd()
     }
 }
-}
 
 #[cfg(test)]
 mod tests {
@@ -378,3 +377,4 @@ mod tests {
         assert_eq!(&*root.full_path(&RelPath::root(), b"c"), b"./c");
         assert_eq!(&*root.full_path(&RelPath::root(), b""), b".");
     }
+}
