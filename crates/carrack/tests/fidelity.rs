@@ -9,6 +9,8 @@ mod common;
 mod flags;
 #[path = "fidelity/plant.rs"]
 mod plant;
+#[path = "fidelity/rights.rs"]
+mod rights;
 #[path = "fidelity/specials.rs"]
 mod specials;
 
