@@ -200,6 +200,7 @@ impl BothEnds {
         let receiving = since(self.sink.network_ns, before.sink.network_ns);
         match idle.max(reading).max(sending) {
             0 => Limiter::Unknown,
+            most if most == idle && now.held_by_rate => Limiter::Rate,
             most if most == idle && !now.scan_done => Limiter::Scan,
             most if most == reading => Limiter::SourceStorage,
             _ if writing > receiving || self.has_full_slots() => Limiter::SinkStorage,
@@ -237,6 +238,9 @@ mod tests {
         assert_eq!(judge(source(0, 0, 0), source(0, 0, 0)), Limiter::Unknown);
         assert_eq!(judge(source(9, 1, 1), source(0, 0, 0)), Limiter::Scan);
         assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);
+        let held = message::Counters { held_by_rate: true, scan_done: true, ..source(9, 1, 1) };
+        assert_eq!(judge(held, source(0, 1, 9)), Limiter::Rate);
+        assert_eq!(judge(message::Counters { idle_ns: 0, ..held }, source(0, 0, 9)), Limiter::SourceStorage);
         assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), Limiter::Network);
         assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), Limiter::SinkStorage);
         let slots = |write_waiting| message::Counters { write_waiting, write_slots: 256, ..source(0, 1, 9) };

@@ -254,7 +254,7 @@ mod tests {
 
     fn ground(scheme: Scheme) -> Ground {
         let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
-        Ground { scheme, zone: ZoneKind::Off, topology: Some(topology) }
+        Ground { scheme, zone: ZoneKind::Off, topology: Some(topology), pool_reason: None }
     }
 
     fn load(lane_count: usize) -> Load<'static> {

@@ -12,6 +12,8 @@ pub enum Limiter {
     Scan,
     /// Reading at the source.
     SourceStorage,
+    /// A rate that the user set.
+    Rate,
     /// The connection between the ends.
     Network,
     /// Writing at the sink.
@@ -25,6 +27,7 @@ impl Limiter {
             Limiter::Unknown => "unknown",
             Limiter::Scan => "scan",
             Limiter::SourceStorage => "source storage",
+            Limiter::Rate => "rate limit",
             Limiter::Network => "network",
             Limiter::SinkStorage => "sink storage",
         }

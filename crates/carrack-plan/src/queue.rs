@@ -159,11 +159,21 @@ impl<T> TargetQueues<T> {
         if self.len == 0 {
             return None;
         }
+        // All of them hold back by themselves: the thread looks again at the first.
+        self.rates_free_at(now).into_iter().chain(self.policy.wake_at(now, &self.states)).min()
+    }
+
+    /// Whether something waits for a rate only.
+    pub fn is_held_by_rate(&self, now: Duration) -> bool {
+        self.len > 0 && self.rates_free_at(now).is_some()
+    }
+
+    /// When the first of the rates that hold something back lets it go.
+    fn rates_free_at(&self, now: Duration) -> Option<Duration> {
         let paused = self.states.iter().filter(|state| state.waiting > 0 && state.paused_until > now);
         let paused = paused.map(|state| state.paused_until).min();
         let all = Some(self.all.free_at()).filter(|free_at| *free_at > now);
-        // All of them hold back by themselves: the thread looks again at the first.
-        [paused, all, self.policy.wake_at(now, &self.states)].into_iter().flatten().min()
+        paused.into_iter().chain(all).min()
     }
 
     /// Books bytes that are read from or written to a target from now on against the rates.

@@ -172,7 +172,7 @@ fn mode_of(stat: &Stat) -> Mode {
 }
 
 /// Of a directory that may be open to resolve names in only.
-fn set_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
+pub(crate) fn set_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     match fchmod(held, mode) {
         Err(Errno::BADF) => {}
         answer => return answer,

@@ -20,6 +20,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::directory_access::{open_own, restore_mode};
+use crate::extras_sink::{MODE, kept};
 use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
 use crate::sink_file::users_umask;
 use crate::status::{is_regular, mtime_of};
@@ -281,7 +282,7 @@ fn settle_root(root: &Root, losses: &Losses) -> Result<(), SinkError> {
         return Ok(());
     }
     let held = root.open_directory(&RelPath::root()).map_err(SinkError::of_directory)?;
-    losses.or_refused(MODE, "setting the mode", settle_provisional(&held))
+    kept(Some(losses), MODE, "setting the mode", settle_provisional(&held))
 }
 
 /// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.

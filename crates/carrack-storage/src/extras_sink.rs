@@ -33,7 +33,7 @@ const NUMBERS_MAX: usize = 10_000;
 /// Lets the owner do everything, for as long as he sets attributes.
 const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::XUSR);
 
-const MODE: &str = "the mode";
+pub(crate) const MODE: &str = "the mode";
 const TIME: &str = "the time";
 const OWNER: &str = "the owner";
 const GROUP: &str = "the group";
@@ -170,18 +170,27 @@ impl Dress<'_> {
         self.kept(TIME, "setting the times", set)
     }
 
-    /// A file system that refuses something is a loss, where losses are counted.
     fn kept(&self, what: &str, action: &'static str, set: Result<(), Errno>) -> Result<(), SinkError> {
-        match (set, self.losses) {
-            (Err(errno), Some(losses)) if is_refusal(errno) => {
-                if what == TIME {
-                    losses.lost_time();
-                }
-                losses.count(what, &reason(errno));
-                Ok(())
+        kept(self.losses, what, action, set)
+    }
+}
+
+/// A file system that refuses something is a loss, where losses are counted.
+pub(crate) fn kept(
+    losses: Option<&Losses>,
+    what: &str,
+    action: &'static str,
+    set: Result<(), Errno>,
+) -> Result<(), SinkError> {
+    match (set, losses) {
+        (Err(errno), Some(losses)) if is_refusal(errno) => {
+            if what == TIME {
+                losses.lost_time();
             }
-            (set, _) => set.map_err(|errno| SinkError::metadata(action, errno)),
+            losses.count(what, &reason(errno));
+            Ok(())
         }
+        (set, _) => set.map_err(|errno| SinkError::metadata(action, errno)),
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::directory_access::set_mode;
 use crate::extras_source::{grown, path_of};
 use crate::sink_file::users_umask;
 use crate::status::is_regular;
@@ -41,6 +42,17 @@ pub(crate) const PROVISIONAL: Mode = Mode::RWXU.union(Mode::SVTX);
 /// Whether a directory has the mode that [`PROVISIONAL`] becomes, whatever a default ACL takes from it.
 pub(crate) fn is_provisional(mode: u32) -> bool {
     mode & (STICKY | NOT_OWNERS) == STICKY
+}
+
+/// Sets [`PROVISIONAL`] on a directory that mkdir(2) has just made with it, where the file system takes only permission bits there (some by
+/// FUSE do). Returns whether mkdir was enough.
+pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> bool {
+    if fstat(directory).is_ok_and(|stat| is_provisional(stat.st_mode)) {
+        return true;
+    }
+    // What refuses this refuses every mode; the directory then keeps the one that it has.
+    let _ = set_mode(directory, PROVISIONAL);
+    false
 }
 
 /// What a sink keeps of modes and times.

@@ -8,13 +8,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_model::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
-use crate::modes::PROVISIONAL;
+use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::{Identity, MountIdentity};
 
 /// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
@@ -30,6 +31,8 @@ pub struct Root {
     top: Option<Identity>,
     /// Links in the paths of directories beneath it are followed, wherever they lead.
     follows: bool,
+    /// Whether mkdir(2) was seen to give directories all of the mode [`PROVISIONAL`] here.
+    keeps_mkdir_mode: AtomicBool,
 }
 
 impl Root {
@@ -46,19 +49,23 @@ impl Root {
         let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = openat(CWD, path, PASSAGE | no_follow, Mode::empty())?;
         let identity = Identity::of_open(&handle)?;
-        Ok(Root { handle, path: path.to_path_buf(), identity, top: None, follows: false })
+        Ok(Root::new(handle, path.to_path_buf(), identity, None))
     }
 
     /// Holds an open directory that nobody is told a path of.
     pub(crate) fn held(handle: OwnedFd) -> io::Result<Root> {
         let identity = Identity::of_open(&handle)?;
-        Ok(Root { handle, path: PathBuf::new(), identity, top: Some(identity), follows: false })
+        Ok(Root::new(handle, PathBuf::new(), identity, Some(identity)))
     }
 
     /// Holds a directory that was resolved beneath the base `top`; people know it as `path`.
     pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: Identity) -> io::Result<Root> {
         let identity = Identity::of_open(&handle)?;
-        Ok(Root { handle, path, identity, top: Some(top), follows: false })
+        Ok(Root::new(handle, path, identity, Some(top)))
+    }
+
+    fn new(handle: OwnedFd, path: PathBuf, identity: Identity, top: Option<Identity>) -> Root {
+        Root { handle, path, identity, top, follows: false, keeps_mkdir_mode: AtomicBool::new(false) }
     }
 
     /// Which directory it is.
@@ -210,7 +217,7 @@ impl Root {
     fn make_missing(&self, path: &RelPath, mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
         let Some((parent, name)) = path.split_last() else { return Err(Errno::NOENT) };
         match open_beneath(self.as_fd(), &parent, PASSAGE) {
-            Ok(parent) => make_child(parent.as_fd(), name, mode, flags),
+            Ok(parent) => self.make_child(parent.as_fd(), name, mode, flags),
             Err(Errno::NOENT) => self.make_all(path, mode, flags),
             Err(errno) => Err(errno),
         }
@@ -223,11 +230,29 @@ impl Root {
             let from = held.as_ref().map_or(self.as_fd(), AsFd::as_fd);
             let flags = if components.peek().is_some() { PASSAGE } else { flags };
             held = Some(match open_child(from, name, flags) {
-                Err(Errno::NOENT) => make_child(from, name, mode, flags)?,
+                Err(Errno::NOENT) => self.make_child(from, name, mode, flags)?,
                 answer => answer?,
             });
         }
         held.ok_or(Errno::NOENT)
+    }
+
+    fn make_child(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        mode: Mode,
+        flags: OFlags,
+    ) -> Result<OwnedFd, Errno> {
+        match mkdirat(parent, name, mode) {
+            Ok(()) if mode == PROVISIONAL && !self.keeps_mkdir_mode.load(Relaxed) => {
+                let made = open_child(parent, name, flags)?;
+                self.keeps_mkdir_mode.store(mark_provisional(made.as_fd()), Relaxed);
+                Ok(made)
+            }
+            Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// What the user knows `name` in `directory` beneath this root as.
@@ -249,13 +274,6 @@ impl Root {
 impl AsFd for Root {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
-    }
-}
-
-fn make_child(parent: BorrowedFd<'_>, name: &[u8], mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
-    match mkdirat(parent, name, mode) {
-        Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),
-        Err(errno) => Err(errno),
     }
 }
 

@@ -14,8 +14,8 @@ pub enum SinkError {
     /// A directory stands where a file or link should, or a file or link where a directory should.
     #[error("something else stands there: {0}")]
     InTheWay(#[source] io::Error),
-    /// A device, pipe or socket stands there, and such are not copied.
-    #[error("a {} stands there, which is not replaced without --archive, --devices or --specials", .0.noun())]
+    /// A device, pipe or socket stands there, which nothing else replaces.
+    #[error("a {} stands there, which is not replaced", .0.noun())]
     Special(Special),
     /// The file system does not take this name.
     #[error("the file system refuses the name: {0}")]

@@ -149,25 +149,31 @@ impl StoredTimes {
 
     /// What the file system of `directory` makes of a time: nothing if it refuses it, and nothing at all if no file can be made there.
     fn probe(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Option<Timestamp>> {
-        let file = temporary_file(directory, self.scratch.as_deref()).ok()?;
-        let stored = futimens(&file, &both_times(told)).and_then(|()| fstat(&file));
-        Some(stored.ok().map(|stat| mtime_of(&stat)))
+        let store = |file: OwnedFd| {
+            let stored = futimens(&file, &both_times(told)).and_then(|()| fstat(&file));
+            stored.ok().map(|stat| mtime_of(&stat))
+        };
+        with_temporary_file(directory, self.scratch.as_deref(), store).ok()
     }
 }
 
-/// A file that has no name, or lost it.
-fn temporary_file(directory: BorrowedFd<'_>, scratch: Option<&ScratchNames>) -> Result<OwnedFd, Errno> {
+/// A file that has no name, or has one as long as it is used.
+fn with_temporary_file<R>(
+    directory: BorrowedFd<'_>,
+    scratch: Option<&ScratchNames>,
+    visit: impl FnOnce(OwnedFd) -> R,
+) -> Result<R, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
-    let nameless = openat(directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode);
-    nameless.or_else(|errno| {
-        let scratch = scratch.ok_or(errno)?;
-        keep_times(directory, || {
+    match openat(directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+        Ok(file) => Ok(visit(file)),
+        Err(errno) => keep_times(directory, || {
             let create = |free: &[u8]| openat(directory, free, create_flags(), mode);
-            let (file, temporary) = scratch.create(b"times", create)?;
+            let (file, temporary) = scratch.ok_or(errno)?.create(b"times", create)?;
+            let visited = visit(file);
             unlinkat(directory, temporary.as_bytes(), AtFlags::empty())?;
-            Ok(file)
-        })
-    })
+            Ok(visited)
+        }),
+    }
 }
 
 /// Nanoseconds of which a file system stores multiples.

@@ -954,6 +954,9 @@ pub struct Counters {
     /// Sink: its user would see the source in detail. One that does not say so knows nothing of `SourceDetail`.
     #[prost(bool, tag = "24")]
     pub watches: bool,
+    /// Source: something waits for a rate that the user set, and for nothing else.
+    #[prost(bool, tag = "33")]
+    pub held_by_rate: bool,
     /// Source: bytes of objects that were read.
     #[prost(uint64, tag = "25")]
     pub bytes_read: u64,

@@ -73,7 +73,7 @@ impl FromStr for SshCommand {
 
 impl SshCommand {
     /// Whether it understands OpenSSH's options, as far as its name tells.
-    fn is_openssh(&self) -> bool {
+    pub fn is_openssh(&self) -> bool {
         Path::new(&self.program).file_name().is_some_and(|name| name == "ssh")
     }
 

@@ -6,6 +6,8 @@
 
 mod book;
 mod common;
+#[path = "cli/environment.rs"]
+mod environment;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -462,8 +464,9 @@ fn a_timetable_bounds_the_rate() {
     assert_exit(&output, 0);
     assert!(seconds > 2.4, "6 MB at 2 MB/s took {seconds} s");
     assert_eq!(fs::read(world.near("big")).unwrap().len(), 6_000_000);
-    let (output, seconds) = copy(&[], "big", "copy");
+    let (output, seconds) = copy(&["--json"], "big", "copy");
     assert_exit(&output, 0);
+    assert!(json(&output).iter().any(|event| event["limiter"] == "rate limit"), "{:?}", json(&output));
     assert!(seconds > 2.4, "6 MB at 2 MB/s took {seconds} s");
     let (output, _) = copy(&[], "host:big", "other:copy");
     assert_exit(&output, 2);

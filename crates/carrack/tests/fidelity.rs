@@ -25,7 +25,7 @@ use std::process::Command;
 use rustix::fs::{XattrFlags, lsetxattr};
 
 use census::differences;
-use common::process::{assert_exit, run, stderr};
+use common::process::{assert_exit, run, talk};
 use common::{CARRACK, skip};
 
 /// An account that owns nothing.
@@ -246,7 +246,7 @@ fn each_can_be_left_out_and_owners_can_be_given() {
         command.args(["cp", "-a", option]).arg(&tree).arg(ground.path("e"));
         let refused = run(&mut command);
         assert_exit(&refused, 3);
-        let told = stderr(&refused);
+        let told = talk(&refused);
         assert!(told.contains(&format!("there is no {name} at the destination")), "{told}");
         assert!(told.contains("or give a number") && !ground.path("e").exists(), "{told}");
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
-use carrack_model::{Kept, TransferSpec};
+use carrack_model::{Kept, TransferSpec, escape};
 use carrack_storage::{Base, clear_umask};
 use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
 use carrack_wire::auth::SessionKey;
@@ -84,6 +84,18 @@ fn answer_hello(
     let mut answerer = Answerer::admit(house, slots, hello)?;
     let stand = answerer.establish(link, abort);
     Ok((stand.map_err(|error| explained(link, &answerer.slots, error))?, answerer))
+}
+
+/// The sources that patterns stand for here.
+fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError> {
+    let expand = |path: &PathBuf| {
+        let shown = escape(path.as_os_str().as_bytes());
+        let refused = |error| {
+            SessionError::refused(format!("{shown}: {error}"), "name the sources, or their directory")
+        };
+        base.expand(path).map_err(refused)
+    };
+    typed.iter().map(expand).collect::<Result<Vec<_>, _>>().map(|paths| paths.concat())
 }
 
 /// What a session comes to in which nothing was copied.
@@ -187,6 +199,7 @@ impl Answerer {
                 Part::sink(destination, Some(place), asked)?
             }
             Role::Source => {
+                self.paths = expanded(&self.base, &self.paths)?;
                 let file_systems = self.settings.file_systems(&self.base)?;
                 let part = Part::source(
                     &self.base,

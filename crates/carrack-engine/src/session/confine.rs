@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use carrack_model::{Metadata, RelPath};
+use carrack_storage::NamePattern;
 use carrack_storage::typed::{ends_with_slash, last_name};
 
 use super::place::{DestinationFacts, PlaceRoot, Standing};
@@ -19,7 +20,20 @@ pub(crate) enum Confinement {
     /// One file or link of this name, and nothing else.
     OneFile(Vec<u8>),
     /// Trees, files and links of these names.
-    Names(HashSet<Vec<u8>>),
+    Names(AskedNames),
+}
+
+/// Names that the sources may have, as typed: those with wildcards stand for others too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AskedNames {
+    names: HashSet<Vec<u8>>,
+    patterns: Vec<NamePattern>,
+}
+
+impl AskedNames {
+    fn contain(&self, name: &[u8]) -> bool {
+        self.names.contains(name) || self.patterns.iter().any(|pattern| pattern.matches(name))
+    }
 }
 
 impl Confinement {
@@ -37,7 +51,10 @@ impl Confinement {
             asked.len() > 1 || destination.wants_directory || destination.standing == Standing::Directory;
         let named = |path: &PathBuf| last_name(path).filter(|_| !ends_with_slash(path)).map(<[u8]>::to_vec);
         match asked.iter().map(named).collect::<Option<HashSet<_>>>() {
-            Some(names) if goes_in => Confinement::Names(names),
+            Some(names) if goes_in => {
+                let patterns = names.iter().filter_map(|name| NamePattern::new(name)).collect();
+                Confinement::Names(AskedNames { names, patterns })
+            }
             _ => Confinement::Anything,
         }
     }
@@ -48,7 +65,7 @@ impl Confinement {
             (Confinement::Anything, _) => true,
             (_, None) => metadata.is_none(),
             (Confinement::OneFile(_), Some(_)) => false,
-            (Confinement::Names(names), Some(top)) => names.contains(top),
+            (Confinement::Names(names), Some(top)) => names.contain(top),
         }
     }
 
@@ -56,7 +73,7 @@ impl Confinement {
     pub(crate) fn allows_entry(&self, directory: &RelPath, name: &[u8]) -> bool {
         match self {
             Confinement::OneFile(only) => name == only,
-            Confinement::Names(names) if directory.is_root() => names.contains(name),
+            Confinement::Names(names) if directory.is_root() => names.contain(name),
             Confinement::Names(_) | Confinement::Anything => true,
         }
     }
@@ -94,6 +111,16 @@ mod tests {
         assert!(!confinement.allows_entry(&path(""), b".bashrc"));
         assert!(!confinement.allows_section(&path(".ssh"), None));
         assert!(!confinement.allows_section(&path(""), Some(&Metadata::default())));
+    }
+
+    #[test]
+    fn patterns_allow_the_names_that_match() {
+        let asked = [PathBuf::from("x/*.dat"), PathBuf::from("[b]")];
+        let confinement = Confinement::of(&facts(Standing::Directory), PlaceRoot::Destination, Some(&asked));
+        let allows = |name: &[u8]| confinement.allows_entry(&path(""), name);
+        assert!(allows(b"a.dat") && allows(b"b") && allows(b"[b]"));
+        assert!(!allows(b"a.sh") && !allows(b".dat") && !allows(b".bashrc"));
+        assert!(confinement.allows_section(&path("d.dat/deep"), Some(&Metadata::default())));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Lane<'_> {
     pub(super) fn check_way(&self, held: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
         let looked = look_at(held, name).map_err(SinkError::of_looking)?;
         if let Some(Present::Special { special, .. }) = looked
-            && !self.sink.kept.has(&special)
+            && !self.sink.replaced.has(&special)
         {
             return Err(SinkError::Special(special));
         }
@@ -110,7 +110,9 @@ impl Lane<'_> {
             let Ok(held) = root.open_directory(&above) else { return false };
             match look_at(held.as_fd(), name) {
                 Ok(Some(Present::Other)) => {}
-                Ok(Some(Present::Special { special, .. })) if !self.sink.kept.has(&special) => return false,
+                Ok(Some(Present::Special { special, .. })) if !self.sink.replaced.has(&special) => {
+                    return false;
+                }
                 Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
                 Ok(Some(_)) if removal.keeps_backup() => {
                     let at_source = &places_of(&above);

@@ -179,6 +179,8 @@ struct Sink<'a> {
     keeper: Arc<Keeper>,
     /// What was asked for beyond mode and time. A source that makes devices unasked breaks the protocol.
     kept: Kept,
+    /// Which special files a file, link or directory may replace: in a sync those that are copied.
+    replaced: Kept,
     /// Whether entries may get set-user-ID and set-group-ID bits.
     special_modes: bool,
     /// What the user changes in the modes of the source.
@@ -207,8 +209,9 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     });
     let one_file_system = storage.is_one_file_system();
     let committer = |root: &Arc<Root>| Committer::new(Arc::clone(root), journal, one_file_system, settings);
+    let replaced = if start.spec.sync.is_some() { settings.fidelity.kept } else { Kept::default() };
     let prepared = ScratchNames::new(tag)
-        .map(|scratch| scratch.replacing(settings.fidelity.kept))
+        .map(|scratch| scratch.replacing(replaced))
         .map_err(SessionError::local("making a temporary name"))
         .and_then(|scratch| {
             let removal = start.spec.sync.as_ref().map(|sync| Removal::new(sync, &settings.selection));
@@ -246,6 +249,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         links: Mutex::new(start.root.clone().map(new_links)),
         keeper,
         kept: settings.fidelity.kept,
+        replaced,
         scheduling: settings.scheduling.share(starts.len()),
         timetable: settings.timetable.as_ref().map(|steps| steps.share(starts.len())),
         lane_count: starts.len(),

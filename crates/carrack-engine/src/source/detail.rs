@@ -67,7 +67,8 @@ pub(super) fn with_queues(counters: Counters, lanes: &[Lane<'_>]) -> Counters {
     let (read_waiting, read_room) = sum(|lane| lane.room.with(|room| room.fill()));
     let (send_waiting, send_room) = sum(|lane| lane.outbox.fill());
     let bytes_sent = lanes.iter().map(|lane| lane.outbox.left_bytes()).sum();
-    Counters { bytes_sent, read_waiting, read_room, send_waiting, send_room, ..counters }
+    let held_by_rate = lanes.iter().any(|lane| lane.queue.with(|queue| queue.is_held_by_rate()));
+    Counters { bytes_sent, read_waiting, read_room, send_waiting, send_room, held_by_rate, ..counters }
 }
 
 /// The source as it is now.

@@ -371,6 +371,11 @@ impl Queue {
         self.items.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at))
     }
 
+    /// Whether something waits for a rate that the user set, and for nothing else.
+    pub(super) fn is_held_by_rate(&self) -> bool {
+        self.items.is_held_by_rate(self.began.elapsed())
+    }
+
     /// What of the job can be done now; nothing if it has to wait for something.
     fn begin(&mut self, target: TargetId, job: Job, now: Duration) -> Option<Job> {
         match job {

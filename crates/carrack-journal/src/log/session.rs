@@ -43,14 +43,17 @@ struct RawSession {
 }
 
 impl SessionInfo {
-    /// This process.
+    /// This process. Without `/proc` nobody can tell whether it lives, nor whether the machine was started again: the run's token then
+    /// stands for the boot, so that soft records count in this run only, and the start is 0.
     ///
     /// # Errors
     /// What reading `/proc` says.
     pub fn of_this_process(run: RunToken, soft: bool) -> io::Result<SessionInfo> {
         let pid = getpid().as_raw_nonzero().get().unsigned_abs();
         let host = uname().nodename().to_string_lossy().into_owned();
-        Ok(SessionInfo { run, boot: boot_id()?, host, pid, pid_start: start_of(pid)?, soft })
+        let boot = boot_id().or_else(|error| without_proc(error, run.0))?;
+        let pid_start = start_of(pid).or_else(|error| without_proc(error, 0))?;
+        Ok(SessionInfo { run, boot, host, pid, pid_start, soft })
     }
 
     /// Whether the process lives, as far as this host can tell: nothing for another host's.
@@ -101,6 +104,11 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
     let digits = text.trim().replace('-', "");
     let number = u128::from_str_radix(&digits, 16).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(number.to_be_bytes())
+}
+
+/// `instead` where the file is not there.
+fn without_proc<T>(error: io::Error, instead: T) -> io::Result<T> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(instead) } else { Err(error) }
 }
 
 /// Field 22 of `/proc/PID/stat`, counted behind the name, which may hold anything.

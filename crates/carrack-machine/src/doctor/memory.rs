@@ -2,10 +2,11 @@
 
 use super::finding::{Check, Finding, Group, Verdict, well_if};
 use super::{Machine, Purpose};
+use crate::MemoryLimit;
 use crate::sys_files::SysFiles;
 
 pub(super) const CHECKS: &[&Check] =
-    &[&MEMLOCK, &TRANSPARENT_HUGE_PAGES, &HUGE_PAGES, &NUMA_BALANCING, &ZONE_RECLAIM];
+    &[&MEMLOCK, &MEMORY_LIMIT, &TRANSPARENT_HUGE_PAGES, &HUGE_PAGES, &NUMA_BALANCING, &ZONE_RECLAIM];
 
 static MEMLOCK: Check = Check {
     name: "memlock",
@@ -13,6 +14,14 @@ static MEMLOCK: Check = Check {
     about: "how much memory a process may lock (RLIMIT_MEMLOCK)",
     why: "carrack locks the memory that payload passes through; what is not locked may be swapped or moved",
     source: "getrlimit(2), mlock2(2), systemd.exec(5)",
+};
+
+static MEMORY_LIMIT: Check = Check {
+    name: "memory_limit",
+    group: Group::Memory,
+    about: "what the cgroups of this process leave of the memory, as in a container or a batch job",
+    why: "with less than this the buffers of a transfer are smaller than they would be",
+    source: "kernel documentation, admin-guide/cgroup-v2, memory.max and memory.high; cgroup-v1/memory",
 };
 
 static TRANSPARENT_HUGE_PAGES: Check = Check {
@@ -57,6 +66,9 @@ pub(super) struct Facts {
     /// Bytes; `u64::MAX` is no limit.
     memlock_bytes: Option<u64>,
     may_lock_all: Option<bool>,
+    /// Whether the cgroups of this process are known.
+    has_cgroups: bool,
+    memory_limit: Option<MemoryLimit>,
     /// "always", "madvise" or "never".
     transparent: Option<String>,
     free_huge_pages: Option<u64>,
@@ -68,6 +80,8 @@ pub(super) fn read(files: &SysFiles) -> Facts {
     Facts {
         memlock_bytes: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max locked memory")),
         may_lock_all: files.text("proc/self/status").and_then(|text| has_capability(&text, CAP_IPC_LOCK)),
+        has_cgroups: files.text("proc/self/cgroup").is_some(),
+        memory_limit: MemoryLimit::of_cgroups(files),
         transparent: files.text("sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
         free_huge_pages: files.value("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"),
         numa_balancing: files.value("proc/sys/kernel/numa_balancing"),
@@ -99,6 +113,7 @@ fn chosen(text: &str) -> Option<String> {
 pub(super) fn judge(facts: &Facts, machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
     vec![
         memlock(facts, purpose.pool_bytes),
+        memory_limit(facts, purpose.pool_bytes),
         transparent(facts, purpose.pool_bytes),
         huge_pages(facts, purpose.pool_bytes),
         numa_balancing(facts, machine),
@@ -120,6 +135,22 @@ fn memlock(facts: &Facts, pool_bytes: u64) -> Finding {
     MEMLOCK
         .found(well_if(is_free || bytes >= pool_bytes, Verdict::Improve), present, wanted)
         .mended_by(command)
+}
+
+/// A local copy has two buffers, which get a quarter of what is free.
+fn memory_limit(facts: &Facts, pool_bytes: u64) -> Finding {
+    let wanted_bytes = pool_bytes.saturating_mul(8);
+    let wanted = format!("no limit, or {wanted_bytes} bytes free");
+    match &facts.memory_limit {
+        None if !facts.has_cgroups => MEMORY_LIMIT.unseen(wanted),
+        None => MEMORY_LIMIT.found(Verdict::Well, "no limit", wanted),
+        Some(MemoryLimit { origin, limit_bytes, free_bytes }) => {
+            let present = format!("{origin} is {limit_bytes} bytes, of which {free_bytes} are free");
+            let command = "raise the limit of the container, or of the job";
+            let verdict = well_if(*free_bytes >= wanted_bytes, Verdict::Note);
+            MEMORY_LIMIT.found(verdict, present, wanted).mended_by(command)
+        }
+    }
 }
 
 fn has_enough_huge_pages(facts: &Facts, pool_bytes: u64) -> bool {
@@ -196,6 +227,21 @@ mod tests {
         ] {
             let facts = Facts { memlock_bytes: bytes, may_lock_all: may, ..Facts::default() };
             assert_eq!(memlock(&facts, POOL_BYTES).verdict, verdict, "{bytes:?} {may:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_memory_is_told() {
+        let limit =
+            |free_bytes| MemoryLimit { origin: "memory.max".into(), limit_bytes: 1 << 40, free_bytes };
+        for (has_cgroups, memory_limit, verdict) in [
+            (false, None, Verdict::Unknown),
+            (true, None, Verdict::Well),
+            (true, Some(limit(8 * POOL_BYTES)), Verdict::Well),
+            (true, Some(limit(100 << 20)), Verdict::Note),
+        ] {
+            let facts = Facts { has_cgroups, memory_limit, ..Facts::default() };
+            assert_eq!(super::memory_limit(&facts, POOL_BYTES).verdict, verdict, "{facts:?}");
         }
     }
 

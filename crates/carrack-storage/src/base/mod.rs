@@ -28,7 +28,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::beneath::{PASSAGE, open_beneath, open_child};
-use crate::modes::PROVISIONAL;
+use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
@@ -221,11 +221,15 @@ impl Base {
     /// # Errors
     /// As [`Base::open`].
     pub fn open_to_ask(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
         if let Base::Anywhere = self {
-            return Ok(fs::File::open(path)?.into());
+            let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
+            // To open a pipe waits for a writer, and to open a device may do anything.
+            let is_plain = matches!(kind, FileType::RegularFile | FileType::Directory);
+            let flags = if is_plain { OFlags::RDONLY | OFlags::CLOEXEC } else { flags };
+            return Ok(openat(CWD, path, flags, Mode::empty())?);
         }
         let Spot { holder, name } = self.spot(path, Purpose::ReadThrough)?;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
         match name {
             Some(name) => Ok(open_child(holder.as_fd(), &name, flags)?),
             None => Ok(holder),
@@ -241,7 +245,14 @@ impl Base {
             Base::Anywhere => mkdirat(CWD, path, PROVISIONAL).map_err(io::Error::from),
             Base::Beneath(_) | Base::Scoped(_) => self.make_child(path, PROVISIONAL),
         };
-        made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+        match made {
+            Ok(()) => {
+                mark_provisional(self.open(path, Purpose::Write)?.as_fd());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates the last name of `path`.

@@ -332,3 +332,29 @@ fn both_ends_of_a_stream_have_one_secret() {
     assert_eq!(here, there);
     assert_ne!(here[0], here[1]);
 }
+
+#[test]
+fn segments_are_bounded_both_ways_by_either_end() {
+    let largest = |streams: &[Stream]| -> u32 {
+        let mss = |stream: &Stream| socket2::SockRef::from(stream.socket()).tcp_mss().unwrap();
+        streams.iter().map(mss).max().unwrap()
+    };
+    let bound = Some(536);
+    for (of_listener, of_dialer, is_small) in [(None, bound, true), (bound, None, true), (None, None, false)]
+    {
+        let (listener, address, nonce) = listen();
+        listener.bound_segments(of_listener);
+        let serving = serve(listener);
+        let count = StreamCount::new(2, 1, false);
+        let dialled = dial(&[address], &keys(), &nonce, count, of_dialer, &|| true).unwrap();
+        let served = serving.join().unwrap();
+        for streams in [&dialled, &served] {
+            assert_eq!(
+                largest(streams) <= 536,
+                is_small,
+                "{of_listener:?} {of_dialer:?}: {}",
+                largest(streams)
+            );
+        }
+    }
+}

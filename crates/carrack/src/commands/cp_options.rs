@@ -63,7 +63,7 @@ pub struct CpArgs {
     pub dry_run: bool,
 
     /// How the data is checked between read and write [default: blake3 with --manifest; else xxh3, or no check beside the
-    /// seal that each object has between hosts]
+    /// seal that each object has between hosts; xxh3 too where the program of --ssh is not named ssh]
     #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
     checksum: Option<ChecksumName>,
 
@@ -336,7 +336,8 @@ impl CpArgs {
 
     /// What both ends must agree on, `is_far` being whether they are on different hosts.
     pub fn spec(&self, is_far: bool) -> Result<TransferSpec, Trouble> {
-        let checksum = self.checksum(is_far && self.protection().seals())?;
+        // Without data connections objects go through ssh, which checks them; nobody knows that of another program.
+        let checksum = self.checksum(is_far && self.protection().seals() && self.far.ssh.is_openssh())?;
         Ok(TransferSpec {
             recursive: self.recursive || self.fidelity.archive,
             dry_run: self.dry_run,
@@ -501,6 +502,9 @@ mod tests {
             ("a b", false, Checksum::Xxh3),
             ("--protection safe a b", true, Checksum::None),
             ("--protection clear a b", true, Checksum::Xxh3),
+            ("--ssh /opt/bin/ssh a b", true, Checksum::None),
+            ("--ssh kubectl-exec a b", true, Checksum::Xxh3),
+            ("--ssh docker --checksum none a b", true, Checksum::None),
             ("--checksum xxh3 a b", true, Checksum::Xxh3),
             ("--manifest m a b", true, Checksum::Blake3),
         ] {

@@ -32,7 +32,7 @@ const SHADES: f64 = 10.0;
 /// The colour of what limits.
 pub fn colour_of(limiter: Limiter) -> &'static str {
     match limiter {
-        Limiter::Unknown => GRID,
+        Limiter::Unknown | Limiter::Rate => GRID,
         Limiter::Scan => "var(--scan)",
         Limiter::SourceStorage => "var(--read)",
         Limiter::Network => "var(--sent)",

@@ -116,9 +116,9 @@ impl Unprivileged {
     /// From now on everything there is the user's.
     pub fn give(&self) {
         if is_root() {
-            let id = Self::ID.to_string();
-            let status = Command::new("chown").args(["-R", &format!("{id}:{id}")]).arg(self.root.path());
-            assert!({ status }.status().unwrap().success());
+            let owner = format!("{0}:{0}", Self::ID);
+            let given = Command::new("chown").args(["-R", &owner]).arg(self.root.path()).status();
+            assert!(given.unwrap().success());
         }
     }
 

@@ -1,0 +1,158 @@
+//! Sources with wildcards, as scp and rsync have the far shell expand them: `*`, `?` and `[a-z]` within one name. Names that begin with
+//! a dot are matched by patterns that do.
+//!
+//! Only the end that has the files expands them, and only where nothing has the name as it stands. On this host the shell has done it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+use rustix::fs::{Dir, Mode, OFlags, openat};
+
+use crate::base::{Base, Purpose};
+
+/// Sources that come of one pattern at most: their paths travel nowhere, but are kept for the time of the transfer.
+const MATCHES_MAX: usize = 1 << 20;
+
+/// One name with wildcards.
+#[derive(Clone, Debug)]
+pub struct NamePattern(GlobMatcher);
+
+impl PartialEq for NamePattern {
+    fn eq(&self, other: &NamePattern) -> bool {
+        self.0.glob() == other.0.glob()
+    }
+}
+
+impl Eq for NamePattern {}
+
+impl NamePattern {
+    /// Nothing for a name without wildcards, or with brackets that are no set.
+    pub fn new(name: &[u8]) -> Option<NamePattern> {
+        let text = std::str::from_utf8(name).ok().filter(|text| text.contains(['*', '?', '[']))?;
+        // Braces are the user's own shell's.
+        let text = text.replace('{', "[{]").replace('}', "[}]");
+        let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build().ok()?;
+        Some(NamePattern(glob.compile_matcher()))
+    }
+
+    /// Whether it stands for `name`.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let is_shown = !name.starts_with(b".") || self.0.glob().glob().starts_with('.');
+        is_shown && self.0.is_match(OsStr::from_bytes(name))
+    }
+}
+
+impl Base {
+    /// The sources that `typed` stands for, in the order of their names: what has that name, else what the pattern matches, else the name
+    /// itself, which is not there.
+    ///
+    /// # Errors
+    /// If a directory can't be listed, or too many names match.
+    pub fn expand(&self, typed: &Path) -> io::Result<Vec<PathBuf>> {
+        let pattern_of = |name: &OsStr| NamePattern::new(name.as_bytes());
+        let has_pattern = typed.iter().any(|name| pattern_of(name).is_some());
+        if !has_pattern || self.look(typed, Purpose::Read).is_ok() {
+            return Ok(vec![typed.to_path_buf()]);
+        }
+        let mut found = vec![PathBuf::new()];
+        for component in typed.components() {
+            let pattern = match component {
+                Component::Normal(name) => pattern_of(name),
+                _ => None,
+            };
+            let next = match pattern {
+                None => found.into_iter().map(|path| path.join(component)).collect(),
+                Some(pattern) => self.matching(&found, &pattern)?,
+            };
+            found = next;
+        }
+        // A name behind a pattern need not be in each directory.
+        found.retain(|path| self.look(path, Purpose::Read).is_ok());
+        if found.is_empty() {
+            return Ok(vec![typed.to_path_buf()]);
+        }
+        if typed.as_os_str().as_bytes().ends_with(b"/") {
+            found.iter_mut().for_each(|path| path.push(""));
+        }
+        Ok(found)
+    }
+
+    /// The names in these directories that match.
+    fn matching(&self, directories: &[PathBuf], pattern: &NamePattern) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for directory in directories {
+            let shown = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+            let root = match self.open(shown, Purpose::ReadThrough) {
+                Ok(root) => root,
+                // What another pattern matched may be a file.
+                Err(error) if directories.len() > 1 && error.kind() == io::ErrorKind::NotADirectory => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            for entry in Dir::new(openat(root.as_fd(), c".", flags, Mode::empty())?)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if !matches!(name, b"." | b"..") && pattern.matches(name) {
+                    found.push(directory.join(OsStr::from_bytes(name)));
+                }
+            }
+            if found.len() > MATCHES_MAX {
+                return Err(io::Error::other(format!("more than {MATCHES_MAX} names match")));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::Root;
+
+    #[test]
+    fn names_match_as_in_a_shell() {
+        let matches = |pattern: &str, name: &str| {
+            NamePattern::new(pattern.as_bytes()).unwrap().matches(name.as_bytes())
+        };
+        assert!(matches("*.dat", "a.dat") && matches("?[0-9]*", "x7yz") && matches("[!a]", "b"));
+        assert!(!matches("*", ".bashrc") && matches(".*", ".bashrc") && !matches("[!a]b", "ab"));
+        assert!(matches("*{x}", "a{x}") && !matches("*{x}", "ax") && matches("a\\*?", "a*b"));
+        for plain in ["name", "a[b", ""] {
+            assert_eq!(NamePattern::new(plain.as_bytes()), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn patterns_become_the_names_that_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["d1/a.dat", "d1/b.dat", "d1/.c.dat", "d2/a.dat", "d2/x/f", "[z]/f", "file"] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        let expand = |base: &Base, typed: &str| {
+            let found = base.expand(Path::new(typed)).unwrap();
+            found.iter().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let base = Base::beneath(Root::open(dir.path()).unwrap());
+        assert_eq!(expand(&base, "/d?/*.dat"), ["/d1/a.dat", "/d1/b.dat", "/d2/a.dat"]);
+        assert_eq!(expand(&base, "d*/x"), ["d2/x"]);
+        assert_eq!(expand(&base, "*/x/*"), ["d2/x/f"]);
+        assert_eq!(expand(&base, "d*/"), ["d1/", "d2/"]);
+        assert_eq!(expand(&base, "[z]"), ["[z]"], "what has the name as it stands");
+        assert_eq!(expand(&base, "none*"), ["none*"]);
+        assert_eq!(expand(&base, "d1"), ["d1"]);
+        assert!(base.expand(Path::new("../*")).is_err());
+        let typed = dir.path().join("d1/*.dat");
+        assert_eq!(Base::Anywhere.expand(&typed).unwrap().len(), 2);
+    }
+}
