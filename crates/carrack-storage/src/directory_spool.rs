@@ -243,7 +243,7 @@ fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath
     let opened = openat(&held, name, how, Mode::empty());
     match opened.and_then(|file| Ok((fstat(&file)?, file))) {
         Ok((stat, file))
-            if is_regular(&stat) && times.is_same(last.metadata.mtime, mtime_of(&stat), held.as_fd()) =>
+            if is_regular(&stat) && times.is_stored(last.metadata.mtime, mtime_of(&stat), held.as_fd()) =>
         {
             keeper.fasten(file.as_fd(), flags);
         }

@@ -280,7 +280,8 @@ impl Lane<'_> {
     fn has_all(&self, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
         let told = self.sink.allowed(entry.metadata);
         let dress = || dress_file(held, &entry.name, &self.sink.dress(&told, None));
-        self.sink.times.is_same(told.mtime, found.mtime, held) && (told.mode == found.mode || dress().is_ok())
+        self.sink.times.is_stored(told.mtime, found.mtime, held)
+            && (told.mode == found.mode || dress().is_ok())
     }
 
     /// What of a file to which several sessions write is there.
