@@ -310,7 +310,7 @@ fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath
         Ok((stat, file))
             if is_regular(&stat)
                 && (!keeper.policy().times
-                    || times.is_same(last.metadata.mtime, mtime_of(&stat), held.as_fd())) =>
+                    || times.is_stored(last.metadata.mtime, mtime_of(&stat), held.as_fd())) =>
         {
             keeper.fasten(file.as_fd(), flags);
         }

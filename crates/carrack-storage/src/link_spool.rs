@@ -216,7 +216,7 @@ fn make(
         look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     let has_time = || {
-        let is_same = ways.times.is_same(link.mtime, mtime_of(&found), from.as_fd());
+        let is_same = ways.times.is_stored(link.mtime, mtime_of(&found), from.as_fd());
         !checks_times || is_same || ways.has_all && ways.losses.has_lost_times()
     };
     if !is_file || size_of(&found) != link.size || !has_time() {

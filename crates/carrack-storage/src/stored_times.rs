@@ -72,12 +72,19 @@ impl StoredTimes {
         if told == found {
             return true;
         }
-        let apart = distance(told, found);
         match self.window {
-            ModifyWindow::Exact => return false,
-            ModifyWindow::Within { nanoseconds } if apart <= i128::from(nanoseconds) => return true,
-            ModifyWindow::Within { .. } | ModifyWindow::Stored => {}
+            ModifyWindow::Exact => false,
+            ModifyWindow::Within { nanoseconds } if distance(told, found) <= i128::from(nanoseconds) => true,
+            ModifyWindow::Within { .. } | ModifyWindow::Stored => self.is_stored(told, found, directory),
         }
+    }
+
+    /// Whether `found` is what the file system of `directory` stores of the time `told`, which this run or an earlier one set.
+    pub fn is_stored(&self, told: Timestamp, found: Timestamp, directory: BorrowedFd<'_>) -> bool {
+        if told == found {
+            return true;
+        }
+        let apart = distance(told, found);
         match is_ordinary(told) {
             // Where no time can be set, a file is as old as its copy.
             true if apart >= COARSEST => {

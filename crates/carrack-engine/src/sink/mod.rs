@@ -442,7 +442,7 @@ impl Sink<'_> {
 
     /// Whether what was found in the directory `held` has the time that was told, as the file system there stores it.
     fn has_time(&self, found: &Metadata, entry: Metadata, held: BorrowedFd<'_>) -> bool {
-        !self.keeper.policy().times || self.times.is_same(entry.mtime, found.mtime, held)
+        !self.keeper.policy().times || self.times.is_stored(entry.mtime, found.mtime, held)
     }
 
     fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {
