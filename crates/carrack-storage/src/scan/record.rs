@@ -333,7 +333,6 @@ mod tests {
             destination: None,
             extras: None,
             filter: None,
-            record: None,
             record: Some(Arc::clone(&record)),
         };
         scan.run(&|_| std::ops::ControlFlow::Continue(()));
