@@ -354,7 +354,7 @@ fn counters() -> Counters {
 /// One of each.
 fn messages() -> Vec<(&'static str, Control)> {
     let file = FileRef { id: 1 };
-    let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0 };
+    let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0, retry_after_ms: 500 };
     let verify =
         Verify { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..Verify::default() };
     let names = || vec![Vec::new(), b"name".to_vec()];
@@ -490,7 +490,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("file_done", Control::FileDone(file)),
         ("file_failed", Control::FileFailed(file)),
         ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
-        ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec() })),
+        ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec(), count: 1 })),
         ("counters", Control::Counters(counters())),
         ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
         ("verify", Control::Verify(verify)),
