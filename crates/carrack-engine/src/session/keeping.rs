@@ -228,8 +228,7 @@ impl Keeping {
             if let Err(error) = set_aside(directory.as_fd(), self.identity.id) {
                 return self.give_up(&path, error).map(|()| None);
             }
-            let warning =
-                format!("{path}: the journal is damaged and was set aside: the transfer begins anew");
+            let warning = format!("{path}: the journal is damaged and was removed: the transfer begins anew");
             self.warnings.push(warning);
         }
         let beside = if place == PlaceRoot::Destination { path } else { parent(path) };

@@ -80,7 +80,7 @@ pub fn read(directory: BorrowedFd<'_>, id: TransferId, boot: [u8; 16]) -> Result
     recovered_from(&place, &file, &header, boot)
 }
 
-/// Gives a transfer's journal in `directory` another name, as it is damaged; it goes with the next journal of the transfer.
+/// Takes a transfer's journal in `directory` out of the way, which is damaged: nothing can be read from it.
 ///
 /// # Errors
 /// What the system says.

@@ -78,11 +78,6 @@ impl Place {
         format!("{}.new", file_name(self.id))
     }
 
-    /// Of a journal that can't be read.
-    fn damaged_name(&self) -> String {
-        format!("{}.damaged", file_name(self.id))
-    }
-
     /// The journal, to be read only.
     pub fn open(&self) -> Result<File, JournalError> {
         self.open_regular(&self.name(), OFlags::RDONLY)
@@ -130,17 +125,14 @@ impl Place {
         let _ = self.unlink(&self.new_name());
     }
 
-    /// Removes the journal, and a damaged one that was set aside.
     pub fn remove(&self) -> Result<(), JournalError> {
         self.unlink(&self.name()).map_err(JournalError::doing("removing the journal"))?;
-        let _ = self.unlink(&self.damaged_name());
         self.sync()
     }
 
-    /// Gives a damaged journal another name.
+    /// Takes a journal out of the way that can't be read.
     pub fn set_aside(&self) -> Result<(), JournalError> {
-        self.change(|| renameat(&self.directory, self.name(), &self.directory, self.damaged_name()))
-            .map_err(JournalError::doing("renaming the damaged journal"))
+        self.unlink(&self.name()).map_err(JournalError::doing("removing the damaged journal"))
     }
 
     fn open_regular(&self, name: &str, flags: OFlags) -> Result<File, JournalError> {

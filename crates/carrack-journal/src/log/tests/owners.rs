@@ -174,19 +174,19 @@ fn a_journal_of_somebody_else_is_not_believed() {
 }
 
 #[test]
-fn a_damaged_journal_is_set_aside_and_goes_with_the_next_one() {
+fn a_damaged_journal_makes_way_for_the_next_one() {
     let ground = Ground::with(b"");
     assert!(peek(ground.directory.as_fd(), ID).unwrap_err().is_damage());
     set_aside(ground.directory.as_fd(), ID).unwrap();
     assert_eq!(peek(ground.directory.as_fd(), ID).unwrap(), None);
     let journal = ground.create(&session(1, false));
-    assert_eq!(ground.names(), 2);
+    assert_eq!(ground.names(), 1);
     journal.remove().unwrap();
     assert_eq!(ground.names(), 0);
 }
 
 #[test]
-fn a_journal_of_somebody_else_is_not_believed() {
+fn what_somebody_else_has_begun_is_not_believed() {
     let ground = Ground::new();
     drop(ground.create(&session(1, false)));
     if std::os::unix::fs::chown(ground.file(), Some(4_242), None).is_err() {
