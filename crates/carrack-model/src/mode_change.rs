@@ -110,7 +110,7 @@ impl Change {
         let execute = u32::from(executes_too && (is_directory || mode & 0o111 != 0));
         let bits = bits | execute;
         let (reach, bits) = match classes {
-            0 => (0o777, bits * 0o111 & !umask),
+            0 => (0o777, (bits * 0o111) & !umask),
             classes => (classes * 7, bits * classes),
         };
         match operator {

@@ -135,6 +135,9 @@ impl Dress<'_> {
     }
 }
 
+/// Numbers of accounts by their names; nothing for names that nobody has.
+type Numbers = Mutex<HashMap<Box<[u8]>, Option<u32>>>;
+
 /// Sets them. Any number of threads may ask.
 #[derive(Debug)]
 pub struct Keeper {
@@ -487,7 +490,7 @@ fn is_capability(attribute: &Attribute) -> bool {
 fn is_same_account(
     account: &Account,
     number: u32,
-    (known, look_up): (&Mutex<HashMap<Box<[u8]>, Option<u32>>>, fn(&str) -> Option<u32>),
+    (known, look_up): (&Numbers, fn(&str) -> Option<u32>),
     is_named: impl Fn() -> bool,
 ) -> bool {
     account.name.is_empty() || remembered(known, &account.name, look_up) == Some(number) || !is_named()
