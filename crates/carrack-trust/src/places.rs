@@ -66,7 +66,7 @@ impl PlacesError {
 }
 
 /// Not so where HOME is a directory of somebody else, as `su` leaves it: nothing of the user's lies there.
-fn may_enter(directory: &PathBuf) -> bool {
+fn may_enter(directory: &Path) -> bool {
     !directory.metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
@@ -77,7 +77,9 @@ impl Places {
         Places {
             ca: path("CARRACK_CA").map(PathBuf::from),
             identity: None,
-            user: path("HOME").map(|home| PathBuf::from(home).join(".config/carrack")).filter(may_enter),
+            user: path("HOME")
+                .map(|home| PathBuf::from(home).join(".config/carrack"))
+                .filter(|directory| may_enter(directory)),
             host: "/etc/carrack".into(),
         }
     }
