@@ -684,7 +684,13 @@ mod tests {
         let file = File::options().write(true).open(&path).unwrap();
         let dress = |keeper: &Keeper| {
             let policy = keeper.policy();
-            let dress = Dress { metadata: &metadata, extras: Some((&told, keeper)), policy, lasting: 0 };
+            let dress = Dress {
+                metadata: &metadata,
+                extras: Some((&told, keeper)),
+                losses: None,
+                policy,
+                lasting: 0,
+            };
             dress.put_on(file.as_fd(), true).unwrap();
             let has = lgetxattr(&path, "security.capability", &mut [0; 100][..]).is_ok();
             (fs::metadata(&path).unwrap().mode() & 0o777, has, keeper.losses().take_lines())
