@@ -238,13 +238,8 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
-    let found = match unreadable {
-        Some(mode) => mode.as_raw_mode(),
-        None => {
-            fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode
-                & 0o7777
-        }
-    };
+    let stat = fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?;
+    let found = unreadable.map_or(stat.st_mode & 0o7777, Mode::as_raw_mode);
     let policy = keeper.policy();
     let is_made = is_provisional(found);
     let (mode, lasting) = match (policy.perms, is_made) {
@@ -264,7 +259,8 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
     let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
     let sets_mode = policy.perms || is_made;
     let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
-    let timed = if policy.directory_times { dress.set_time(handle.as_fd()) } else { Ok(()) };
+    let timed =
+        if policy.directory_times { dress.set_time(handle.as_fd(), Some(mtime_of(&stat))) } else { Ok(()) };
     let dressed = dressed.and(timed);
     if let Some(flags) = flags_of(keeper, last) {
         keeper.fasten(handle.as_fd(), flags);
@@ -438,7 +434,7 @@ mod tests {
         for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
             spool.note(&rel(path), &metadata(0o6777, 5), None).unwrap();
         }
-        assert_eq!(spool.finish(|failure| panic!("{failure}")), 7);
+        assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 7);
         let made = 0o777 & !users_umask();
         let expected = [
             ("", 0o1777),
@@ -461,7 +457,7 @@ mod tests {
         let path = dir.path().join("new");
         crate::Base::Anywhere.make_destination(&path).unwrap();
         let spool = DirectorySpool::new(Arc::new(Root::open(&path).unwrap()), umask_keeper(|_| {}));
-        assert_eq!(spool.finish(|failure| panic!("{failure}")), 0);
+        assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 0);
         assert_eq!(mode_of(&dir, "new"), 0o777 & !users_umask());
     }
 
@@ -479,7 +475,7 @@ mod tests {
             let mut spool = DirectorySpool::new(root, umask_keeper(options));
             // As the group is not kept, the bit goes.
             spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
-            assert_eq!(spool.finish(|failure| panic!("{failure}")), 1);
+            assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 1);
             assert_eq!(mode_of(&dir, "d"), mode);
             let found = fs::metadata(dir.path().join("d")).unwrap().mtime();
             assert!(mtime.map_or(found != 5, |mtime| found == mtime));
