@@ -101,7 +101,8 @@ impl Losses {
     ) -> Result<(), Errno> {
         let is_both = self.time_way.load(Relaxed) == TimeWay::Both as u8;
         set(&if is_both { both_times(told) } else { times(told) })?;
-        if before != Some(told)
+        // One that was right before tells nothing.
+        if before.is_none_or(|before| is_out_of_range(told, before))
             && self.reads_back(told, is_both)
             && let Ok(found) = look()
         {
@@ -313,8 +314,10 @@ mod tests {
 
     #[test]
     fn a_time_that_was_right_before_tells_nothing() {
-        let (losses, time) = (Losses::default(), at(1_600_000_000, 0));
-        losses.set_time(time, Some(time), |_| Ok(()), || panic!("it was read back")).unwrap();
+        let (losses, time) = (Losses::default(), at(1_600_000_000, 5));
+        for before in [time, at(1_600_000_000, 0)] {
+            losses.set_time(time, Some(before), |_| Ok(()), || panic!("it was read back")).unwrap();
+        }
         assert_eq!(set(&losses, time, true, |seconds, fraction| (seconds, fraction)), time);
     }
 }

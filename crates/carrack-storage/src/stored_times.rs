@@ -92,7 +92,7 @@ impl StoredTimes {
             true if apart >= COARSEST => {
                 told < found && self.known(directory) == Some(Storage::Refused) && self.tell_refused()
             }
-            true => self.granularity(directory, found).is_some_and(|known| known.stores(told, found)),
+            true => self.granularity(directory, found).is_some_and(|known| known.explains(told, found)),
             false => match self.extraordinary(directory, told) {
                 Some(stored) => stored == found,
                 None => self.known(directory) == Some(Storage::Refused) && self.tell_refused(),
@@ -235,6 +235,12 @@ impl Granularity {
         Granularity(GRANULARITIES.into_iter().rev().find(fits).unwrap_or(1))
     }
 
+    /// Whether it or a finer one makes `found` of `told`: encfs cuts times of files, and not those of links and directories.
+    fn explains(self, told: Timestamp, found: Timestamp) -> bool {
+        let finer = GRANULARITIES.into_iter().filter(|granularity| *granularity <= self.0);
+        finer.map(Granularity).any(|granularity| granularity.stores(told, found))
+    }
+
     /// Whether it makes `found` of `told`, by rounding down or up.
     fn stores(self, told: Timestamp, found: Timestamp) -> bool {
         told == found || nanoseconds(found) % self.0.min(SECOND) == 0 && distance(told, found) < self.0
@@ -306,6 +312,9 @@ mod tests {
         assert!(Granularity(COARSEST).stores(at(7, 5), at(6, 0)));
         assert!(!Granularity(1).stores(at(7, 5), at(7, 0)));
         assert!(second.stores(at(-7, 5), at(-7, 0)));
+        let (told, micros) = (at(7, 123_456_789), at(7, 123_456_000));
+        assert!(second.explains(told, at(7, 0)) && second.explains(told, micros));
+        assert!(!second.explains(told, at(7, 123_400_000)) && !Granularity(1).explains(told, micros));
     }
 
     #[test]
