@@ -94,8 +94,8 @@ impl StoredTimes {
             }
             true => self.granularity(directory, found).is_some_and(|known| known.explains(told, found)),
             false => match self.extraordinary(directory, told) {
-                Some(stored) => stored == found,
-                None => self.known(directory) == Some(Storage::Refused) && self.tell_refused(),
+                Some(stored) if stored == found || !is_out_of_range(told, stored) => stored == found,
+                _ => self.known(directory) == Some(Storage::Refused) && self.tell_refused(),
             },
         }
     }
@@ -356,5 +356,10 @@ mod tests {
         let (old, now) = (at(1_600_000_000, 5), at(1_900_000_000, 7));
         assert!(times.is_same(old, now, held.as_fd()) && times.has_refused());
         assert!(!times.is_same(now, old, held.as_fd()));
+        // Of times before 1980 none is set there either.
+        let ancient = at(170_000_001, 5);
+        assert!(!times.is_same(ancient, now, held.as_fd()), "this one is stored");
+        times.file_systems().entry(device).or_default().extraordinary.insert(ancient, old);
+        assert!(times.is_same(ancient, now, held.as_fd()));
     }
 }
