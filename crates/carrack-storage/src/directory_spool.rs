@@ -438,7 +438,7 @@ mod tests {
         for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
             spool.note(&rel(path), &metadata(0o6777, 5), None).unwrap();
         }
-        assert_eq!(spool.finish(|failure| panic!("{failure}")), 7);
+        assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 7);
         let made = 0o777 & !users_umask();
         let expected = [
             ("", 0o1777),
@@ -461,7 +461,7 @@ mod tests {
         let path = dir.path().join("new");
         crate::Base::Anywhere.make_destination(&path).unwrap();
         let spool = DirectorySpool::new(Arc::new(Root::open(&path).unwrap()), umask_keeper(|_| {}));
-        assert_eq!(spool.finish(|failure| panic!("{failure}")), 0);
+        assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 0);
         assert_eq!(mode_of(&dir, "new"), 0o777 & !users_umask());
     }
 
@@ -479,7 +479,7 @@ mod tests {
             let mut spool = DirectorySpool::new(root, umask_keeper(options));
             // As the group is not kept, the bit goes.
             spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
-            assert_eq!(spool.finish(|failure| panic!("{failure}")), 1);
+            assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 1);
             assert_eq!(mode_of(&dir, "d"), mode);
             let found = fs::metadata(dir.path().join("d")).unwrap().mtime();
             assert!(mtime.map_or(found != 5, |mtime| found == mtime));
