@@ -111,7 +111,7 @@ pub fn dress_special<'a>(
 struct Node {
     /// Its way in `/proc`, which keeps to the file whatever becomes of its name.
     path: String,
-    _held: OwnedFd,
+    held: OwnedFd,
 }
 
 impl Node {
@@ -124,7 +124,7 @@ impl Node {
         if special_of_stat(&stat) != Some(*special) || stat.st_nlink != 1 {
             return Err(SinkError::InTheWay(Errno::EXIST.into()));
         }
-        Ok(Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), _held: held })
+        Ok(Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held })
     }
 
     fn set_mtime(&self, mtime: Timestamp) -> Result<(), Errno> {
@@ -133,6 +133,10 @@ impl Node {
 }
 
 impl Wearer for &Node {
+    fn status(&self) -> Result<Stat, Errno> {
+        fstat(&self.held)
+    }
+
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
         chownat(CWD, &*self.path, uid, gid, AtFlags::empty())
     }
