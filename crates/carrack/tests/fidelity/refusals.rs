@@ -154,6 +154,32 @@ fn a_refused_mode_is_a_loss() {
     }
 }
 
+/// Without `--perms` the mode of the file that is replaced is the one that counts.
+#[test]
+fn a_file_that_is_replaced_opens_no_wider_where_modes_are_refused() {
+    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS] {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+        plant(&tree);
+        fs::create_dir_all(there.join("sub")).unwrap();
+        for name in ["one", "sub/large"] {
+            fs::write(there.join(name), "older").unwrap();
+            fs::set_permissions(there.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+            fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        let mut command = Command::new(CARRACK);
+        refuse(&mut command, &MODES, errno);
+        let output = run(command.arg("sync").arg(tree.join("")).arg(&there));
+        assert_exit(&output, 0);
+        assert_contents(&tree, &there);
+        for name in ["one", "sub/large"] {
+            let mode = fs::metadata(there.join(name)).unwrap().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{name} after {errno}");
+        }
+        assert_says(&output, &["the mode of ", " entries not kept: "]);
+    }
+}
+
 #[test]
 fn a_refused_time_is_a_loss() {
     for errno in [libc::EPERM, libc::ENOSYS] {
