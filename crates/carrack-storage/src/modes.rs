@@ -122,6 +122,11 @@ impl AclBits {
         self.user << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
 
+    /// Whether it says more than a mode can.
+    pub(crate) fn has_mask(self) -> bool {
+        self.mask.is_some()
+    }
+
     /// `mode`, whose group bits are the mask of this ACL, for an entry that does not have the ACL: what the owning group may.
     pub(crate) fn without(self, mode: u32) -> u32 {
         mode & !GROUP | mode & (self.group & self.mask.unwrap_or(self.group)) << 3
