@@ -255,6 +255,33 @@ fn a_colleagues_directory_takes_a_copy() {
     assert_contents(&tree, &there);
 }
 
+/// A bundle of small files is not complete then, and some of them are in their places.
+#[test]
+fn what_is_complete_on_a_full_disk_counts() {
+    if !is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let (mount, tree) = (root.path().join("mnt"), root.path().join("tree"));
+    fs::create_dir(&mount).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&mount).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return skip("no tmpfs can be mounted");
+    }
+    let ground = Ground { name: "tmpfs", root, is_mounted: true };
+    fs::create_dir(&tree).unwrap();
+    for number in 0..100 {
+        fs::write(tree.join(number.to_string()), noise(4_000)).unwrap();
+    }
+    let there = ground.path("there");
+    let output = carrack(&["cp", "-r", "--json"], &tree, &there);
+    assert_exit(&output, 1);
+    let complete = (0..100).filter(|number| there.join(number.to_string()).exists()).count();
+    assert!(complete > 0, "{}", talk(&output));
+    assert_eq!(summary(&output)["files_done"], complete);
+}
+
 /// exFAT by FUSE does not regard case; it has no hard links, and ignores a time of modification alone.
 #[test]
 fn two_entries_never_share_a_place() {
