@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testbed/environments.d"))
 
@@ -20,7 +21,7 @@ import restrictions  # noqa: E402, F401
 
 ME = os.getuid()
 ASKED = {
-    "created_mode": 0o600, "modes": True, "modes_refused": False, "modes_of_others": True, "owners": True, "owners_refused": False,
+    "created_mode": 0o600, "umask": True, "modes": True, "modes_refused": False, "modes_of_others": True, "owners": True, "owners_refused": False,
     "special_modes_of_others": 0o6000, "times": {str(tree.ORDINARY_NS): tree.ORDINARY_NS}, "times_of_others": True, "holes": True,
     "hard_links": True, "attributes": True, "attributes_refused": False, "acls": True, "acls_refused": True,
 }
@@ -61,6 +62,14 @@ class Judgement(unittest.TestCase):
         self.assertIn("and not 0640", complaints(a_file(mode=0o600))[0])
         self.assertEqual(complaints(a_file(mode=0o600), asked={"modes": False}), [])
 
+    def test_a_default_acl_stands_in_the_place_of_the_umask(self):
+        source, unmasked = a_file(mode=0o664), {"umask": False}
+        self.assertEqual(complaints(a_file(mode=0o664), archive=False, source=source, asked=unmasked), [])
+        self.assertIn("wider", complaints(a_file(mode=0o666), archive=False, source=source, asked=unmasked)[0])
+        directory = {"kind": "directory", "attributes": {}}
+        source = a_file(mode=0o775, **directory)
+        self.assertIn("wider", complaints(a_file(mode=0o775, **directory), archive=False, source=source, asked=unmasked)[0])
+
     def test_set_id_bits_need_their_owner(self):
         source = a_file(mode=0o4755)
         self.assertEqual(complaints(a_file(mode=0o4755), source=source), [])
@@ -99,6 +108,13 @@ class Judgement(unittest.TestCase):
 
 class Tools(unittest.TestCase):
     """What the judgement goes by."""
+
+    def test_an_acl_is_seen_that_is_not_listed_and_one_that_says_the_mode_is_none(self):
+        acl = tree.acl_with_user(1)
+        plain = acl[:12] + acl[20:28] + acl[36:]  # without the named user and the mask
+        for value, seen in ((acl, [tree.ACCESS_ACL]), (plain, [])):
+            with mock.patch("os.listxattr", return_value=[]), mock.patch("os.getxattr", return_value=value):
+                self.assertEqual(list(tree.attributes("f")), seen)
 
     def test_a_probe_asks_everything_the_judgement_needs(self):
         wanted = {"names": [b"name".hex()], "times": [tree.ORDINARY_NS], "acl": tree.acl_with_user(1).hex(), "user": ME}

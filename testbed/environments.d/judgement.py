@@ -71,7 +71,7 @@ def limit_of_mode(wanted, found, expected):
     keeps_user = found.user == wanted.user
     keeps_group = found.group == wanted.group
     bits = wanted.mode & 0o7777
-    if not expected.archive:
+    if not expected.archive and (wanted.kind == "directory" or expected.probe["umask"]):
         # A set-group-ID bit and a sticky bit of directories give no rights to what the entry does.
         bits &= ~expected.umask
     if wanted.kind == "file":

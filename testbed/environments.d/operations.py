@@ -314,12 +314,15 @@ def disk_full(cell):
     free = os.statvfs(cell.at).f_bavail * os.statvfs(cell.at).f_frsize
     filler.write_bytes(b"\1" * max(free - (tree.LARGE_BYTES // 2), 0))
     outcome = cell.run("cp", "-r", "--json", cell.from_source(), cell.to)
-    complaints = judgement.status(outcome, [1])
-    if os.path.isdir(cell.to):
-        source = tree.snapshot(cell.source)
-        for path, entry in tree.snapshot(cell.to).items():
-            if path in source and not source[path].same_content(entry):
-                complaints.append(f"{judgement.shown(path)} is there with another content")
+    source = tree.snapshot(cell.source)
+    found = tree.snapshot(cell.to) if os.path.isdir(cell.to) else {}
+    complaints = [
+        f"{judgement.shown(path)} is there with another content"
+        for path, entry in found.items() if path in source and not source[path].same_content(entry)
+    ]
+    # Which file comes first is open: the one that there is no room for may.
+    is_any_there = any(entry.kind == "file" and path in source for path, entry in found.items())
+    complaints += judgement.status(outcome, [1] if is_any_there else [3])
     filler.unlink()
     return complaints + cell.judge(cell.run("cp", "-r", "--json", cell.from_source(), cell.to), archive=False)
 

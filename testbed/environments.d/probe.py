@@ -96,6 +96,15 @@ def keeps_name(directory, name):
     return is_listed
 
 
+def heeds_umask(path):
+    """Whether a new file gets a mode less the umask: not beneath a default ACL (acl(5)), which some file systems have everywhere."""
+    before = os.umask(0o022)
+    try:
+        return stat.S_IMODE(os.lstat(make(path, 0o666)).st_mode) & 0o022 == 0
+    finally:
+        os.umask(before)
+
+
 def special_modes(path):
     """The set-ID bits that can be set."""
     return attempt(lambda: mode_after(path, 0o6755), 0) & 0o6000
@@ -121,6 +130,7 @@ def ask(directory, wanted):
         "created_mode": created_mode,
         "owned_by": owned_by,
         "times": {str(moment): attempt(lambda moment=moment: stored_time(file, moment), None) for moment in wanted["times"]},
+        "umask": attempt(lambda: heeds_umask(at(b"masked")), True),
         "modes": keeps_modes(file),
         "modes_refused": is_refused(lambda: os.chmod(file, 0o600)),
         "holes": attempt(lambda: keeps_holes(make(at(b"holes")))),

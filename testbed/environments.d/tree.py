@@ -199,14 +199,22 @@ def plain_acl(value):
     return sorted((tag, rights, owner if tag in (0x02, 0x08) else 0) for tag, rights, owner in entries)
 
 
+ACCESS_ACL = "system.posix_acl_access"
+ACL_MASK = 0x10  # only an ACL that says more than the mode has one
+
+
 def attributes(path):
-    """Those of users, and ACLs."""
+    """Those of users, and ACLs. Some file systems have an ACL that they do not list (NTFS-3G), and some make one of any mode."""
     found = {}
     try:
-        for name in os.listxattr(path):
-            if name.startswith(("user.", "system.posix_acl_")):
-                value = os.getxattr(path, name)
-                found[name] = value if name.startswith("user.") else plain_acl(value)
+        names = os.listxattr(path)
+        for name in names + ([] if ACCESS_ACL in names else [ACCESS_ACL]):
+            if name.startswith("user."):
+                found[name] = os.getxattr(path, name)
+            elif name.startswith("system.posix_acl_"):
+                acl = plain_acl(os.getxattr(path, name))
+                if name != ACCESS_ACL or any(tag == ACL_MASK for tag, _, _ in acl):
+                    found[name] = acl
     except OSError:
         pass  # no attributes there
     return found

@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::RelPath;
 use rustix::fs::{
-    Advice, Mode, OFlags, Timespec, Timestamps, fadvise, fdatasync, fstat, fstatfs, fsync, ftruncate,
-    futimens, openat, syncfs,
+    Advice, Mode, OFlags, Timespec, Timestamps, fadvise, fdatasync, fstat, fsync, ftruncate, futimens,
+    openat, syncfs,
 };
 use rustix::io::{Errno, pread};
 
-use crate::target::Medium;
+use crate::target::{Medium, UNKNOWN_MAGIC, magic_of};
 use crate::{Root, SinkError};
 
 /// FUSE (include/uapi/linux/magic.h): `syncfs(2)` does not reach the process that serves it.
@@ -37,10 +37,10 @@ impl Durable {
     /// # Errors
     /// What `fstatfs` says.
     pub fn of(file: BorrowedFd<'_>) -> Result<Durable, SinkError> {
-        let magic = fstatfs(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
-        let magic = magic.f_type as u32;
+        let magic =
+            magic_of(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
         Ok(match (magic, Medium::of_magic(magic)) {
-            (FUSE_MAGIC, _) => Durable::OneByOne,
+            (FUSE_MAGIC | UNKNOWN_MAGIC, _) => Durable::OneByOne,
             (_, Medium::Memory) => Durable::Never,
             _ => Durable::Together,
         })

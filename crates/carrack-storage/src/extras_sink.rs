@@ -80,6 +80,7 @@ fn is_refusal(errno: Errno) -> bool {
 
 /// What is dressed: a file that is open, or a special file that must not be opened.
 pub(crate) trait Wearer {
+    fn status(&self) -> Result<Stat, Errno>;
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
     fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
@@ -92,6 +93,10 @@ pub(crate) trait Wearer {
 }
 
 impl Wearer for BorrowedFd<'_> {
+    fn status(&self) -> Result<Stat, Errno> {
+        fstat(self)
+    }
+
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
         fchown(self, uid, gid)
     }
@@ -134,7 +139,10 @@ impl Dress<'_> {
             return set.map(|()| Owned::default());
         };
         keeper.loosen(&wearer, extras);
-        let owned = keeper.own(extras, |uid, gid| wearer.own(uid, gid));
+        let mut owned = keeper.own(extras, |uid, gid| wearer.own(uid, gid));
+        if self.metadata.mode & SET_IDS != 0 || extras.attributes.iter().any(is_capability) {
+            owned = keeper.seen(&wearer, owned);
+        }
         keeper.strip(&wearer, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
@@ -479,6 +487,18 @@ impl Keeper {
         owned
     }
 
+    /// Which of the owner and group that were set the entry shows: a file system may ignore the call, or show others to all.
+    fn seen(&self, wearer: &impl Wearer, owned: Owned) -> Owned {
+        let Ok(found) = wearer.status() else { return Owned::default() };
+        let shown = |what, set: Option<u32>, found| {
+            if set.is_some_and(|set| set != found) {
+                self.losses.count(what, "the file system shows another");
+            }
+            set.filter(|&set| set == found)
+        };
+        Owned { user: shown(OWNER, owned.user, found.st_uid), group: shown(GROUP, owned.group, found.st_gid) }
+    }
+
     /// Counts who can't be found.
     fn number(
         &self,
@@ -683,6 +703,53 @@ mod tests {
         // An unknown name whose number is somebody else's here.
         let stranger = |number| Account { number, name: b"no-such-account"[..].into() };
         assert_eq!(ids(&all, &extras(stranger(0), stranger(54_322)), (0, 54_322)), 0o2000);
+    }
+
+    /// A file on a file system that only says that it changes owners.
+    struct Ignoring<'a>(BorrowedFd<'a>);
+
+    impl Wearer for Ignoring<'_> {
+        fn status(&self) -> Result<Stat, Errno> {
+            self.0.status()
+        }
+
+        fn own(&self, _: Option<Uid>, _: Option<Gid>) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
+            self.0.set_mode(mode)
+        }
+
+        fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+            self.0.set_attribute(name, value)
+        }
+
+        fn list_attributes(&self, names: &mut [u8]) -> Result<usize, Errno> {
+            self.0.list_attributes(names)
+        }
+
+        fn remove_attribute(&self, name: &CStr) -> Result<(), Errno> {
+            self.0.remove_attribute(name)
+        }
+    }
+
+    #[test]
+    fn set_id_bits_go_where_a_change_of_the_owner_has_no_effect() {
+        let file = tempfile::tempfile().unwrap();
+        let own = file.metadata().unwrap();
+        let dressed = |user, group| {
+            let (metadata, keeper) = (Metadata { mode: MODE, ..Metadata::default() }, Keeper::new(true));
+            let told = extras(numbered(user), numbered(group));
+            let dress = Dress { extras: Some((&told, &keeper)), ..Dress::from(&metadata) };
+            dress.put_on(Ignoring(file.as_fd()), true).unwrap();
+            (file.metadata().unwrap().mode() & 0o7777, keeper.losses().take_lines())
+        };
+        assert_eq!(dressed(own.uid(), own.gid()), (MODE, vec![]));
+        let (mode, lines) = dressed(own.uid() + 1, own.gid());
+        assert_eq!(mode, 0o755);
+        assert_eq!(lines, ["the owner of 1 entry not kept: the file system shows another"]);
+        assert_eq!(dressed(own.uid(), own.gid() + 1).0, 0o755);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use carrack_model::{Account, AllTold, Attribute, Extras, Fidelity, FileFlags, RelPath, SameAs, Special};
 use nix::unistd::{Gid, Group, Uid, User};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::account_rules::AccountRules;
 use crate::file_flags::flags_of;
+use crate::modes::{ACCESS_ACL, AclBits};
 use crate::{Identity, Losses};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
@@ -42,6 +43,8 @@ pub struct ExtrasReader {
     groups: Names,
     losses: Losses,
     links: Mutex<HashMap<Identity, FirstName>>,
+    /// Whether the file system of the first directory has ACLs that it does not list.
+    hides_acls: OnceLock<bool>,
 }
 
 /// Names that were looked up.
@@ -77,6 +80,7 @@ impl ExtrasReader {
             groups: Names::default(),
             losses: Losses::default(),
             links: Mutex::default(),
+            hides_acls: OnceLock::new(),
         })
     }
 
@@ -157,7 +161,7 @@ impl ExtrasReader {
 
     /// With what is not told as it can't be read, or is too large, nothing is said of the rest.
     fn attributes(&self, spot: Spot<'_>) -> (Vec<Attribute>, AllTold) {
-        let names = match list(spot) {
+        let mut names = match list(spot) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Default::default(),
             Err(errno) => {
@@ -166,6 +170,9 @@ impl ExtrasReader {
             }
         };
         let kept = self.fidelity.kept;
+        if kept.acls && self.has_hidden_acl(spot, &names) {
+            names.extend_from_slice(ACCESS_ACL.to_bytes_with_nul());
+        }
         let mut all_told = AllTold { attributes: kept.attributes, acls: kept.acls };
         let mut found = Vec::new();
         let mut bytes = 0;
@@ -191,6 +198,25 @@ impl ExtrasReader {
             found.push(Attribute { name: name.into(), value: value.into() });
         }
         (found, all_told)
+    }
+
+    /// Whether an entry has an access ACL that is not among its `names`, and that says more than its mode: NTFS-3G lists none. The first
+    /// directory shows whether the others have to be asked; one that makes an ACL of the mode has it for all of them.
+    fn has_hidden_acl(&self, spot: Spot<'_>, names: &[u8]) -> bool {
+        let is_listed = || names.split(|&byte| byte == 0).any(|name| name == ACCESS_ACL.to_bytes());
+        let hides = match (self.hides_acls.get(), spot) {
+            (Some(&hides), _) => hides,
+            (None, Spot::Open(_)) => {
+                let hides = !is_listed() && get(spot, ACCESS_ACL.to_bytes()).is_ok();
+                *self.hides_acls.get_or_init(|| hides)
+            }
+            (None, Spot::Named { .. }) => false,
+        };
+        let has_mask = || {
+            let acl = get(spot, ACCESS_ACL.to_bytes()).ok().and_then(|value| AclBits::of(&value));
+            acl.is_some_and(AclBits::has_mask)
+        };
+        hides && !is_listed() && has_mask()
     }
 
     /// Who is not root sees more of them than he may set anywhere; what else is in `system` is the file system's own.

@@ -12,11 +12,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::RelPath;
-use rustix::fs::{AtFlags, Dir, Mode, fstat, fstatfs, ioctl_getflags, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, fstat, ioctl_getflags, openat, statat, unlinkat};
 use rustix::io::Errno;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::sink_file::create_flags;
+use crate::target::magic_of;
 use crate::{Identity, ScratchNames, SinkError, keep_times};
 
 /// Claims that are remembered, of 16 bytes each. Beyond them a name that exists is claimed only if it is spelled like that.
@@ -184,7 +185,7 @@ impl Folding {
 }
 
 fn kind_of(directory: BorrowedFd<'_>) -> Option<u32> {
-    fstatfs(directory).ok().map(|found| found.f_type as u32)
+    magic_of(directory).ok()
 }
 
 /// Makes a file, and looks for it by other names.

@@ -13,6 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
 use crate::durable::{settle_size, sync_whole};
+use crate::extras_sink::{MODE, kept};
 use crate::modes::{mode_of_new, take_over};
 use crate::scratch::ScratchName;
 use crate::sink_file::create_flags;
@@ -294,8 +295,8 @@ impl GrowingFile {
         }
         let metadata = Metadata { mode: mode_of_new(directory, dress.metadata.mode), ..*dress.metadata };
         let owned = Dress { metadata: &metadata, ..dress }.put_on(file, true)?;
-        take_over(file, directory, &self.name, owned)
-            .map_err(|errno| SinkError::metadata("setting the mode", errno))
+        let taken = take_over(file, directory, &self.name, owned).map_err(|not_taken| not_taken.errno);
+        kept(dress.losses, MODE, "setting the mode", taken)
     }
 }
 

@@ -122,6 +122,11 @@ impl AclBits {
         self.user << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
 
+    /// Whether it says more than a mode can.
+    pub(crate) fn has_mask(self) -> bool {
+        self.mask.is_some()
+    }
+
     /// `mode`, whose group bits are the mask of this ACL, for an entry that does not have the ACL: what the owning group may.
     pub(crate) fn without(self, mode: u32) -> u32 {
         mode & !GROUP | mode & (self.group & self.mask.unwrap_or(self.group)) << 3
@@ -170,6 +175,22 @@ pub(crate) struct Owned {
     pub(crate) group: Option<u32>,
 }
 
+/// The permissions that a file does not have of the one that it is to replace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotTaken {
+    /// Why the mode can't be set.
+    pub(crate) errno: Errno,
+    /// The mode that was to be set.
+    pub(crate) mode: Mode,
+}
+
+impl NotTaken {
+    /// Whether group or others have permissions by the mode of `file` that they were not to have.
+    pub(crate) fn is_exceeded_by(self, file: BorrowedFd<'_>) -> bool {
+        fstat(file).map_or(true, |stat| stat.st_mode & NOT_OWNERS & !self.mode.as_raw_mode() != 0)
+    }
+}
+
 /// Gives `file`, which is about to replace the regular file `name`, its permissions: mode without set-ID bits, access ACL and, as far
 /// as they can be had and nothing else was asked for, owner and group. What the group may is cut to what all may where it can't be had.
 pub(crate) fn take_over(
@@ -177,13 +198,15 @@ pub(crate) fn take_over(
     directory: BorrowedFd<'_>,
     name: &[u8],
     owned: Owned,
-) -> Result<(), Errno> {
+) -> Result<(), NotTaken> {
     let Ok(replaced) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
     if !is_regular(&replaced) {
         return Ok(());
     }
-    let has_group = take_owner(file, &replaced, owned)?;
     let mut mode = replaced.st_mode & (PERMISSIONS | STICKY);
+    let not_taken = |mode, errno| NotTaken { errno, mode: Mode::from_raw_mode(mode) };
+    let has_group =
+        take_owner(file, &replaced, owned).map_err(|errno| not_taken(mode & !NOT_OWNERS, errno))?;
     if !has_group {
         mode = mode & !GROUP | mode & (mode & 7) << 3;
     }
@@ -194,7 +217,7 @@ pub(crate) fn take_over(
         Ok(value) => {
             // Where the ACL can't be set, the mask is more than the group had.
             let narrow = AclBits::of(&value).map_or(mode & !GROUP, |acl| acl.without(mode));
-            fchmod(file, Mode::from_raw_mode(narrow))?;
+            fchmod(file, Mode::from_raw_mode(narrow)).map_err(|errno| not_taken(narrow, errno))?;
             if has_group {
                 let _ = fsetxattr(file, ACCESS_ACL, &value, XattrFlags::empty());
             }
@@ -205,7 +228,7 @@ pub(crate) fn take_over(
                 // The directory may have given it one.
                 let _ = fremovexattr(file, ACCESS_ACL);
             }
-            fchmod(file, Mode::from_raw_mode(mode))
+            fchmod(file, Mode::from_raw_mode(mode)).map_err(|errno| not_taken(mode, errno))
         }
     }
 }

@@ -15,7 +15,7 @@ use rustix::io::{Errno, write};
 use rustix::path::DecInt;
 
 use crate::durable::settle_size;
-use crate::extras_sink::{FOLLOWS_LINKS, TIME};
+use crate::extras_sink::{FOLLOWS_LINKS, MODE, TIME, kept};
 use crate::link_times::LinkTimes;
 use crate::modes::{Owned, SET_IDS, mode_to_create, take_over};
 use crate::scratch::Placing;
@@ -94,6 +94,7 @@ pub fn place_small<'a>(
 }
 
 /// A small file that is to be placed.
+#[derive(Clone, Copy)]
 struct New<'a> {
     name: &'a [u8],
     content: &'a [u8],
@@ -138,34 +139,49 @@ fn place_by_link(
     };
     match link(&file, directory, new.name, scratch) {
         Ok(()) => Some(filled),
-        Err(Errno::EXIST) => {
-            let replaced = new.prepare_to_replace(file.as_fd(), directory, owned, scratch);
-            Some(
-                replaced
-                    .and_then(|moded| link_over(&file, directory, new.name, scratch).and(filled).and(moded)),
-            )
-        }
+        Err(Errno::EXIST) => match new.prepare_to_replace(file.as_fd(), directory, owned, scratch) {
+            Ok(Prepared::Ready(moded)) => {
+                Some(link_over(&file, directory, new.name, scratch).and(filled).and(moded))
+            }
+            Ok(Prepared::Exceeding(created)) => place_by_link(directory, &New { created, ..*new }, scratch),
+            Err(failed) => Some(Err(failed)),
+        },
         Err(errno) if is_unsupported(errno) && errno != Errno::ISDIR => None,
         Err(errno) => Some(Err(SinkError::naming("linking", errno))),
     }
 }
 
 impl New<'_> {
-    /// Before the file replaces what has its name; the inner result says whether it has the permissions of that.
+    /// Before the file replaces what has its name: gives it the permissions of that.
     fn prepare_to_replace(
         &self,
         file: BorrowedFd<'_>,
         directory: BorrowedFd<'_>,
         owned: Owned,
         scratch: &ScratchNames,
-    ) -> Result<Result<(), SinkError>, SinkError> {
+    ) -> Result<Prepared, SinkError> {
+        const ACTION: &str = "setting the mode";
         scratch.check_replaced(directory, self.name)?;
         if self.dress.policy.perms {
-            return Ok(Ok(()));
+            return Ok(Prepared::Ready(Ok(())));
         }
-        let taken = take_over(file, directory, self.name, owned);
-        Ok(taken.map_err(|errno| SinkError::metadata("setting the mode", errno)))
+        let Err(not_taken) = take_over(file, directory, self.name, owned) else {
+            return Ok(Prepared::Ready(Ok(())));
+        };
+        match not_taken.is_exceeded_by(file) {
+            false => Ok(Prepared::Ready(kept(self.dress.losses, MODE, ACTION, Err(not_taken.errno)))),
+            true if self.created != not_taken.mode => Ok(Prepared::Exceeding(not_taken.mode)),
+            true => Err(SinkError::writing(ACTION, not_taken.errno)),
+        }
     }
+}
+
+/// What became of the permissions of a file that is about to replace another.
+enum Prepared {
+    /// It has them, or fewer, which is the error or a loss.
+    Ready(Result<(), SinkError>),
+    /// Its mode allows more and can't be set: the file is to be created once more, with this one.
+    Exceeding(Mode),
 }
 
 /// What a kernel or file system says that does not know `O_TMPFILE`, or does not let it be linked.
@@ -230,8 +246,17 @@ fn place_by_rename(
     // The rename looks the name up anyway.
     let mut moded = Ok(());
     if !new.is_new {
-        let replaced = new.prepare_to_replace(file.as_fd(), directory, owned, scratch);
-        moded = replaced.inspect_err(|_| temporary.remove(directory))?;
+        match new.prepare_to_replace(file.as_fd(), directory, owned, scratch) {
+            Ok(Prepared::Ready(result)) => moded = result,
+            Ok(Prepared::Exceeding(created)) => {
+                temporary.remove(directory);
+                return place_by_rename(directory, &New { created, ..*new }, scratch);
+            }
+            Err(failed) => {
+                temporary.remove(directory);
+                return Err(failed);
+            }
+        }
     }
     temporary.rename(directory, new.name).map_err(|errno| SinkError::naming("renaming", errno))?;
     filled.and(moded)

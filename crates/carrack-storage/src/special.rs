@@ -140,6 +140,10 @@ impl Node {
 }
 
 impl Wearer for &Node {
+    fn status(&self) -> Result<Stat, Errno> {
+        fstat(&self.held)
+    }
+
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
         chownat(CWD, &*self.path, uid, gid, AtFlags::empty())
     }

@@ -3,10 +3,13 @@
 //! Owns what is known of kinds of storage in general: what they are made of, and the sizes and depths that suit them.
 //! Which targets a file lies on is what [`crate::layout`] finds out.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use carrack_model::TargetId;
+use rustix::fs::fstatfs;
+use rustix::io::Errno;
 
 /// Largest object on a [`Medium::Memory`] target: what was read is still in the core's second-level cache (1 to 2 MiB on
 /// server processors) when it is hashed and sent. Half of it makes one large file a tenth slower, as threads take turns at it
@@ -94,6 +97,19 @@ impl StorageTarget {
             Medium::Device | Medium::Network => (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX)),
         };
         StorageTarget { id, label: names.label, shared_name: names.shared, medium, object_bytes, depth }
+    }
+}
+
+/// The magic number of a file system that can't be asked for it.
+pub(crate) const UNKNOWN_MAGIC: u32 = 0;
+
+/// The magic number of the file system of an open file (`f_type`, statfs(2)). Sandboxes may refuse the call.
+pub(crate) fn magic_of(file: BorrowedFd<'_>) -> Result<u32, Errno> {
+    match fstatfs(file) {
+        // It has 32 bits, sign-extended on some platforms.
+        Ok(found) => Ok(found.f_type as u32),
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(UNKNOWN_MAGIC),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -58,8 +58,27 @@ impl Unpacker {
         if !check_contents(lane.sink.spec.checksum, content, table)? {
             return Ok(false);
         }
-        let mut rest = content;
         let mut done = Done::default();
+        let filled = self.fill(lane, root, (table, content), &mut done);
+        if matches!(filled, Err(SessionError::NoSpace { .. })) {
+            // Nothing is tried again, so what is in its place counts, though it is not recorded.
+            done.count(lane);
+        }
+        filled?;
+        let is_good = done.tell(lane, table)?;
+        // What was left out is not answered.
+        if lane.is_stopped() { Err(SessionError::PeerGone) } else { Ok(is_good) }
+    }
+
+    /// Places the entries, and notes in `done` what became of them.
+    fn fill(
+        &mut self,
+        lane: &Lane<'_>,
+        root: &Root,
+        (table, content): (&[u8], &[u8]),
+        done: &mut Done,
+    ) -> Result<(), SessionError> {
+        let mut rest = content;
         for (index, record) in TableReader::new(table).enumerate() {
             match record? {
                 TableRecord::Section { path, metadata, extras } => {
@@ -77,9 +96,7 @@ impl Unpacker {
                 }
             }
         }
-        let is_good = done.tell(lane, table)?;
-        // What was left out is not answered.
-        if lane.is_stopped() { Err(SessionError::PeerGone) } else { Ok(is_good) }
+        Ok(())
     }
 
     /// Goes on in another directory, which is made if it is missing; its metadata is set at the end.
@@ -214,15 +231,19 @@ impl Done {
         }
     }
 
+    fn count(&self, lane: &Lane<'_>) {
+        lane.counters.files_done.fetch_add(self.files, Relaxed);
+        lane.counters.symlinks_done.fetch_add(self.symlinks, Relaxed);
+        lane.counters.specials_done.fetch_add(self.specials, Relaxed);
+        lane.counters.bytes_done.fetch_add(self.bytes, Relaxed);
+    }
+
     /// Counts, reports and records it; false if it has to come once more, which then counts.
     fn tell(self, lane: &Lane<'_>, table: &[u8]) -> Result<bool, SessionError> {
         if self.is_damaged {
             return Ok(false);
         }
-        lane.counters.files_done.fetch_add(self.files, Relaxed);
-        lane.counters.symlinks_done.fetch_add(self.symlinks, Relaxed);
-        lane.counters.specials_done.fetch_add(self.specials, Relaxed);
-        lane.counters.bytes_done.fetch_add(self.bytes, Relaxed);
+        self.count(lane);
         if lane.sink.spec.report_digests {
             report_digests(lane, table, &self.unrecorded)?;
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use carrack_model::TargetId;
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::fstat;
 use thiserror::Error;
 
 use super::beegfs::BeeGfs;
@@ -25,7 +25,7 @@ use super::mount_table::{Mount, mount_of, mounts_beneath};
 use super::provider::Provider;
 use super::registry::{Pieces, Registry, TargetKey};
 use super::{FileSystem, FileSystemKind};
-use crate::target::Names;
+use crate::target::{Names, magic_of};
 use crate::{Base, Identity, Medium, Purpose, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
@@ -117,8 +117,7 @@ impl FileSystems {
         if let Some(known) = self.known(device) {
             return Ok(known);
         }
-        // The kernel's magic numbers have 32 bits, sign-extended on some platforms.
-        let magic = fstatfs(fd)?.f_type as u32;
+        let magic = magic_of(fd)?;
         let found = Arc::new(self.look_at(fd, device, magic));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         Ok(known.entry(device).or_insert(found).clone())

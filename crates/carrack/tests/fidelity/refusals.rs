@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
 use crate::common::process::{assert_exit, assert_says, json, run, talk};
 use crate::common::tree::{noise, temporary_names};
 use crate::common::{CARRACK, skip};
@@ -117,6 +119,7 @@ fn refuse(command: &mut Command, calls: &[libc::c_long], errno: i32) {
 const MODES: [libc::c_long; 2] = [libc::SYS_fchmod, libc::SYS_fchmodat];
 const TIMES: [libc::c_long; 1] = [libc::SYS_utimensat];
 const LINKS: [libc::c_long; 1] = [libc::SYS_linkat];
+const FILE_SYSTEMS: [libc::c_long; 2] = [libc::SYS_statfs, libc::SYS_fstatfs];
 const SYMLINKS: [libc::c_long; 1] = [libc::SYS_symlinkat];
 
 /// Copies and syncs where calls are refused; returns what the copy said.
@@ -154,6 +157,32 @@ fn a_refused_mode_is_a_loss() {
     }
 }
 
+/// Without `--perms` the mode of the file that is replaced is the one that counts.
+#[test]
+fn a_file_that_is_replaced_opens_no_wider_where_modes_are_refused() {
+    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS] {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+        plant(&tree);
+        fs::create_dir_all(there.join("sub")).unwrap();
+        for name in ["one", "sub/large"] {
+            fs::write(there.join(name), "older").unwrap();
+            fs::set_permissions(there.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+            fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        let mut command = Command::new(CARRACK);
+        refuse(&mut command, &MODES, errno);
+        let output = run(command.arg("sync").arg(tree.join("")).arg(&there));
+        assert_exit(&output, 0);
+        assert_contents(&tree, &there);
+        for name in ["one", "sub/large"] {
+            let mode = fs::metadata(there.join(name)).unwrap().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{name} after {errno}");
+        }
+        assert_says(&output, &["the mode of ", " entries not kept: "]);
+    }
+}
+
 #[test]
 fn a_refused_time_is_a_loss() {
     for errno in [libc::EPERM, libc::ENOSYS] {
@@ -167,6 +196,25 @@ fn a_hard_link_that_can_not_be_made_is_a_file_of_its_own() {
     for errno in [libc::EPERM, libc::EMLINK, libc::EXDEV, libc::EOPNOTSUPP] {
         let told = copied(&LINKS, errno);
         assert!(told.contains("warning: 1 hard link not kept: "), "{told}");
+    }
+}
+
+/// It is then treated as one that nobody knows.
+#[test]
+fn a_file_system_that_can_not_be_asked_what_it_is_takes_a_copy() {
+    for errno in [libc::ENOSYS, libc::EPERM] {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+        plant(&tree);
+        for (words, done) in [(&["cp", "-a", "--json"][..], 5), (&["sync", "-a", "--json"], 0)] {
+            let mut command = Command::new(CARRACK);
+            refuse(&mut command, &FILE_SYSTEMS, errno);
+            let output = run(command.args(words).arg(tree.join("")).arg(&there));
+            assert_exit(&output, 0);
+            assert_contents(&tree, &there);
+            let summary = summary(&output);
+            assert_eq!((&summary["files_done"], &summary["losses"]), (&done.into(), &0.into()), "{summary}");
+        }
     }
 }
 
@@ -207,6 +255,33 @@ fn a_colleagues_directory_takes_a_copy() {
     assert_contents(&tree, &there);
 }
 
+/// A bundle of small files is not complete then, and some of them are in their places.
+#[test]
+fn what_is_complete_on_a_full_disk_counts() {
+    if !is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let (mount, tree) = (root.path().join("mnt"), root.path().join("tree"));
+    fs::create_dir(&mount).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&mount).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return skip("no tmpfs can be mounted");
+    }
+    let ground = Ground { name: "tmpfs", root, is_mounted: true };
+    fs::create_dir(&tree).unwrap();
+    for number in 0..100 {
+        fs::write(tree.join(number.to_string()), noise(4_000)).unwrap();
+    }
+    let there = ground.path("there");
+    let output = carrack(&["cp", "-r", "--json"], &tree, &there);
+    assert_exit(&output, 1);
+    let complete = (0..100).filter(|number| there.join(number.to_string()).exists()).count();
+    assert!(complete > 0, "{}", talk(&output));
+    assert_eq!(summary(&output)["files_done"], complete);
+}
+
 /// exFAT by FUSE does not regard case; it has no hard links, and ignores a time of modification alone.
 #[test]
 fn two_entries_never_share_a_place() {
@@ -238,17 +313,58 @@ fn two_entries_never_share_a_place() {
     }
 }
 
+/// NTFS-3G answers for the ACL of a file, and lists none.
+#[test]
+fn an_acl_that_is_not_listed_is_copied() {
+    let made: [&[&str]; 2] = [&["mkntfs", "-Q", "-F", "-q"], &["ntfs-3g", "-o", "permissions,acl"]];
+    if !is_root() {
+        return;
+    }
+    let Some(ground) = served("NTFS", made) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (ground.path("tree"), dir.path().join("there"));
+    fs::create_dir(&tree).unwrap();
+    for name in ["listed", "plain"] {
+        fs::write(tree.join(name), name).unwrap();
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, perm, user) in
+        [(1_u16, 6_u16, u32::MAX), (2, 6, NOBODY), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)]
+    {
+        acl.extend_from_slice(&[tag.to_le_bytes(), perm.to_le_bytes()].concat());
+        acl.extend_from_slice(&user.to_le_bytes());
+    }
+    let name = "system.posix_acl_access";
+    setxattr(tree.join("listed"), name, &acl, XattrFlags::empty()).unwrap();
+    if setxattr(dir.path(), name, &acl, XattrFlags::empty()).is_err() {
+        return skip("no ACLs here");
+    }
+    assert_exit(&carrack(&["cp", "-a"], &tree, &there), 0);
+    let has = |name: &str| getxattr(there.join(name), "system.posix_acl_access", &mut [0; 256][..]).is_ok();
+    assert_eq!(["listed", "plain"].map(has), [true, false]);
+    let second = carrack(&["sync", "-a", "--json"], &tree, &there);
+    assert_eq!(summary(&second)["files_done"], 0, "{}", talk(&second));
+}
+
 fn exfat() -> Option<Ground> {
+    served("exFAT", [&["mkfs.exfat"], &["mount", "-t", "exfat-fuse", "-o", "loop"]])
+}
+
+/// By FUSE: a command that makes the file system in an image, and one that mounts it.
+fn served(name: &'static str, [make, mount_by]: [&[&str]; 2]) -> Option<Ground> {
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let (image, mount) = (root.path().join("image"), root.path().join("mnt"));
     fs::create_dir(&mount).unwrap();
     File::create(&image).unwrap().set_len(100 << 20).unwrap();
-    let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
-    let is_mounted = succeeds(Command::new("mkfs.exfat").arg(&image))
-        && succeeds(Command::new("mount").args(["-t", "exfat-fuse", "-o", "loop"]).arg(&image).arg(&mount));
+    let succeeds = |words: &[&str], paths: &[&Path]| {
+        let output = Command::new(words[0]).args(&words[1..]).args(paths).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let is_mounted = succeeds(make, &[&image]) && succeeds(mount_by, &[&image, &mount]);
     if !is_mounted {
-        skip("no exFAT by FUSE");
+        skip(&format!("no {name} by FUSE"));
         return None;
     }
-    Some(Ground { name: "exfat", root, is_mounted })
+    Some(Ground { name, root, is_mounted })
 }
