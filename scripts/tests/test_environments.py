@@ -131,6 +131,18 @@ class Tools(unittest.TestCase):
         self.assertEqual(found[b"neighbour/below/canary"].mode, 0o600)
         self.assertEqual((found[b"link"].kind, found[b"link"].content), ("symlink", "canary"))
 
+    def test_a_probe_tells_the_time_after_a_rename(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.fsencode(os.path.join(directory, "f"))
+            probe.make(path)
+            self.assertEqual(probe.stored_time(path, tree.ORDINARY_NS), tree.ORDINARY_NS)
+            self.assertEqual(os.listdir(directory), ["f"])
+
+    def test_a_snapshot_leaves_out_what_libfuse_removes(self):
+        with tempfile.TemporaryDirectory() as directory:
+            tree.write(os.path.join(directory, ".fuse_hidden0001"), b"")
+            self.assertEqual(list(tree.snapshot(directory)), [b""])
+
     def test_the_page_says_what_is_wrong(self):
         self.assertGreaterEqual(len(ENVIRONMENTS), 40)
         wrong = {"state": "wrong", "complaints": ["f is missing"], "commands": []}

@@ -26,6 +26,8 @@ ODD_NAMES = [
 ]
 NOT_UTF8 = b"latin-\xe4\xff"
 LONG_NAME = b"n" * 255
+# libfuse's names of files that are removed while they are open: they go a moment after they are closed.
+HIDDEN_BY_FUSE = b".fuse_hidden"
 WANTED_NAMES = [os.fsencode(name) for name in ODD_NAMES] + [NOT_UTF8, LONG_NAME]
 FOLDING_NAMES = [b"folding/Makefile", b"folding/makefile"]
 
@@ -219,7 +221,7 @@ def attributes(path):
 
 
 def snapshot(root):
-    """All entries beneath ROOT, by their paths; file systems that are mounted beneath are left out."""
+    """All entries beneath ROOT, by their paths; file systems that are mounted beneath are left out, and what libfuse is about to remove."""
     root = os.fsencode(root)
     found = {}
     device = os.lstat(root).st_dev
@@ -228,6 +230,8 @@ def snapshot(root):
         found[relative] = entry(path)
         if found[relative].kind == "directory":
             for name in sorted(os.listdir(path)):
+                if name.startswith(HIDDEN_BY_FUSE):
+                    continue
                 below = os.path.join(path, name)
                 if os.lstat(below).st_dev == device:
                     visit(below, os.path.join(relative, name))

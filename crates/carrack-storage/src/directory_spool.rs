@@ -238,13 +238,8 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 
 fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
-    let found = match unreadable {
-        Some(mode) => mode.as_raw_mode(),
-        None => {
-            fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?.st_mode
-                & 0o7777
-        }
-    };
+    let stat = fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?;
+    let found = unreadable.map_or(stat.st_mode & 0o7777, Mode::as_raw_mode);
     let policy = keeper.policy();
     let is_made = is_provisional(found);
     let (mode, lasting) = match (policy.perms, is_made) {
@@ -264,7 +259,8 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
     let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
     let sets_mode = policy.perms || is_made;
     let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
-    let timed = if policy.directory_times { dress.set_time(handle.as_fd()) } else { Ok(()) };
+    let timed =
+        if policy.directory_times { dress.set_time(handle.as_fd(), Some(mtime_of(&stat))) } else { Ok(()) };
     let dressed = dressed.and(timed);
     if let Some(flags) = flags_of(keeper, last) {
         keeper.fasten(handle.as_fd(), flags);

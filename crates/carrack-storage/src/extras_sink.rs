@@ -12,20 +12,22 @@ use std::sync::{Mutex, PoisonError};
 
 use carrack_model::{
     Account, AccountMap, AllTold, Attribute, Extras, Fidelity, FileFlags, Kept, Metadata, NO_DUMP, NO_NUMBER,
-    Special, escape,
+    Special, Timestamp, escape,
 };
 use nix::unistd::{Group, User};
 use rustix::fs::{
-    AtFlags, Gid, IFlags, Mode, Stat, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr, fremovexattr,
-    fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr, lsetxattr,
+    AtFlags, Gid, IFlags, Mode, Stat, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr,
+    fremovexattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr,
+    lsetxattr,
 };
 use rustix::io::Errno;
 
 use crate::extras_source::{grown, path_of, reason};
 use crate::file_flags::flags_of;
+use crate::link_times::LinkTimes;
 use crate::modes::{ACCESS_ACL, AclBits, Owned, SET_GROUP_ID, SET_IDS, SET_USER_ID};
-use crate::sink_file::{both_times, times};
-use crate::{Losses, ModePolicy, SinkError};
+use crate::sink_file::times;
+use crate::{Losses, ModePolicy, ScratchNames, SinkError};
 
 /// Accounts whose numbers are remembered.
 const NUMBERS_MAX: usize = 10_000;
@@ -34,13 +36,15 @@ const NUMBERS_MAX: usize = 10_000;
 const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::XUSR);
 
 pub(crate) const MODE: &str = "the mode";
-const TIME: &str = "the time";
+pub(crate) const TIME: &str = "the time";
 const OWNER: &str = "the owner";
 const GROUP: &str = "the group";
 const ATTRIBUTES: &str = "extended attributes";
 const ACLS: &str = "ACLs";
 const FLAGS: &str = "file flags";
 const CAPABILITIES: &str = "file capabilities";
+
+pub(crate) const FOLLOWS_LINKS: &str = "the file system follows symbolic links";
 
 /// The attribute that gives rights to a program whoever starts it (capabilities(7)).
 const CAPABILITY: &[u8] = b"security.capability";
@@ -156,20 +160,23 @@ impl Dress<'_> {
         self.metadata.mode & (!SET_IDS | set_ids | self.lasting)
     }
 
-    /// The time of an open file, which is read back where that tells something of the file system.
-    pub(crate) fn set_time(&self, file: BorrowedFd<'_>) -> Result<(), SinkError> {
+    /// The time of an open file; `before` is that of one that was there already.
+    pub(crate) fn set_time(&self, file: BorrowedFd<'_>, before: Option<Timestamp>) -> Result<(), SinkError> {
+        self.set_time_by(before, |times| futimens(file, times), || fstat(file))
+    }
+
+    /// The time, which `set` sets and `look` reads back where that tells something of the file system.
+    pub(crate) fn set_time_by(
+        &self,
+        before: Option<Timestamp>,
+        set: impl Fn(&Timestamps) -> Result<(), Errno>,
+        look: impl Fn() -> Result<Stat, Errno>,
+    ) -> Result<(), SinkError> {
         let told = self.metadata.mtime;
-        let Some(losses) = self.losses else { return self.timed(futimens(file, &times(told))) };
-        let set = futimens(file, &losses.times(told));
-        if set.is_ok()
-            && losses.reads_back(told)
-            && let Ok(stored) = fstat(file)
-        {
-            losses.note_time(told, &stored, || {
-                futimens(file, &both_times(told))?;
-                fstat(file)
-            });
-        }
+        let set = match self.losses {
+            Some(losses) => losses.set_time(told, before, set, look),
+            None => set(&times(told)),
+        };
         self.timed(set)
     }
 
@@ -422,7 +429,20 @@ impl Keeper {
     }
 
     /// Owner and attributes of a link, which has no descriptor. What can't be set is counted.
-    pub fn dress_link(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) {
+    pub fn dress_link(
+        &self,
+        extras: &Extras,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        scratch: &ScratchNames,
+    ) {
+        let is_bare = self.user_of(extras).is_none() && self.group_of(extras).is_none();
+        if is_bare && extras.attributes.is_empty() {
+            return;
+        }
+        if self.losses.link_times(directory, scratch) == LinkTimes::Followed {
+            return self.losses.count("owner and attributes", FOLLOWS_LINKS);
+        }
         let owned =
             self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
         let Ok(name) = CString::new(name) else { return };

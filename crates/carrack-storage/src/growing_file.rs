@@ -274,7 +274,7 @@ impl GrowingFile {
     pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
-        let finished = self.dress(dress).and(dress.set_time(file));
+        let finished = self.dress(dress).and(dress.set_time(file, None));
         if syncs {
             sync_whole(file)?;
         }

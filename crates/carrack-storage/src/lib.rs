@@ -18,6 +18,7 @@ mod folded_names;
 mod growing_file;
 pub mod layout;
 mod link_spool;
+mod link_times;
 mod losses;
 mod modes;
 mod present;

@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use carrack_model::{EntryFailure, RelPath, SameAs, Timestamp};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
-    fsetxattr, fstat, futimens, linkat, openat, statat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid, XattrFlags, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, fstat, futimens, linkat, openat, statat, statx,
 };
 use rustix::io::Errno;
 
 use crate::directory_spool::nameless_file;
 use crate::durable::settle_size;
 use crate::extras_source::{grown, reason};
+use crate::scratch::ScratchName;
 use crate::sink_file::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
 use crate::{Losses, Root, ScratchNames, SinkError, StoredTimes, sync_whole};
@@ -215,11 +216,15 @@ fn make(
     let found =
         look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-    let has_time = || {
-        let is_same = ways.times.is_stored(link.mtime, mtime_of(&found), from.as_fd());
+    let has_time = |found: &FirstName| {
+        let is_same = ways.times.is_stored(link.mtime, found.mtime, from.as_fd());
         !checks_times || is_same || ways.has_all && ways.losses.has_lost_times()
     };
-    if !is_file || size_of(&found) != link.size || !has_time() {
+    let is_told = |found: &FirstName| found.size == link.size && has_time(found);
+    // The status of a file that has just got a name may be a cache's, which gocryptfs fills with another size.
+    let is_found = is_told(&FirstName { size: size_of(&found), mtime: mtime_of(&found) })
+        || FirstName::look_anew(from.as_fd(), first).is_ok_and(|found| is_told(&found));
+    if !is_file || !is_found {
         return Err(SinkError::Vanished);
     }
     let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
@@ -230,7 +235,9 @@ fn make(
         Err(Errno::EXIST) => {
             ways.scratch.check_replaced(into, &link.name)?;
             let linked = ways.scratch.create(&link.name, place);
-            Ok(linked.and_then(|((), made)| made.rename(into, &link.name)).map(|()| true))
+            // Between two names of one file a rename does nothing. Some file systems tell no inodes by which they are known as that.
+            let rename = |made: ScratchName| made.rename(into, &link.name).map(|()| !made.is_left(into));
+            Ok(linked.and_then(|((), made)| rename(made)))
         }
         answer => Ok(answer.map(|()| true)),
     };
@@ -248,9 +255,29 @@ fn make(
     }
 }
 
+/// What a first name is recognised by.
+struct FirstName {
+    size: u64,
+    mtime: Timestamp,
+}
+
+impl FirstName {
+    /// As the file system itself says, and no cache of the kernel's.
+    fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstName, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        let found = statx(directory, name, flags, StatxFlags::BASIC_STATS)?;
+        let mtime = found.stx_mtime;
+        Ok(FirstName {
+            size: found.stx_size,
+            mtime: Timestamp { seconds: mtime.tv_sec, nanoseconds: mtime.tv_nsec },
+        })
+    }
+}
+
 /// Whether a file can't have this name too, on a file system without hard links, at the most of them that it has, or on another device.
+/// Some FUSE programs have a general error for what they lack: if it is the storage's, copying says so.
 fn has_no_links(errno: Errno) -> bool {
-    matches!(errno, Errno::PERM | Errno::MLINK | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS)
+    matches!(errno, Errno::PERM | Errno::MLINK | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO)
 }
 
 /// Makes the name a file of its own, with the contents and metadata of the first name; false if it is one already.
@@ -259,7 +286,7 @@ fn copy(
     (into, name): (BorrowedFd<'_>, &[u8]),
     ways: &LinkWays<'_>,
 ) -> Result<bool, SinkError> {
-    if look(into, name).is_ok_and(|own| is_copy(&own, found)) {
+    if look(into, name).is_ok_and(|own| is_copy(&own, found, into, ways.times)) {
         return Ok(false);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -283,8 +310,9 @@ fn copy(
 }
 
 /// By size and time, which an earlier run copied too.
-fn is_copy(own: &Stat, first: &Stat) -> bool {
-    is_regular(own) && size_of(own) == size_of(first) && mtime_of(own) == mtime_of(first)
+fn is_copy(own: &Stat, first: &Stat, directory: BorrowedFd<'_>, times: &StoredTimes) -> bool {
+    let has_time = || times.is_stored(mtime_of(first), mtime_of(own), directory);
+    is_regular(own) && size_of(own) == size_of(first) && has_time()
 }
 
 /// What of the metadata can't be set for the first name was counted there.

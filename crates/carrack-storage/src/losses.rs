@@ -1,13 +1,16 @@
 //! What could not be kept of entries: counted by kind and reason, and told once each. No failure: the contents are right.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use carrack_model::Timestamp;
 use rustix::fs::{Stat, Timestamps};
 use rustix::io::Errno;
 
+use crate::ScratchNames;
+use crate::link_times::LinkTimes;
 use crate::sink_file::{both_times, times};
 use crate::status::{changed_of, mtime_of};
 use crate::stored_times::{is_ordinary, is_out_of_range};
@@ -21,6 +24,7 @@ pub struct Losses {
     counts: Mutex<BTreeMap<(What, String), u64>>,
     /// A [`TimeWay`].
     time_way: AtomicU8,
+    link_times: OnceLock<LinkTimes>,
     /// Whether a time with a fraction was read back.
     has_read_fraction: AtomicBool,
     /// Whether the file system cut it.
@@ -86,31 +90,51 @@ impl Losses {
         *counts.entry(key).or_default() += 1;
     }
 
-    /// What sets the time of a file here.
-    pub(crate) fn times(&self, told: Timestamp) -> Timestamps {
-        match self.time_way.load(Relaxed) == TimeWay::Both as u8 {
-            true => both_times(told),
-            false => times(told),
+    /// Sets the time `told` by `set`, and reads it back by `look` where that tells something of the file system. `before` is the
+    /// time of an entry that was there already.
+    pub(crate) fn set_time(
+        &self,
+        told: Timestamp,
+        before: Option<Timestamp>,
+        set: impl Fn(&Timestamps) -> Result<(), Errno>,
+        look: impl Fn() -> Result<Stat, Errno>,
+    ) -> Result<(), Errno> {
+        let is_both = self.time_way.load(Relaxed) == TimeWay::Both as u8;
+        set(&if is_both { both_times(told) } else { times(told) })?;
+        // One that was right before tells nothing.
+        if before.is_none_or(|before| is_out_of_range(told, before))
+            && self.reads_back(told, is_both)
+            && let Ok(found) = look()
+        {
+            let set_both = || set(&both_times(told)).and_then(|()| look());
+            self.note_time(told, &found, (!is_both).then_some(set_both));
         }
+        Ok(())
+    }
+
+    /// Whether it is known how the file system takes times.
+    pub(crate) fn knows_times(&self) -> bool {
+        self.time_way.load(Relaxed) != TimeWay::Unknown as u8
     }
 
     /// Whether a time that was set is to be read back: the first ones, which show how the file system takes them, and all that it may
     /// have no room for.
-    pub(crate) fn reads_back(&self, told: Timestamp) -> bool {
-        self.time_way.load(Relaxed) == TimeWay::Unknown as u8
+    fn reads_back(&self, told: Timestamp, is_both: bool) -> bool {
+        (self.time_way.load(Relaxed) != TimeWay::Alone as u8 && !is_both)
             || told.nanoseconds != 0 && !self.has_read_fraction.load(Relaxed)
             || !is_ordinary(told)
     }
 
-    /// A time was set, and `found` read back; `set_both` sets it together with the time of last access, and reads back too.
-    pub(crate) fn note_time(
+    /// A time was set, and `found` read back; `set_both` sets it together with the time of last access, and reads back too: nothing
+    /// where that was done. Another thread may have learned meanwhile how the file system takes times.
+    fn note_time(
         &self,
         told: Timestamp,
         found: &Stat,
-        set_both: impl FnOnce() -> Result<Stat, Errno>,
+        set_both: Option<impl FnOnce() -> Result<Stat, Errno>>,
     ) {
         let mut stored = mtime_of(found);
-        if self.time_way.load(Relaxed) == TimeWay::Unknown as u8 {
+        if let Some(set_both) = set_both.filter(|_| self.time_way.load(Relaxed) != TimeWay::Alone as u8) {
             let both = is_out_of_range(told, stored).then(set_both).and_then(Result::ok);
             match both.map(|found| mtime_of(&found)).filter(|both| *both != stored) {
                 Some(both) => {
@@ -134,6 +158,11 @@ impl Losses {
         }
         self.has_read_fraction.fetch_or(told.nanoseconds != 0, Relaxed);
         self.cuts_times.fetch_or(told != stored, Relaxed);
+    }
+
+    /// How the file system of `directory` takes times of symbolic links, learned once.
+    pub(crate) fn link_times(&self, directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimes {
+        *self.link_times.get_or_init(|| LinkTimes::of(directory, scratch))
     }
 
     /// A time is another than the told one.
@@ -183,6 +212,7 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::UTIME_OMIT;
 
     #[test]
     fn losses_are_told_once_with_their_count() {
@@ -227,21 +257,36 @@ mod tests {
         Timestamp { seconds, nanoseconds }
     }
 
-    fn never() -> Result<Stat, Errno> {
-        panic!("the time was taken")
+    /// A file of a file system that stores what `stores` makes of a time; nothing where it ignores one alone.
+    fn set(
+        losses: &Losses,
+        told: Timestamp,
+        is_alone_ignored: bool,
+        stores: impl Fn(i64, u32) -> (i64, u32),
+    ) -> Timestamp {
+        let now = (1_900_000_000, 0);
+        let stored = std::cell::Cell::new(now);
+        let take = |times: &Timestamps| {
+            if !is_alone_ignored || times.last_access.tv_nsec != UTIME_OMIT {
+                let told = times.last_modification;
+                stored.set(stores(told.tv_sec, told.tv_nsec as u32));
+            }
+            Ok(())
+        };
+        losses.set_time(told, None, take, || Ok(found(stored.get()))).unwrap();
+        at(stored.get().0, stored.get().1)
     }
 
     #[test]
     fn one_fraction_shows_a_coarse_file_system_and_a_time_without_room_is_a_loss() {
         let losses = Losses::default();
         let time = at(1_600_000_000, 5);
-        assert!(losses.reads_back(time));
-        losses.note_time(time, &found((1_600_000_000, 5)), never);
-        assert!(!losses.cuts_times() && !losses.reads_back(time) && !losses.reads_back(at(1_600_000_000, 0)));
-        losses.note_time(time, &found((1_600_000_000, 0)), never);
+        assert!(losses.reads_back(time, false));
+        set(&losses, time, false, |seconds, _| (seconds, 0));
         assert!(losses.cuts_times() && !losses.has_lost_times());
-        assert!(losses.reads_back(at(5_000_000_000, 0)));
-        losses.note_time(at(5_000_000_000, 0), &found((i32::MAX.into(), 0)), never);
+        assert!(!losses.reads_back(time, false) && !losses.reads_back(at(1_600_000_000, 0), false));
+        assert!(losses.reads_back(at(5_000_000_000, 0), false));
+        set(&losses, at(5_000_000_000, 0), false, |_, _| (i32::MAX.into(), 0));
         assert!(losses.has_lost_times());
         assert_eq!(losses.take_lines(), ["the time of 1 entry not kept: the file system has no room for it"]);
     }
@@ -249,15 +294,30 @@ mod tests {
     #[test]
     fn a_time_that_is_ignored_alone_is_set_together_with_the_other() {
         let (losses, time) = (Losses::default(), at(1_600_000_000, 0));
-        losses.note_time(time, &found((1_900_000_000, 0)), || Ok(found((1_600_000_000, 0))));
-        assert!(!losses.has_lost_times() && !losses.reads_back(time));
-        assert_eq!(losses.times(time).last_modification.tv_sec, 1_600_000_000);
-        assert!(losses.times(time).last_access.tv_sec > 1_600_000_000);
+        assert_eq!(set(&losses, time, true, |seconds, fraction| (seconds, fraction)), time);
+        assert!(!losses.has_lost_times() && !losses.reads_back(time, true));
+        // A thread that began before that was known.
+        assert!(losses.reads_back(time, false));
+        let is_set = std::cell::Cell::new(false);
+        let set_both = || {
+            is_set.set(true);
+            Ok(found((1_600_000_000, 0)))
+        };
+        losses.note_time(time, &found((1_900_000_000, 0)), Some(set_both));
+        assert!(is_set.get() && !losses.has_lost_times());
         // Ignored all the same.
         let losses = Losses::default();
-        losses.note_time(time, &found((1_900_000_000, 0)), || Ok(found((1_900_000_000, 0))));
+        set(&losses, time, true, |_, _| (1_900_000_000, 0));
         assert!(losses.has_lost_times());
-        assert_eq!(losses.times(time).last_access.tv_sec, 0);
         assert_eq!(losses.take_lines(), ["the time of 1 entry not kept: the file system ignores it"]);
+    }
+
+    #[test]
+    fn a_time_that_was_right_before_tells_nothing() {
+        let (losses, time) = (Losses::default(), at(1_600_000_000, 5));
+        for before in [time, at(1_600_000_000, 0)] {
+            losses.set_time(time, Some(before), |_| Ok(()), || panic!("it was read back")).unwrap();
+        }
+        assert_eq!(set(&losses, time, true, |seconds, fraction| (seconds, fraction)), time);
     }
 }

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::{Metadata, Special, Timestamp};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::special::special_of_stat;
+use crate::status::mtime_of;
 use crate::{Dress, SinkError, link_text};
 
 /// What stands under a name.
@@ -85,7 +86,9 @@ pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Re
 pub fn dress_file(directory: BorrowedFd<'_>, name: &[u8], dress: &Dress<'_>) -> Result<(), SinkError> {
     let file = open_file(directory, name, false).map_err(SinkError::of_directory)?;
     dress.put_on(file.as_fd(), true)?;
-    dress.set_time(file.as_fd())
+    let learns = dress.losses.is_some_and(|losses| !losses.knows_times());
+    let before = if learns { fstat(&file).ok() } else { None };
+    dress.set_time(file.as_fd(), before.as_ref().map(mtime_of))
 }
 
 fn open_file(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<File> {

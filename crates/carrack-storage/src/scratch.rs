@@ -217,6 +217,11 @@ impl ScratchName {
         renamed
     }
 
+    /// Whether it is still there after its rename, which does nothing between two names of one file; takes it away then.
+    pub fn is_left(&self, directory: BorrowedFd<'_>) -> bool {
+        unlinkat(directory, self.as_bytes(), AtFlags::empty()).is_ok()
+    }
+
     /// Takes it away; what can't be removed stays behind under its telling name.
     pub fn remove(&self, directory: BorrowedFd<'_>) {
         let _ = unlinkat(directory, self.as_bytes(), AtFlags::empty());
@@ -315,6 +320,23 @@ mod tests {
         own.remove_leftovers(held.as_fd(), |name| name == b".a.carrack-abcd0001").unwrap();
         assert!(!dir.path().join(&left).exists());
         others.iter().for_each(|name| assert!(dir.path().join(name).exists(), "{name}"));
+    }
+
+    #[test]
+    fn a_name_that_a_rename_between_names_of_one_file_leaves_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::fs::File::open(dir.path()).unwrap();
+        std::fs::write(dir.path().join("first"), b"").unwrap();
+        std::fs::hard_link(dir.path().join("first"), dir.path().join("second")).unwrap();
+        let names = ScratchNames::new(None).unwrap();
+        let link =
+            |free: &[u8]| rustix::fs::linkat(held.as_fd(), "first", held.as_fd(), free, AtFlags::empty());
+        for (name, is_left) in [(&b"second"[..], true), (b"third", false)] {
+            let ((), made) = names.create(name, link).unwrap();
+            made.rename(held.as_fd(), name).unwrap();
+            assert_eq!(made.is_left(held.as_fd()), is_left);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
     }
 
     #[test]

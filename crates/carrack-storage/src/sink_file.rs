@@ -15,7 +15,8 @@ use rustix::io::{Errno, write};
 use rustix::path::DecInt;
 
 use crate::durable::settle_size;
-use crate::extras_sink::{MODE, kept};
+use crate::extras_sink::{FOLLOWS_LINKS, MODE, TIME, kept};
+use crate::link_times::LinkTimes;
 use crate::modes::{Owned, SET_IDS, mode_to_create, take_over};
 use crate::scratch::Placing;
 use crate::{Care, Dress, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
@@ -277,7 +278,7 @@ fn fill(file: BorrowedFd<'_>, new: &New<'_>) -> Result<Owned, SinkError> {
         return Err(SinkError::Damaged);
     }
     let owned = dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
-    let timed = dress.set_time(file);
+    let timed = dress.set_time(file, None);
     if care.sync == SyncFirst::Always {
         sync_whole(file)?;
     }
@@ -326,7 +327,7 @@ pub fn place_symlink<'a>(
 ) -> Result<(), SinkError> {
     let dress = dress.into();
     match symlinkat(target, directory, name) {
-        Ok(()) => dress_link(directory, name, dress),
+        Ok(()) => dress_link(directory, name, dress, scratch),
         Err(Errno::EXIST) => replace_by_symlink(directory, name, target, dress, scratch),
         Err(errno) => Err(SinkError::symlinking(errno)),
     }
@@ -342,20 +343,35 @@ fn replace_by_symlink(
     scratch.check_replaced(directory, name)?;
     let (_, temporary) =
         scratch.create(name, |free| symlinkat(target, directory, free)).map_err(SinkError::symlinking)?;
-    let timed = dress_link(directory, temporary.as_bytes(), dress);
+    let timed = dress_link(directory, temporary.as_bytes(), dress, scratch);
     temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
     timed
 }
 
-fn dress_link(directory: BorrowedFd<'_>, name: &[u8], dress: Dress<'_>) -> Result<(), SinkError> {
+fn dress_link(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    dress: Dress<'_>,
+    scratch: &ScratchNames,
+) -> Result<(), SinkError> {
     if let Some((extras, keeper)) = dress.extras {
-        keeper.dress_link(extras, directory, name);
+        keeper.dress_link(extras, directory, name, scratch);
     }
     if !dress.policy.times {
         return Ok(());
     }
+    let way = dress.losses.map_or(LinkTimes::Alone, |losses| losses.link_times(directory, scratch));
+    let times = match way {
+        LinkTimes::Alone => times(dress.metadata.mtime),
+        LinkTimes::Both => both_times(dress.metadata.mtime),
+        LinkTimes::Ignored => return Ok(()),
+        LinkTimes::Followed => {
+            dress.losses.inspect(|losses| losses.count(TIME, FOLLOWS_LINKS));
+            return Ok(());
+        }
+    };
     // File systems that keep no times of links are taken as they are.
-    match utimensat(directory, name, &times(dress.metadata.mtime), AtFlags::SYMLINK_NOFOLLOW) {
+    match utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         set => dress.timed(set),
     }

@@ -88,10 +88,8 @@ impl Base {
             let shown = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             let root = match self.open(shown, Purpose::ReadThrough) {
                 Ok(root) => root,
-                // What another pattern matched may be a file.
-                Err(error) if directories.len() > 1 && error.kind() == io::ErrorKind::NotADirectory => {
-                    continue;
-                }
+                // What another pattern matched may be a file, or lack the name behind it.
+                Err(error) if directories.len() > 1 && is_no_directory(&error) => continue,
                 Err(error) => return Err(error),
             };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -109,6 +107,10 @@ impl Base {
         found.sort();
         Ok(found)
     }
+}
+
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]

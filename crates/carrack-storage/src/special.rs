@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use carrack_model::{DeviceNumber, Metadata, Special, Timestamp};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, fstat, listxattr,
-    major, makedev, minor, mknodat, openat, removexattr, setxattr, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid, XattrFlags, chmodat, chownat, fstat,
+    listxattr, major, makedev, minor, mknodat, openat, removexattr, setxattr, utimensat,
 };
 use rustix::io::Errno;
 
 use crate::extras_sink::Wearer;
 use crate::modes::mode_of_new;
-use crate::sink_file::times;
+use crate::status::mtime_of;
 use crate::{Dress, Keeper, ScratchNames, SinkError};
 
 /// What is made has it until it has its owner: a device of somebody else's is nobody's before.
@@ -102,9 +102,12 @@ pub fn dress_special<'a>(
     dress: impl Into<Dress<'a>>,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
-    let node = Node::open(directory, name, special)?;
+    let (node, mtime) = Node::open(directory, name, special)?;
     dress.put_on(&node, true)?;
-    if dress.policy.times { dress.timed(node.set_mtime(dress.metadata.mtime)) } else { Ok(()) }
+    match dress.policy.times {
+        true => dress.set_time_by(Some(mtime), |times| node.set_times(times), || fstat(&node.held)),
+        false => Ok(()),
+    }
 }
 
 /// A special file that is held, and not opened.
@@ -116,19 +119,23 @@ struct Node {
 
 impl Node {
     /// Checked, as whoever may write to the directory could have put another one there: one that the kernel knows by other
-    /// numbers, or that has a name elsewhere, is left alone.
-    fn open(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<Node, SinkError> {
+    /// numbers, or that has a name elsewhere, is left alone. Returns its time too.
+    fn open(
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        special: &Special,
+    ) -> Result<(Node, Timestamp), SinkError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let looked = openat(directory, name, flags, Mode::empty()).and_then(|held| Ok((fstat(&held)?, held)));
         let (stat, held) = looked.map_err(|errno| SinkError::naming("looking at it", errno))?;
         if special_of_stat(&stat) != Some(*special) || stat.st_nlink != 1 {
             return Err(SinkError::InTheWay(Errno::EXIST.into()));
         }
-        Ok(Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held })
+        Ok((Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held }, mtime_of(&stat)))
     }
 
-    fn set_mtime(&self, mtime: Timestamp) -> Result<(), Errno> {
-        utimensat(CWD, &*self.path, &times(mtime), AtFlags::empty())
+    fn set_times(&self, times: &Timestamps) -> Result<(), Errno> {
+        utimensat(CWD, &*self.path, times, AtFlags::empty())
     }
 }
 

@@ -5,14 +5,15 @@
 //! file system is probed once, with a temporary file. Times that few file systems refuse are probed one by one.
 
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{ModifyWindow, Timestamp};
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, futimens, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags, fstat, futimens, openat, statx, unlinkat};
 use rustix::io::Errno;
 
+use crate::link_times::LinkTimes;
 use crate::sink_file::{both_times, create_flags};
 use crate::status::{changed_of, mtime_of};
 use crate::{ScratchNames, keep_times};
@@ -50,6 +51,7 @@ struct Known {
     /// What it makes of [`PROBE`].
     storage: Option<Storage>,
     extraordinary: HashMap<Timestamp, Timestamp>,
+    link_times: Option<LinkTimes>,
 }
 
 /// What a file system makes of an ordinary time.
@@ -90,9 +92,27 @@ impl StoredTimes {
             true if apart >= COARSEST => {
                 told < found && self.known(directory) == Some(Storage::Refused) && self.tell_refused()
             }
-            true => self.granularity(directory, found).is_some_and(|known| known.stores(told, found)),
-            false => self.extraordinary(directory, told) == Some(found),
+            true => self.granularity(directory, found).is_some_and(|known| known.explains(told, found)),
+            false => match self.extraordinary(directory, told) {
+                Some(stored) if stored == found || !is_out_of_range(told, stored) => stored == found,
+                _ => self.known(directory) == Some(Storage::Refused) && self.tell_refused(),
+            },
         }
+    }
+
+    /// The same of a symbolic link, whose time few file systems in user space keep. What they don't keep is no difference.
+    pub fn is_same_link(&self, told: Timestamp, found: Timestamp, directory: BorrowedFd<'_>) -> bool {
+        self.is_same(told, found, directory) || self.ignores_links(directory)
+    }
+
+    fn ignores_links(&self, directory: BorrowedFd<'_>) -> bool {
+        let (Ok(stat), Some(scratch)) = (fstat(directory), &self.scratch) else { return false };
+        if let Some(known) = self.file_systems().get(&stat.st_dev).and_then(|known| known.link_times) {
+            return !known.are_kept();
+        }
+        let found = LinkTimes::of(directory, scratch);
+        self.file_systems().entry(stat.st_dev).or_default().link_times = Some(found);
+        !found.are_kept()
     }
 
     fn tell_refused(&self) -> bool {
@@ -156,31 +176,44 @@ impl StoredTimes {
 
     /// What the file system of `directory` makes of a time: nothing if it refuses it, and nothing at all if no file can be made there.
     fn probe(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Option<Timestamp>> {
-        let store = |file: OwnedFd| {
-            let stored = futimens(&file, &both_times(told)).and_then(|()| fstat(&file));
-            stored.ok().map(|stat| mtime_of(&stat))
-        };
-        with_temporary_file(directory, self.scratch.as_deref(), store).ok()
+        let mode = Mode::RUSR | Mode::WUSR;
+        match openat(directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+            Ok(file) => {
+                let stored = futimens(&file, &both_times(told)).and_then(|()| fstat(&file));
+                Some(stored.ok().map(|stat| mtime_of(&stat)))
+            }
+            Err(_) => keep_times(directory, || store_named(directory, self.scratch.as_deref()?, told).ok()),
+        }
     }
 }
 
-/// A file that has no name, or has one as long as it is used.
-fn with_temporary_file<R>(
+/// What is stored of the time of a file that is renamed afterwards, as every file that is placed: encfs cuts the time then.
+fn store_named(
     directory: BorrowedFd<'_>,
-    scratch: Option<&ScratchNames>,
-    visit: impl FnOnce(OwnedFd) -> R,
-) -> Result<R, Errno> {
+    scratch: &ScratchNames,
+    told: Timestamp,
+) -> Result<Option<Timestamp>, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
-    match openat(directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
-        Ok(file) => Ok(visit(file)),
-        Err(errno) => keep_times(directory, || {
-            let create = |free: &[u8]| openat(directory, free, create_flags(), mode);
-            let (file, temporary) = scratch.ok_or(errno)?.create(b"times", create)?;
-            let visited = visit(file);
-            unlinkat(directory, temporary.as_bytes(), AtFlags::empty())?;
-            Ok(visited)
-        }),
-    }
+    let create = |free: &[u8]| openat(directory, free, create_flags(), mode);
+    let (file, temporary) = scratch.create(b"times", create)?;
+    let (other, renamed) = scratch.create(b"times", create)?;
+    drop(other);
+    let set = futimens(&file, &both_times(told));
+    drop(file);
+    let stored = set.and_then(|()| {
+        temporary.rename(directory, renamed.as_bytes())?;
+        look_anew(directory, renamed.as_bytes())
+    });
+    let _ = unlinkat(directory, temporary.as_bytes(), AtFlags::empty());
+    unlinkat(directory, renamed.as_bytes(), AtFlags::empty())?;
+    Ok(stored.ok())
+}
+
+/// The time that the file system itself has, and no cache of the kernel's.
+fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Timestamp, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+    let time = statx(directory, name, flags, StatxFlags::MTIME)?.stx_mtime;
+    Ok(Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec })
 }
 
 /// Nanoseconds of which a file system stores multiples.
@@ -200,6 +233,12 @@ impl Granularity {
         let seen = [mtime_of(directory), changed_of(directory), found];
         let fits = |granularity: &i128| seen.iter().all(|time| nanoseconds(*time) % granularity == 0);
         Granularity(GRANULARITIES.into_iter().rev().find(fits).unwrap_or(1))
+    }
+
+    /// Whether it or a finer one makes `found` of `told`: encfs cuts times of files, and not those of links and directories.
+    fn explains(self, told: Timestamp, found: Timestamp) -> bool {
+        let finer = GRANULARITIES.into_iter().filter(|granularity| *granularity <= self.0);
+        finer.map(Granularity).any(|granularity| granularity.stores(told, found))
     }
 
     /// Whether it makes `found` of `told`, by rounding down or up.
@@ -273,6 +312,9 @@ mod tests {
         assert!(Granularity(COARSEST).stores(at(7, 5), at(6, 0)));
         assert!(!Granularity(1).stores(at(7, 5), at(7, 0)));
         assert!(second.stores(at(-7, 5), at(-7, 0)));
+        let (told, micros) = (at(7, 123_456_789), at(7, 123_456_000));
+        assert!(second.explains(told, at(7, 0)) && second.explains(told, micros));
+        assert!(!second.explains(told, at(7, 123_400_000)) && !Granularity(1).explains(told, micros));
     }
 
     #[test]
@@ -293,5 +335,31 @@ mod tests {
             assert!(!same(ModifyWindow::Exact, told, found));
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_named_file_tells_the_same_and_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::fs::File::open(dir.path()).unwrap();
+        let scratch = ScratchNames::new(None).unwrap();
+        assert_eq!(store_named(held.as_fd(), &scratch, PROBE), Ok(Some(PROBE)));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn where_no_time_is_set_a_later_file_is_as_old_as_its_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::fs::File::open(dir.path()).unwrap();
+        let times = StoredTimes::new(ModifyWindow::Stored, None);
+        let device = fstat(&held).unwrap().st_dev;
+        times.file_systems().entry(device).or_default().storage = Some(Storage::Refused);
+        let (old, now) = (at(1_600_000_000, 5), at(1_900_000_000, 7));
+        assert!(times.is_same(old, now, held.as_fd()) && times.has_refused());
+        assert!(!times.is_same(now, old, held.as_fd()));
+        // Of times before 1980 none is set there either.
+        let ancient = at(170_000_001, 5);
+        assert!(!times.is_same(ancient, now, held.as_fd()), "this one is stored");
+        times.file_systems().entry(device).or_default().extraordinary.insert(ancient, old);
+        assert!(times.is_same(ancient, now, held.as_fd()));
     }
 }

@@ -36,7 +36,7 @@ impl Lane<'_> {
             }
             Some(Present::Symlink { target, mtime, owner })
                 if entry.symlink_target == Some(&*target)
-                    && self.sink.times.is_same(entry.metadata.mtime, mtime, held) =>
+                    && self.sink.times.is_same_link(entry.metadata.mtime, mtime, held) =>
             {
                 self.complete_link(held, entry, owner)
             }
@@ -114,7 +114,7 @@ impl Lane<'_> {
             if self.sink.spec.dry_run {
                 return Wish::Wanted;
             }
-            self.sink.keeper.dress_link(extras, held, entry.name);
+            self.sink.keeper.dress_link(extras, held, entry.name, &self.sink.scratch);
         }
         Wish::Left
     }

@@ -1,0 +1,105 @@
+//! How a file system takes the times of symbolic links, asked with a temporary link.
+//!
+//! Most take them as those of files. File systems in user space may ignore them, or follow the link: an SFTP server sets the times and
+//! the owner of what the link points to. The temporary link points to itself, so that no such call reaches anything.
+
+use std::os::fd::BorrowedFd;
+
+use carrack_model::Timestamp;
+use rustix::fs::{AtFlags, Timestamps, fstatfs, statat, symlinkat, unlinkat, utimensat};
+use rustix::io::Errno;
+
+use crate::sink_file::{both_times, times};
+use crate::status::mtime_of;
+use crate::stored_times::is_out_of_range;
+use crate::{ScratchNames, keep_times};
+
+/// `f_type` of FUSE, and of SMB's two clients: statfs(2).
+const ASKED_FILE_SYSTEMS: [u32; 3] = [0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
+
+const PROBE: Timestamp = Timestamp { seconds: 1_234_567_891, nanoseconds: 0 };
+
+/// What becomes of a link's time that is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkTimes {
+    /// It is set, or refused with an error.
+    Alone,
+    /// It is set together with the time of last access only.
+    Both,
+    /// It is ignored.
+    Ignored,
+    /// Calls that name a link change what it points to.
+    Followed,
+}
+
+impl LinkTimes {
+    /// Makes the temporary link on file systems alone that may do something else than [`LinkTimes::Alone`].
+    pub(crate) fn of(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimes {
+        let is_asked =
+            fstatfs(directory).is_ok_and(|found| ASKED_FILE_SYSTEMS.contains(&(found.f_type as u32)));
+        match is_asked {
+            true => keep_times(directory, || ask(directory, scratch)).unwrap_or(LinkTimes::Alone),
+            false => LinkTimes::Alone,
+        }
+    }
+
+    /// Whether a link has the time that it was given.
+    pub(crate) fn are_kept(self) -> bool {
+        matches!(self, LinkTimes::Alone | LinkTimes::Both)
+    }
+}
+
+fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimes, Errno> {
+    let ((), temporary) = scratch.create(b"link", |free| symlinkat(free, directory, free))?;
+    let name = temporary.as_bytes();
+    let found = judge(|times| {
+        utimensat(directory, name, times, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(mtime_of(&statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    });
+    unlinkat(directory, name, AtFlags::empty())?;
+    Ok(found)
+}
+
+/// `set` sets times of the link, and returns the time that it has then.
+fn judge(set: impl Fn(&Timestamps) -> Result<Timestamp, Errno>) -> LinkTimes {
+    for (times, way) in [(times(PROBE), LinkTimes::Alone), (both_times(PROBE), LinkTimes::Both)] {
+        match set(&times) {
+            Ok(stored) if !is_out_of_range(PROBE, stored) => return way,
+            Ok(_) => {}
+            Err(Errno::NOENT | Errno::LOOP) => return LinkTimes::Followed,
+            // The links to come meet the same.
+            Err(_) => return LinkTimes::Alone,
+        }
+    }
+    LinkTimes::Ignored
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::UTIME_OMIT;
+
+    use super::*;
+
+    #[test]
+    fn what_a_file_system_makes_of_a_links_time_is_told_apart() {
+        let now = Timestamp { seconds: 1_900_000_000, nanoseconds: 0 };
+        let told = |times: &Timestamps| Timestamp { seconds: times.last_modification.tv_sec, nanoseconds: 0 };
+        assert_eq!(judge(|times| Ok(told(times))), LinkTimes::Alone);
+        let is_alone = |times: &Timestamps| times.last_access.tv_nsec == UTIME_OMIT;
+        assert_eq!(judge(|times| Ok(if is_alone(times) { now } else { told(times) })), LinkTimes::Both);
+        assert_eq!(judge(|_| Ok(now)), LinkTimes::Ignored);
+        assert_eq!(judge(|_| Err(Errno::NOENT)), LinkTimes::Followed);
+        assert_eq!(judge(|_| Err(Errno::LOOP)), LinkTimes::Followed);
+        assert_eq!(judge(|_| Err(Errno::PERM)), LinkTimes::Alone);
+    }
+
+    #[test]
+    fn the_temporary_link_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::fs::File::open(dir.path()).unwrap();
+        assert_eq!(ask(held.as_fd(), &ScratchNames::new(None).unwrap()), Ok(LinkTimes::Alone));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
