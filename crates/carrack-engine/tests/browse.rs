@@ -369,7 +369,7 @@ fn what_breaks_the_rules_ends_the_session_before_it_is_shown() {
 fn an_end_that_leaves_or_refuses_is_told_so() {
     let (done, found) = hear(Operation::List, vec![told(&[entry(b"a")])]);
     assert!(matches!(done, Err(SessionError::PeerGone)) && found.len() == 1, "{done:?}");
-    let refuse = Refuse { message: "I/O error".into(), hint: "ask".into(), reason: 0 };
+    let refuse = Refuse { message: "I/O error".into(), hint: "ask".into(), reason: 0, retry_after_ms: 0 };
     let (done, found) = hear(Operation::List, vec![told(&[entry(b"a")]), Control::Refuse(refuse)]);
     let Err(SessionError::Refused { message, hint }) = done else { panic!("{done:?}") };
     assert_eq!((&*message, hint.as_deref(), found.len()), ("I/O error", Some("ask"), 1));

@@ -1293,7 +1293,7 @@ fn a_peer_cannot_drive_the_terminal() {
             text: text.clone(),
             ..Default::default()
         }));
-        let reason = message::Refuse { message: text.clone(), hint: text, reason: 0 };
+        let reason = message::Refuse { message: text.clone(), hint: text, reason: 0, retry_after_ms: 0 };
         session.peer.say(Control::Abort(reason));
         let recorder = session.recorder.clone();
         let (outcome, _) = session.end();

@@ -205,7 +205,8 @@ fn a_destination_that_lies_about_the_form_ends_it() {
         let Err(SessionError::At { role: Role::Sink, error }) = ended else { panic!("{ended:?}") };
         assert!(error.is_protocol_violation() && findings.is_empty() && verified.equal < 2, "{error}");
     }
-    let refuse = Control::Refuse(Refuse { message: "no".into(), hint: "ask".into(), reason: 0 });
+    let refuse =
+        Control::Refuse(Refuse { message: "no".into(), hint: "ask".into(), reason: 0, retry_after_ms: 0 });
     let (ended, ..) = hear(vec![refuse]);
     let Err(SessionError::At { error, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(*error, SessionError::Refused { .. }), "{error:?}");

@@ -349,9 +349,9 @@ mod tests {
     }
 
     fn end_of(script: &str) -> Option<Trouble> {
-        let (command, host) = (shim(script), host());
+        let (command, host, carrack) = (shim(script), host(), far("carrack"));
         let (remote, peer) =
-            Remote::start(&command, &host, &carrack(), Protection::Private, STALL, Leash::default()).unwrap();
+            Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default()).unwrap();
         drop(peer);
         remote.stop(Duration::from_secs(5))
     }
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_named() {
         let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
-        let carrack = carrack();
+        let carrack = far("carrack");
         let trouble = Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default())
             .err()
             .unwrap();
@@ -433,9 +433,9 @@ mod tests {
 
     #[test]
     fn pipes_carry_bytes_and_the_words_arrive() {
-        let (command, host) = (shim("cat; echo \"$@\""), host());
+        let (command, host, carrack) = (shim("cat; echo \"$@\""), host(), far("carrack"));
         let (remote, peer) =
-            Remote::start(&command, &host, &carrack(), Protection::Private, STALL, Leash::default()).unwrap();
+            Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default()).unwrap();
         let Channel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
         std::fs::File::from(output).write_all(b"hello ").unwrap();
         let mut said = String::new();
@@ -447,8 +447,9 @@ mod tests {
     #[test]
     fn nothing_is_left_behind() {
         let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
+        let carrack = far("carrack");
         let (remote, _peer) =
-            Remote::start(&command, &host, &carrack(), Protection::Private, STALL, leash.clone()).unwrap();
+            Remote::start(&command, &host, &carrack, Protection::Private, STALL, leash.clone()).unwrap();
         let started = Instant::now();
         assert!(remote.stop(Duration::from_millis(50)).is_some());
         assert!(started.elapsed() < Duration::from_secs(5));

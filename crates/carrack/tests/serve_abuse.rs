@@ -322,7 +322,7 @@ fn a_few_addresses_that_stop_in_their_handshakes_keep_no_other_out() {
         assert_eq!(small_copy(&site, daemon.address), "");
     }
     daemon.wait_for("ended in its handshake, others waited");
-    assert!(waiting.iter_mut().any(|stream| is_closed(stream)));
+    assert!(waiting.iter_mut().any(is_closed));
     drop(stalled);
 }
 

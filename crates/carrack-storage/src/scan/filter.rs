@@ -117,7 +117,7 @@ impl Filter {
     /// whole.
     pub(super) fn names_in(&self, directory: &RelPath) -> Vec<&[u8]> {
         let Some(names) = &self.names else { return Vec::new() };
-        let inner = |path: &'_ Box<[u8]>| -> Option<usize> {
+        let inner = |path: &[u8]| -> Option<usize> {
             let above = directory.as_bytes();
             let start = if above.is_empty() { 0 } else { above.len() + 1 };
             let is_inner =

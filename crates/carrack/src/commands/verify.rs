@@ -222,7 +222,10 @@ impl<'a> Job<'a> {
         let verified = verifying.verified();
         let ended = compared.and_then(|()| sink.end().map_err(|error| (error, None)));
         let sink_left = sink_reached.map(|reached| reached.leave(&self.reins, false));
-        (verified, ended.map_err(|(error, source_left)| self.stop(error, source_left, sink_left)))
+        (
+            verified,
+            ended.map_err(|(error, source_left)| self.stop(error, source_left.map(|left| *left), sink_left)),
+        )
     }
 
     fn compare_listed(
@@ -246,7 +249,7 @@ impl<'a> Job<'a> {
     ) -> Result<(), Ended<'j>> {
         let (reached, mut source) = match self.open(location, Role::Source) {
             Ok(found) => found,
-            Err(stop) => return Err((SessionError::Interrupted, Some(Source::Unreached(stop)))),
+            Err(stop) => return Err((SessionError::Interrupted, Some(Box::new(Source::Unreached(stop))))),
         };
         let compared = match (name_of(location), self.sources.len()) {
             (None, _) => Ok(RelPath::root()),
@@ -259,7 +262,7 @@ impl<'a> Job<'a> {
             .and_then(|place| verifying.tree(&mut source, &place, self.args.extra))
             .and_then(|()| source.end());
         let left = reached.map(|reached| reached.leave(&self.reins, false));
-        compared.map_err(|error| (error, left.map(Source::Left)))
+        compared.map_err(|error| (error, left.map(|left| Box::new(Source::Left(left)))))
     }
 
     fn open<'j>(
@@ -307,7 +310,7 @@ impl<'a> Job<'a> {
 }
 
 /// What ended a comparison, and what is known of the source's end.
-type Ended<'a> = (SessionError, Option<Source<'a>>);
+type Ended<'a> = (SessionError, Option<Box<Source<'a>>>);
 
 /// A source's end, when it is over.
 enum Source<'a> {

@@ -156,7 +156,7 @@ impl Field {
                 let _ = fs::rename(self.path("away"), &directory);
             }
             Event::Unreadable => {
-                let mode = std::os::unix::fs::PermissionsExt::from_mode(0);
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o0);
                 let _ = fs::set_permissions(&directory, mode);
             }
             Event::Unmounted => self.mounts.clear(),
