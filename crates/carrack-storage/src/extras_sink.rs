@@ -17,12 +17,11 @@ use carrack_model::{
 use nix::unistd::{Group, User};
 use rustix::fs::{
     AtFlags, Gid, IFlags, Mode, Stat, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr,
-    fremovexattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr,
-    lsetxattr,
+    fremovexattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lsetxattr,
 };
 use rustix::io::Errno;
 
-use crate::extras_source::{grown, path_of, reason};
+use crate::extras_source::{Spot, get, grown, list, path_of, reason};
 use crate::file_flags::flags_of;
 use crate::link_times::LinkTimes;
 use crate::modes::{ACCESS_ACL, AclBits, Owned, SET_GROUP_ID, SET_IDS, SET_USER_ID};
@@ -386,12 +385,10 @@ impl Keeper {
             return false;
         }
         let Ok(name) = CString::new(name) else { return false };
-        let path = path_of(directory, &name);
-        let present = grown(|names| llistxattr(&*path, names)).unwrap_or_default();
-        let has = |attribute: &Attribute| {
-            let own = grown(|value| lgetxattr(&*path, &*attribute.name, value));
-            own.is_ok_and(|own| *own == *attribute.value)
-        };
+        let spot = Spot::Named { directory, name: &name, follow: false };
+        let present = list(spot).unwrap_or_default();
+        let has =
+            |attribute: &Attribute| get(spot, &attribute.name).is_ok_and(|own| *own == *attribute.value);
         let owned = Owned { user: Some(user), group: Some(group) };
         let is_wanted = |attribute: &Attribute| {
             self.may_set(attribute) && (!is_capability(attribute) || self.keeps_user(extras, owned))
@@ -700,6 +697,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use carrack_model::AccountMap;
+    use rustix::fs::lgetxattr;
 
     use super::*;
 

@@ -352,6 +352,45 @@ fn two_entries_never_share_a_place() {
     }
 }
 
+/// As in a bare chroot: attributes and owners are kept, and the mode of what must not be opened is a loss.
+#[test]
+fn without_proc_little_is_lost() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+    plant(&tree);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        tree.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o640),
+        0,
+    )
+    .unwrap();
+    for name in ["one", "pipe"] {
+        chown(tree.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    if setxattr(tree.join("two"), "user.test", b"value", XattrFlags::empty()).is_err() {
+        return skip("no attributes here");
+    }
+    let script = "umount -l /proc && exec \"$@\"";
+    for (words, done, losses) in [(["cp", "-a", "--json"], 5, 1), (["sync", "-a", "--json"], 0, 1)] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", CARRACK]).args(words);
+        let output = run(command.arg(tree.join("")).arg(&there));
+        assert_exit(&output, 0);
+        assert_eq!(summary(&output)["files_done"], done, "{}", talk(&output));
+        assert_eq!(summary(&output)["losses"], losses, "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let mut value = [0; 10];
+    assert_eq!(getxattr(there.join("two"), "user.test", &mut value[..]).unwrap(), 5);
+    for name in ["one", "pipe"] {
+        assert_eq!(fs::symlink_metadata(there.join(name)).unwrap().uid(), NOBODY, "{name}");
+    }
+}
+
 /// NTFS-3G answers for the ACL of a file, and lists none.
 #[test]
 fn an_acl_that_is_not_listed_is_copied() {
