@@ -199,13 +199,16 @@ impl Dress<'_> {
         wearer.own(Some(Uid::from_raw(found.st_uid)), None).and(done)
     }
 
-    /// The time, which `set` sets and `look` reads back where that tells something of the file system.
+    /// The time, if it is kept, which `set` sets and `look` reads back where that tells something of the file system.
     pub(crate) fn set_time_by(
         &self,
         before: Option<Timestamp>,
         set: impl Fn(&Timestamps) -> Result<(), Errno>,
         look: impl Fn() -> Result<Stat, Errno>,
     ) -> Result<(), SinkError> {
+        if !self.policy.times {
+            return Ok(());
+        }
         let told = self.metadata.mtime;
         let set = match self.losses {
             Some(losses) => losses.set_time(told, before, set, look),

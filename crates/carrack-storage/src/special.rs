@@ -104,10 +104,7 @@ pub fn dress_special<'a>(
     let dress = dress.into();
     let (node, mtime) = Node::open(directory, name, special)?;
     dress.put_on(&node, true)?;
-    match dress.policy.times {
-        true => dress.set_time_by(Some(mtime), |times| node.set_times(times), || fstat(&node.held)),
-        false => Ok(()),
-    }
+    dress.set_time_by(Some(mtime), |times| node.set_times(times), || fstat(&node.held))
 }
 
 /// A special file that is held, and not opened.
