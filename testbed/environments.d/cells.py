@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -35,7 +36,7 @@ def run(args):
 
 def run_cells(environment, fixture, titles):
     """Each operation, one after the other."""
-    titles = titles.split(",") if titles else environment.operations or operations.OPERATIONS
+    titles = re.split(r",(?! )", titles) if titles else environment.operations or operations.OPERATIONS
     os.makedirs(fixture.parent, exist_ok=True)
     asked = fixture.make(fixture.parent / "asked")
     probe = fixture.probe(asked)

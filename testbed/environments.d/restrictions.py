@@ -247,7 +247,16 @@ def hide(fixture, path):
     fixture.prefix += ["unshare", "--mount", "sh", "-c", script, "sh", path, str(empty)]
 
 
-@environment("no-proc", "no /proc", SURROUNDINGS)
+NEEDS_PROC = "the mode of a pipe is set by way of /proc/self/fd, as a pipe must not be opened (fchmodat(2)): it stays 0600"
+
+
+@environment("no-proc", "no /proc", SURROUNDINGS, known={
+    "cp -a": NEEDS_PROC,
+    "push": NEEDS_PROC,
+    "pull": NEEDS_PROC,
+    "kill, resume": NEEDS_PROC,
+    "daemon": "each session of a daemon is a process of its own, started as /proc/self/exe",
+})
 def without_proc(fixture):
     """As in a bare chroot."""
     hide(fixture, "/proc")

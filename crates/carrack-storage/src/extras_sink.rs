@@ -17,16 +17,16 @@ use carrack_model::{
 use nix::unistd::{Group, User};
 use rustix::fs::{
     AtFlags, Gid, IFlags, Mode, Stat, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr,
-    fremovexattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lgetxattr, llistxattr,
-    lsetxattr,
+    fremovexattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lsetxattr,
 };
 use rustix::io::Errno;
 
-use crate::extras_source::{grown, path_of, reason};
+use crate::extras_source::{Spot, get, grown, list, path_of, reason};
 use crate::file_flags::flags_of;
 use crate::link_times::LinkTimes;
 use crate::modes::{ACCESS_ACL, AclBits, Owned, SET_GROUP_ID, SET_IDS, SET_USER_ID};
 use crate::sink_file::times;
+use crate::status::is_regular;
 use crate::{Losses, ModePolicy, ScratchNames, SinkError};
 
 /// Accounts whose numbers are remembered.
@@ -128,7 +128,10 @@ impl Dress<'_> {
     /// Returns the owner and group that were asked for and set.
     pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<Owned, SinkError> {
         let set_mode = |mode: u32| {
-            let set = wearer.set_mode(Mode::from_raw_mode(mode));
+            let set = match wearer.set_mode(Mode::from_raw_mode(mode)) {
+                Err(Errno::PERM) => self.set_mode_as_owner(&wearer, mode),
+                answer => answer,
+            };
             self.kept(MODE, "setting the mode", set)
         };
         // An exact mode has no ACL of the directory beside it, which would give more.
@@ -162,7 +165,38 @@ impl Dress<'_> {
 
     /// The time of an open file; `before` is that of one that was there already.
     pub(crate) fn set_time(&self, file: BorrowedFd<'_>, before: Option<Timestamp>) -> Result<(), SinkError> {
-        self.set_time_by(before, |times| futimens(file, times), || fstat(file))
+        let set = |times: &Timestamps| match futimens(file, times) {
+            Err(Errno::PERM) => self.as_owner(&file, &fstat(file)?, || futimens(file, times)),
+            answer => answer,
+        };
+        self.set_time_by(before, set, || fstat(file))
+    }
+
+    /// A regular file gets its owner back without set-ID bits.
+    fn set_mode_as_owner(&self, wearer: &impl Wearer, mode: u32) -> Result<(), Errno> {
+        let found = wearer.status()?;
+        let lasting = if is_regular(&found) { mode & !SET_IDS } else { mode };
+        self.as_owner(wearer, &found, || wearer.set_mode(Mode::from_raw_mode(lasting)))?;
+        if lasting == mode { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// Does what was refused as only the owner may do it: root without `CAP_FOWNER` may not, of a file that it gave away, and takes it
+    /// back for that long. Set-ID bits would be lost by it.
+    fn as_owner(
+        &self,
+        wearer: &impl Wearer,
+        found: &Stat,
+        action: impl Fn() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let own = rustix::process::geteuid();
+        let gives = self.extras.is_some_and(|(_, keeper)| keeper.is_root && keeper.is_trusting);
+        let has_set_ids = is_regular(found) && found.st_mode & SET_IDS != 0;
+        if !gives || has_set_ids || found.st_uid == own.as_raw() {
+            return Err(Errno::PERM);
+        }
+        wearer.own(Some(own), None)?;
+        let done = action();
+        wearer.own(Some(Uid::from_raw(found.st_uid)), None).and(done)
     }
 
     /// The time, if it is kept, which `set` sets and `look` reads back where that tells something of the file system.
@@ -354,12 +388,10 @@ impl Keeper {
             return false;
         }
         let Ok(name) = CString::new(name) else { return false };
-        let path = path_of(directory, &name);
-        let present = grown(|names| llistxattr(&*path, names)).unwrap_or_default();
-        let has = |attribute: &Attribute| {
-            let own = grown(|value| lgetxattr(&*path, &*attribute.name, value));
-            own.is_ok_and(|own| *own == *attribute.value)
-        };
+        let spot = Spot::Named { directory, name: &name, follow: false };
+        let present = list(spot).unwrap_or_default();
+        let has =
+            |attribute: &Attribute| get(spot, &attribute.name).is_ok_and(|own| *own == *attribute.value);
         let owned = Owned { user: Some(user), group: Some(group) };
         let is_wanted = |attribute: &Attribute| {
             self.may_set(attribute) && (!is_capability(attribute) || self.keeps_user(extras, owned))
@@ -668,6 +700,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use carrack_model::AccountMap;
+    use rustix::fs::lgetxattr;
 
     use super::*;
 

@@ -6,12 +6,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use carrack_model::{Account, AllTold, Attribute, Extras, Fidelity, FileFlags, RelPath, SameAs, Special};
 use nix::unistd::{Gid, Group, Uid, User};
-use rustix::fs::{AtFlags, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr,
+    openat, statat,
+};
 use rustix::io::Errno;
 
 use crate::account_rules::AccountRules;
@@ -265,24 +268,54 @@ fn group_name(gid: u32) -> Option<String> {
     Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
 }
 
-fn list(spot: Spot<'_>) -> Result<Vec<u8>, Errno> {
+/// The names of its attributes, each with a NUL behind it.
+pub(crate) fn list(spot: Spot<'_>) -> Result<Vec<u8>, Errno> {
     grown(|buffer| match spot {
         Spot::Open(file) => flistxattr(file, buffer),
-        Spot::Named { directory, name, follow } => match (path_of(directory, name), follow) {
-            (path, true) => listxattr(&*path, buffer),
-            (path, false) => llistxattr(&*path, buffer),
-        },
+        Spot::Named { directory, name, follow } => {
+            let path = path_of(directory, name);
+            let listed = match follow {
+                true => listxattr(&*path, &mut *buffer),
+                false => llistxattr(&*path, &mut *buffer),
+            };
+            match listed {
+                Err(Errno::NOENT) => flistxattr(open_plain(directory, name, follow)?, buffer),
+                answer => answer,
+            }
+        }
     })
 }
 
-fn get(spot: Spot<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
+/// The value of one of them.
+pub(crate) fn get(spot: Spot<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
     grown(|buffer| match spot {
         Spot::Open(file) => fgetxattr(file, attribute, buffer),
-        Spot::Named { directory, name, follow } => match (path_of(directory, name), follow) {
-            (path, true) => getxattr(&*path, attribute, buffer),
-            (path, false) => lgetxattr(&*path, attribute, buffer),
-        },
+        Spot::Named { directory, name, follow } => {
+            let path = path_of(directory, name);
+            let got = match follow {
+                true => getxattr(&*path, attribute, &mut *buffer),
+                false => lgetxattr(&*path, attribute, &mut *buffer),
+            };
+            match got {
+                Err(Errno::NOENT) => fgetxattr(open_plain(directory, name, follow)?, attribute, buffer),
+                answer => answer,
+            }
+        }
     })
+}
+
+/// Opens a file or directory for its attributes, where there is no `/proc` to reach it by. Nothing else is opened, which may have effects.
+fn open_plain(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
+    let (looking, opening) = match follow {
+        true => (AtFlags::empty(), OFlags::empty()),
+        false => (AtFlags::SYMLINK_NOFOLLOW, OFlags::NOFOLLOW),
+    };
+    let found = FileType::from_raw_mode(statat(directory, name, looking)?.st_mode);
+    if !matches!(found, FileType::RegularFile | FileType::Directory) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    openat(directory, name, flags | opening, Mode::empty())
 }
 
 /// What `get` and `list` give in a buffer. Most have no attributes, or short ones.

@@ -132,7 +132,10 @@ impl Node {
     }
 
     fn set_times(&self, times: &Timestamps) -> Result<(), Errno> {
-        utimensat(CWD, &*self.path, times, AtFlags::empty())
+        match utimensat(CWD, &*self.path, times, AtFlags::empty()) {
+            Err(Errno::NOENT) => utimensat(&self.held, c"", times, AtFlags::EMPTY_PATH),
+            answer => answer,
+        }
     }
 }
 
@@ -142,11 +145,15 @@ impl Wearer for &Node {
     }
 
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
-        chownat(CWD, &*self.path, uid, gid, AtFlags::empty())
+        chownat(&self.held, c"", uid, gid, AtFlags::EMPTY_PATH)
     }
 
     fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
-        chmodat(CWD, &*self.path, mode, AtFlags::empty())
+        match chmodat(CWD, &*self.path, mode, AtFlags::empty()) {
+            // Without `/proc` nothing sets the mode of what is not open.
+            Err(Errno::NOENT) => Err(Errno::NOSYS),
+            answer => answer,
+        }
     }
 
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)] // Installing the filter that has system calls refused.
 
 use std::fs::{self, File, FileTimes};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -236,6 +236,45 @@ fn a_symbolic_link_that_can_not_be_made_is_a_failure_with_a_way_out() {
     }
 }
 
+/// Only its owner may set mode and time of a file then, and root has given it away.
+#[test]
+fn root_without_cap_fowner_keeps_modes_and_times_of_others_files() {
+    const CAP_FOWNER: libc::c_ulong = 3;
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+    plant(&tree);
+    for (name, mode) in [("two", 0o640), ("sub", 0o2750), ("sub/three", 0o604), ("sub/large", 0o600)] {
+        chown(tree.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let of = |root: &Path, name: &str| {
+        let found = fs::metadata(root.join(name)).unwrap();
+        (found.uid(), found.gid(), found.mode(), found.mtime(), found.mtime_nsec())
+    };
+    for (words, done) in [(&["cp", "-a", "--json"][..], 5), (&["sync", "-a", "--json"], 0)] {
+        let mut command = Command::new(CARRACK);
+        let drop_capability = || {
+            // SAFETY: plain numbers; no memory is passed.
+            match unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_FOWNER, 0, 0, 0) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: a system call, and no memory is taken.
+        unsafe { command.pre_exec(drop_capability) };
+        let output = run(command.args(words).arg(tree.join("")).arg(&there));
+        assert_exit(&output, 0);
+        let summary = summary(&output);
+        assert_eq!((&summary["files_done"], &summary["losses"]), (&done.into(), &0.into()), "{summary}");
+        for name in ["two", "sub", "sub/three", "sub/large"] {
+            assert_eq!(of(&there, name), of(&tree, name), "{name}");
+        }
+    }
+}
+
 /// Whose directory's mode and time are not the copying user's to set.
 #[test]
 fn a_colleagues_directory_takes_a_copy() {
@@ -310,6 +349,45 @@ fn two_entries_never_share_a_place() {
         assert_eq!((code, failed), (Some(1), 4), "a file, a large file, a directory and what is in it");
         let read = fs::read(there.join("two")).unwrap();
         assert!(read == b"two" || read == b"a longer one", "one of the two, and whole");
+    }
+}
+
+/// As in a bare chroot: attributes and owners are kept, and the mode of what must not be opened is a loss.
+#[test]
+fn without_proc_little_is_lost() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+    plant(&tree);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        tree.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o640),
+        0,
+    )
+    .unwrap();
+    for name in ["one", "pipe"] {
+        chown(tree.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    if setxattr(tree.join("two"), "user.test", b"value", XattrFlags::empty()).is_err() {
+        return skip("no attributes here");
+    }
+    let script = "umount -l /proc && exec \"$@\"";
+    for (words, done, losses) in [(["cp", "-a", "--json"], 5, 1), (["sync", "-a", "--json"], 0, 1)] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", CARRACK]).args(words);
+        let output = run(command.arg(tree.join("")).arg(&there));
+        assert_exit(&output, 0);
+        assert_eq!(summary(&output)["files_done"], done, "{}", talk(&output));
+        assert_eq!(summary(&output)["losses"], losses, "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let mut value = [0; 10];
+    assert_eq!(getxattr(there.join("two"), "user.test", &mut value[..]).unwrap(), 5);
+    for name in ["one", "pipe"] {
+        assert_eq!(fs::symlink_metadata(there.join(name)).unwrap().uid(), NOBODY, "{name}");
     }
 }
 
