@@ -34,6 +34,7 @@ fn scan(criterion: &mut Criterion) {
             destination: None,
             extras: None,
             filter: None,
+            record: None,
         };
         assert_eq!(count_entries(&scan), DIRECTORIES * FILES_PER_DIRECTORY);
         group.bench_function(BenchmarkId::new("threads", threads), |bencher| {

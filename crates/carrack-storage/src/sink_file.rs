@@ -51,8 +51,8 @@ pub(crate) fn mode_of_new_directory() -> Mode {
 
 /// Places the file `name` with this `content` in `directory`, in place of a file or link that has the name.
 ///
-/// Atomic: other processes see what stood there before, or the complete new file. With [`ModePolicy::perms`] the mode is exact if
-/// [`clear_umask`] was called; else a file that is replaced passes its permissions on, and a new one gets those of [`modes`](crate::modes).
+/// Atomic: other processes see what stood there before, or the complete new file. With [`crate::ModePolicy::perms`] the mode is exact if
+/// [`clear_umask`] was called; else a file that is replaced passes its permissions on, and a new one gets those that POSIX gives it.
 ///
 /// # Errors
 /// After [`SinkError::Metadata`] the file is in place; after any other error nothing has changed.

@@ -228,7 +228,7 @@ Examples:
   carrack sync -n --delete tree/ host:data
                                     what would be done?
   carrack sync --delete --max-delete 10% --trash tree/ host:data
-                                    what goes is kept in data/.carrack-trash
+                                    what goes is in data/.carrack-trash
   carrack sync --exclude '*.o' --exclude build/ tree host:
 
 ";
