@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use common::process::{Serving, wait_for};
+use common::process::{Serving, wait_at_most, wait_for};
 use common::{CARRACK, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -304,7 +304,10 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
     }
     // A daemon that is not there is a transfer that failed, with cp's words.
     let far = site.asked(&["submit", &here, "far:/x"]);
-    let record = site.wait_for_state(&far, "failed");
+    // A daemon may be starting: it is tried for a while.
+    let record = wait_at_most(Duration::from_secs(60), "it fails", || {
+        Some(site.record(&far)).filter(|record| record["state"] == "failed")
+    });
     assert!(record["reason"].as_str().unwrap().contains("127.0.0.1"), "{record}");
 
     fs::create_dir(site.path("shared")).unwrap();

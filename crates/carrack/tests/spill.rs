@@ -46,7 +46,7 @@ impl Site {
 
     fn copy(&self, more: &[&str]) -> Command {
         let mut command = Command::new(CARRACK);
-        command.args(["cp", "-r", "-v", "--remote-carrack", CARRACK]).args(SLOW).args(more);
+        command.args(["cp", "-r", "--perms", "-v", "--remote-carrack", CARRACK]).args(SLOW).args(more);
         command.arg(self.path("source")).arg(format!("carrack-test:{}", self.path("copy").display()));
         command.env("CARRACK_SSH", self.sshd.ssh());
         command

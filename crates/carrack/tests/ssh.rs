@@ -51,12 +51,13 @@ impl Site {
 
     /// A far carrack that does `script`.
     fn far_carrack(&self, script: &str) -> String {
-        self.script("far carrack", script)
+        // The far shell reads it.
+        format!("'{}'", self.script("far carrack", script))
     }
 
     fn command_with(&self, far_carrack: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(CARRACK);
-        command.args(["cp", "--remote-carrack", far_carrack]).args(arguments);
+        command.args(["cp", "--perms", "--remote-carrack", far_carrack]).args(arguments);
         command.current_dir(self.near("")).env("CARRACK_SSH", self.sshd.ssh());
         command
     }

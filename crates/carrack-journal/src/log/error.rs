@@ -58,16 +58,16 @@ impl JournalError {
     }
 
     /// Whether the transfer can be done without this journal. What another process or a newer carrack does with it may depend
-    /// on it.
+    /// on it, and storage that fails is no place for files either.
     pub fn is_dispensable(&self) -> bool {
-        matches!(
-            self,
+        match self {
             JournalError::NotAJournal
-                | JournalError::DamagedHeader
-                | JournalError::Foreign(_)
-                | JournalError::TooLarge(_)
-                | JournalError::Failed { .. }
-        )
+            | JournalError::DamagedHeader
+            | JournalError::Foreign(_)
+            | JournalError::TooLarge(_) => true,
+            JournalError::Failed { source, .. } => Errno::from_io_error(source) != Some(Errno::IO),
+            _ => false,
+        }
     }
 
     /// What a user can do, where there is something.
