@@ -566,8 +566,8 @@ fn a_source_that_is_too_old_is_refused() {
         (false, |_| {}),
         (true, |transfer| transfer.settings.selection.links = LinkPolicy::Followed),
         (true, |transfer| transfer.settings.selection.links = LinkPolicy::SafeOnly),
-        (true, |transfer| transfer.settings.fidelity.user_map = AccountMap::parse("a:b").unwrap()),
-        (true, |transfer| transfer.settings.fidelity.group_map = AccountMap::parse("a:b").unwrap()),
+        (true, |transfer| transfer.settings.fidelity.user_map = AccountMap::parse("a:root").unwrap()),
+        (true, |transfer| transfer.settings.fidelity.group_map = AccountMap::parse("a:root").unwrap()),
     ];
     for (selects, ask) in asks {
         within(LIMIT_S, move || {
