@@ -23,7 +23,7 @@ ME = os.getuid()
 ASKED = {
     "created_mode": 0o600, "umask": True, "modes": True, "modes_refused": False, "modes_of_others": True, "owners": True, "owners_refused": False,
     "special_modes_of_others": 0o6000, "times": {str(tree.ORDINARY_NS): tree.ORDINARY_NS}, "times_of_others": True, "holes": True,
-    "hard_links": True, "attributes": True, "attributes_refused": False, "acls": True, "acls_refused": True,
+    "removed_are_kept": False, "hard_links": True, "attributes": True, "attributes_refused": False, "acls": True, "acls_refused": True,
 }
 
 
@@ -61,6 +61,16 @@ class Judgement(unittest.TestCase):
         self.assertEqual(complaints(a_file(mode=0o644), archive=False, source=a_file(mode=0o664)), [])
         self.assertIn("and not 0640", complaints(a_file(mode=0o600))[0])
         self.assertEqual(complaints(a_file(mode=0o600), asked={"modes": False}), [])
+
+    def test_the_root_changes_when_a_removed_file_is_closed(self):
+        def of_root(asked):
+            expected = judgement.Expected(ASKED | asked, True, 0o022, ME)
+            return judgement.compare({root: a_file()}, {root: a_file(mtime_ns=7)}, expected)
+
+        root = next(path for path in (b"", b".") if judgement.shown(path) == ".")
+        self.assertIn("time 7", of_root({})[0])
+        self.assertEqual(of_root({"removed_are_kept": True}), [])
+        self.assertIn("time 7", complaints(a_file(mtime_ns=7), asked={"removed_are_kept": True})[0])
 
     def test_a_default_acl_stands_in_the_place_of_the_umask(self):
         source, unmasked = a_file(mode=0o664), {"umask": False}

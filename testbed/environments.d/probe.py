@@ -105,6 +105,16 @@ def heeds_umask(path):
         os.umask(before)
 
 
+def keeps_removed(directory):
+    """Whether a file that is removed while it is open keeps a name until it is closed, as libfuse has it: its directory, such as the one that
+    holds a journal, changes once more then, whatever was set before."""
+    os.mkdir(directory)
+    path = os.path.join(directory, b"open")
+    with open(path, "wb"):
+        os.unlink(path)
+        return os.listdir(directory) != []
+
+
 def special_modes(path):
     """The set-ID bits that can be set."""
     return attempt(lambda: mode_after(path, 0o6755), 0) & 0o6000
@@ -148,6 +158,7 @@ def ask(directory, wanted):
         "times_of_others": attempt(lambda: stored_time(at(b"owned"), wanted["times"][0]), None) is not None,
         "modes_of_others": keeps_modes(at(b"owned")),
         "special_modes_of_others": special_modes(at(b"owned")),
+        "removed_are_kept": attempt(lambda: keeps_removed(at(b"removed"))),
         "folds": attempt(lambda: make(at(b"Folding")) and os.path.lexists(at(b"fOLDING"))),
         "names": [
             name for name in wanted["names"] if attempt(lambda name=name: keeps_name(at(b"names"), bytes.fromhex(name)))
