@@ -3,8 +3,11 @@
 //! Entries are moved by rename and stay on their file system; nothing in the backup is replaced. A marker in the directory keeps later
 //! runs from deleting it. Used by several threads.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -52,6 +55,12 @@ impl BackupPlace {
             Backup::Trash => RelPath::new(TRASH).map_err(|problem| refused(&problem.to_string()))?,
         };
         Ok(BackupPlace { path, marked, is_made: OnceLock::new() })
+    }
+
+    /// Whether a directory of the destination is this one, or lies in it.
+    pub(super) fn holds(&self, path: &RelPath) -> bool {
+        let as_path = |path: &RelPath| Path::new(OsStr::from_bytes(path.as_bytes())).to_owned();
+        as_path(path).starts_with(as_path(&self.path))
     }
 
     /// Moves `name` of the open directory `directory` of the destination here.
@@ -147,7 +156,9 @@ mod tests {
     #[test]
     fn a_backup_lies_beneath_the_destination() {
         let place = |path: &[u8]| BackupPlace::new(&Backup::Directory(path.into()));
-        assert!(place(b"old/today").is_ok());
+        let today = place(b"old/today").unwrap();
+        let holds = |path: &[u8]| today.holds(&RelPath::new(path).unwrap());
+        assert!(holds(b"old/today") && holds(b"old/today/d") && !holds(b"old") && !holds(b"old/todays"));
         for bad in [&b"/old"[..], b"../old", b"", b"a/../.."] {
             assert!(place(bad).is_err(), "{bad:?}");
         }

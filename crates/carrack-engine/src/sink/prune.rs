@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -72,6 +73,8 @@ struct Pruner<'a, 'l> {
     entry_count: u64,
     /// Those of them that may go, if they are counted.
     going_count: u64,
+    /// Backups that the sources have directories for, too: nothing in them goes.
+    backup_count: u64,
 }
 
 impl Lane<'_> {
@@ -82,8 +85,15 @@ impl Lane<'_> {
             return Err(SessionError::Protocol("something to be deleted that nobody asked for".into()));
         };
         let trees = self.trees(prune)?;
-        if let Some(root) = &self.sink.seen {
-            self.prune_trees(root, removal, &trees)?;
+        match &self.sink.seen {
+            Some(root) if trees.iter().any(RelPath::is_root) && !removal.is_meant_anywhere() => {
+                match where_nothing_goes(root) {
+                    Some(what) => self.tell_not_meant(root, what)?,
+                    None => self.prune_trees(root, removal, &trees)?,
+                }
+            }
+            Some(root) => self.prune_trees(root, removal, &trees)?,
+            None => {}
         }
         self.say(Control::Pruned(Pruned {}));
         Ok(())
@@ -91,7 +101,7 @@ impl Lane<'_> {
 
     fn prune_trees(&self, root: &Root, removal: &Removal, trees: &[RelPath]) -> Result<(), SessionError> {
         let failure_count = self.sink.failure_count.load(Relaxed);
-        let most_percent = removal.most_percent().filter(|_| !self.sink.spec.dry_run);
+        let most_percent = removal.most_percent();
         let mut newest = 0;
         if failure_count > 0 || most_percent.is_some() {
             let mut counting = Pruner::new(self, root, removal, Pass::Count, trees, newest);
@@ -113,8 +123,16 @@ impl Lane<'_> {
         let mut pruner = Pruner::new(self, root, removal, Pass::Remove, trees, newest);
         pruner.run()?;
         pruner.tell_stayed()?;
-        self.tell_mounts(removal.mount_count() - mounts_before);
+        self.tell_mounts(removal.mount_count() - mounts_before, removal.crosses_mounts());
+        self.tell_backups(pruner.backup_count);
         Ok(())
+    }
+
+    /// A variable that is not set leads there.
+    fn tell_not_meant(&self, root: &Root, what: &str) -> Result<(), SessionError> {
+        let path = root.full_path(&RelPath::root(), b"");
+        let detail = format!("it is {what}: nothing is deleted there without --delete-all");
+        self.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }
 
     /// What could not be written may be what the destination needs most.
@@ -129,10 +147,27 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn tell_mounts(&self, count: u64) {
+    fn tell_mounts(&self, count: u64, are_crossed: bool) {
+        if count == 0 {
+            return;
+        }
+        let text = if are_crossed {
+            format!(
+                "mount points beneath the destination stay ({count}); what is mounted there was looked into"
+            )
+        } else {
+            format!(
+                "mounts beneath the destination stay with what is in them ({count}); --delete-mounts deletes in them, too"
+            )
+        };
+        self.report(Event::Notice(Notice::Warning(text)));
+    }
+
+    fn tell_backups(&self, count: u64) {
         if count > 0 {
             let text = format!(
-                "mounts beneath the destination stay with what is in them ({count}); --delete-mounts deletes in them, too"
+                "backups of deleted entries at the destination stay with what is in them, though the sources have such directories \
+                 too ({count})"
             );
             self.report(Event::Notice(Notice::Warning(text)));
         }
@@ -187,6 +222,7 @@ impl<'a, 'l> Pruner<'a, 'l> {
             newest,
             entry_count: 0,
             going_count: 0,
+            backup_count: 0,
         }
     }
 
@@ -218,6 +254,10 @@ impl<'a, 'l> Pruner<'a, 'l> {
         };
         if place.mount.is_some_and(|above| above != mount) && !self.removal.crosses_mounts() {
             self.removal.count_mount();
+            return Ok(());
+        }
+        if self.removal.is_backup(&place.path, held.as_fd()) {
+            self.backup_count += 1;
             return Ok(());
         }
         let place = &Place { mount: Some(mount), ..place.clone() };
@@ -307,12 +347,6 @@ impl<'a, 'l> Pruner<'a, 'l> {
             self.going_count += count.going;
             return Ok(());
         }
-        if self.lane.sink.spec.dry_run {
-            if let Ok(path) = directory.join(name) {
-                self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
-            }
-            return Ok(());
-        }
         self.removal.remove(self.lane, target)
     }
 
@@ -328,4 +362,14 @@ impl<'a, 'l> Pruner<'a, 'l> {
     fn failed(&self, directory: &RelPath, name: &[u8], error: &std::io::Error) -> Result<(), SessionError> {
         self.lane.fail(removal::failed(self.root.full_path(directory, name), error))
     }
+}
+
+/// A destination at which an entry too many is never meant to go: the root directory, and the user's home directory.
+fn where_nothing_goes(root: &Root) -> Option<&'static str> {
+    let is = |path: &Path| Root::open(path).is_ok_and(|other| other.identity() == root.identity());
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    if is(Path::new("/")) {
+        return Some("the root directory");
+    }
+    home.is_some_and(|home| is(&home)).then_some("the home directory")
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
-use carrack_model::{Deletion, EntryFailure, FailureKind, RelPath, Selection, Sync};
+use carrack_model::{Deletion, EntryFailure, Event, FailureKind, RelPath, Selection, Sync};
 use carrack_storage::{Filter, MountIdentity, RemovalCount, RemovalStep, Removing, count_in, remove_in};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use super::backup::{self, BackupPlace, TRASH};
 use super::lane::Lane;
 use crate::error::SessionError;
 
-/// Levels of directories that are taken apart, as something in them stays, while what goes is moved to the backup.
+/// Levels of directories that are taken apart, as something in them stays, while what goes is moved to the backup or told.
 const LEVELS_MAX: usize = 64;
 
 /// What may go, in a sync.
@@ -86,6 +86,11 @@ impl Removal {
         self.deletion.as_ref()?.most_percent.map(u64::from)
     }
 
+    /// Whether a destination that is the root directory or a home directory may lose entries.
+    pub(super) fn is_meant_anywhere(&self) -> bool {
+        self.deletion.as_ref().is_some_and(|deletion| deletion.by_empty_sources)
+    }
+
     /// Whether what is mounted beneath the destination may be emptied.
     pub(super) fn crosses_mounts(&self) -> bool {
         self.deletion.as_ref().is_some_and(|deletion| deletion.mounts)
@@ -122,10 +127,21 @@ impl Removal {
         self.filter.as_ref().is_some_and(|filter| filter.excludes(at_source, name, is_directory))
     }
 
-    /// Removes a name with everything beneath it that is not spared, or moves it to the backup, and counts what is gone.
+    /// Whether a directory of the destination is a backup: that of this run, or one of an earlier run.
+    pub(super) fn is_backup(&self, path: &RelPath, held: BorrowedFd<'_>) -> bool {
+        self.backup.as_ref().is_some_and(|backup| backup.holds(path)) || backup::is_marked(held, b".")
+    }
+
+    /// Removes a name with everything beneath it that is not spared, or moves it to the backup, and counts what is gone. In a dry run
+    /// it only tells that.
     pub(super) fn remove(&self, lane: &Lane<'_>, target: Target<'_>) -> Result<(), SessionError> {
+        if lane.sink.spec.dry_run {
+            return self.in_wholes(lane, target, 0, &|target, _| self.tell(lane, target));
+        }
         match &self.backup {
-            Some(backup) => self.set_aside(lane, backup, target, 0),
+            Some(backup) => {
+                self.in_wholes(lane, target, 0, &|target, count| Self::set_aside(lane, backup, target, count))
+            }
             None => self.delete(lane, target),
         }
     }
@@ -158,39 +174,58 @@ impl Removal {
         }
     }
 
-    /// Moves a name to the backup; of a directory in which something stays what may go.
+    /// Tells of a name that would go, and of everything in it.
+    fn tell(&self, lane: &Lane<'_>, target: Target<'_>) -> Result<(), SessionError> {
+        let tell = |_: RemovalStep, beneath: &[u8]| {
+            if let Some(path) = inner(target.directory, beneath) {
+                lane.report(Event::WouldDelete { path: path.as_bytes().into() });
+            }
+            false
+        };
+        count_in((target.held, target.name), self.crosses_mounts(), &tell);
+        Ok(())
+    }
+
+    /// Moves a name of `count` entries to the backup.
     fn set_aside(
-        &self,
         lane: &Lane<'_>,
         backup: &BackupPlace,
         target: Target<'_>,
+        count: u64,
+    ) -> Result<(), SessionError> {
+        let Some(root) = &lane.sink.root else { return Err(SessionError::Internal) };
+        match backup.take_in(root, target.held, target.directory, target.name) {
+            Ok(()) => {
+                lane.counters.entries_deleted.fetch_add(count, Relaxed);
+                Ok(())
+            }
+            Err(error) => Self::not_set_aside(lane, target, &error),
+        }
+    }
+
+    /// Hands on a name that goes as a whole, with the number of its entries; of a directory in which something stays what may go.
+    fn in_wholes(
+        &self,
+        lane: &Lane<'_>,
+        target: Target<'_>,
         depth: usize,
+        whole: &dyn Fn(Target<'_>, u64) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         let Target { held, directory, name, at_source } = target;
         let count = self.count(lane.sink, target);
         if count.staying == 0 {
-            if !self.take(count.going) {
-                return Ok(());
-            }
-            let Some(root) = &lane.sink.root else { return Err(SessionError::Internal) };
-            match backup.take_in(root, held, directory, name) {
-                Ok(()) => {
-                    lane.counters.entries_deleted.fetch_add(count.going, Relaxed);
-                    return Ok(());
-                }
-                Err(error) => return self.not_set_aside(lane, target, &error),
-            }
+            return if self.take(count.going) { whole(target, count.going) } else { Ok(()) };
         }
         let inner = (directory.join(name), directories_in(at_source, name));
         let (Ok(path), Some(at_source)) = inner else { return Ok(()) };
         let opened = match open_directory_in(held, name) {
             Ok(_) if depth == LEVELS_MAX => {
-                return self.not_set_aside(lane, target, &io::Error::from(Errno::LOOP));
+                return Self::not_set_aside(lane, target, &io::Error::from(Errno::LOOP));
             }
             Ok(opened) => opened,
             // No directory: it is spared itself.
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            Err(errno) => return self.not_set_aside(lane, target, &errno.into()),
+            Err(errno) => return Self::not_set_aside(lane, target, &errno.into()),
         };
         if !self.crosses_mounts() && MountIdentity::of(opened.as_fd()).ok() != MountIdentity::of(held).ok() {
             self.count_mount();
@@ -206,23 +241,21 @@ impl Removal {
         });
         let names = match names {
             Ok(names) => names,
-            Err(error) => return self.not_set_aside(lane, target, &error),
+            Err(error) => return Self::not_set_aside(lane, target, &error),
         };
         for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
             let target = Target { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
-            self.set_aside(lane, backup, target, depth + 1)?;
+            self.in_wholes(lane, target, depth + 1, whole)?;
         }
         Ok(())
     }
 
-    fn not_set_aside(
-        &self,
-        lane: &Lane<'_>,
-        target: Target<'_>,
-        error: &io::Error,
-    ) -> Result<(), SessionError> {
+    fn not_set_aside(lane: &Lane<'_>, target: Target<'_>, error: &io::Error) -> Result<(), SessionError> {
         let path = lane.path(target.directory, target.name);
-        let detail = format!("moving it to the backup: {error}");
+        let detail = match lane.sink.spec.dry_run {
+            true => format!("looking for what would be deleted: {error}"),
+            false => format!("moving it to the backup: {error}"),
+        };
         lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }
 

@@ -126,9 +126,12 @@ impl Lane<'_> {
         if found.contains(&Standing::Nothing) {
             self.check_root(evidence, index, &mut found);
         }
-        if !evidence.believes_empty_sources && self.is_empty_tree(evidence, root) {
+        if !evidence.believes_empty_sources
+            && let Some(index) = self.empty_source_beside(evidence, root)
+        {
             found.fill(Standing::Unknown);
-            let detail = "it has no entries: nothing is deleted at the destination without --delete-all";
+            let detail = "it has no entries, or the patterns leave out all of them: nothing is deleted at the destination without \
+                          --delete-all";
             self.tell_kept(evidence, index, &RelPath::root(), FailureKind::Missing, detail);
         }
         found
@@ -199,14 +202,15 @@ impl Lane<'_> {
         }
     }
 
-    /// Whether the sources that become one directory at the sink have nothing that is copied.
-    fn is_empty_tree(&self, evidence: &Evidence, tree: &ScanRoot) -> bool {
+    /// A source of which nothing is copied, among those that become one directory at the sink with this one.
+    fn empty_source_beside(&self, evidence: &Evidence, tree: &ScanRoot) -> Option<usize> {
         let place = |root: &ScanRoot| match &root.what {
             RootKind::Tree { sink } => Some(sink.clone()),
             RootKind::Name { .. } => None,
         };
-        let mut same = self.source.roots.iter().enumerate().filter(|(_, root)| place(root) == place(tree));
-        same.all(|(index, _)| !evidence.record.has_entries(index))
+        let roots = self.source.roots.iter().enumerate();
+        let mut same = roots.filter(|(_, root)| place(root) == place(tree));
+        same.find(|(index, _)| !evidence.record.has_entries(*index)).map(|(index, _)| index)
     }
 
     /// Once for each directory.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -119,12 +120,16 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
         let path = path.as_os_str().as_bytes();
         path.iter().all(|&byte| byte == b'/') || is_far && matches!(path, b"." | b"./")
     };
+    let identity = |path: &Path| Some(path.metadata().ok()?).map(|metadata| (metadata.dev(), metadata.ino()));
+    let is_root = |path: &Path| identity(path).is_some_and(|found| Some(found) == identity(Path::new("/")));
     let is_source_far = matches!(route.far, Far::Source(_) | Far::Both(..));
     let is_sink_far = matches!(route.far, Far::Sink(_) | Far::Both(..));
     let takes_contents = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(b"/");
     let end = if route.sources.iter().any(|path| is_top(path, is_source_far)) {
         "a source"
-    } else if is_top(&route.destination, is_sink_far) && route.sources.iter().any(takes_contents) {
+    } else if (is_top(&route.destination, is_sink_far) || !is_sink_far && is_root(&route.destination))
+        && route.sources.iter().any(takes_contents)
+    {
         "the destination"
     } else {
         return Ok(());

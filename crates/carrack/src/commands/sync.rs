@@ -12,6 +12,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use super::cp;
 use super::cp_options::CpArgs;
 use crate::exit::{self, Exit};
+use crate::trouble::Trouble;
 
 /// The heading of its own options.
 pub const SYNC: &str = "What is sent, and what is deleted";
@@ -69,30 +70,30 @@ pub struct SyncArgs {
     #[arg(long, conflicts_with = "files_from", group = "deleting", help_heading = SYNC)]
     delete_before: bool,
 
-    /// Delete also where a source has no entry at all, or is `host:` or `/`
+    /// Delete also where a source has no entry at all, or an end is `host:`, `/` or the home directory
     ///
-    /// Without it such a source is taken for a mistake, such as a variable that is not set or a file system that is not mounted.
-    #[arg(long, requires = "deleting", help_heading = SYNC)]
+    /// Without it that is taken for a mistake, such as a variable that is not set or a file system that is not mounted.
+    #[arg(long, help_heading = SYNC)]
     delete_all: bool,
 
     /// Delete at the destination also what the patterns leave out
-    #[arg(long, requires = "deleting", help_heading = SYNC)]
+    #[arg(long, help_heading = SYNC)]
     delete_excluded: bool,
 
     /// Delete also in file systems that are mounted beneath the destination
-    #[arg(long, requires = "deleting", help_heading = SYNC)]
+    #[arg(long, help_heading = SYNC)]
     delete_mounts: bool,
 
     /// Delete no more than N entries, or nothing if that were more than N% of those at the destination; then the exit code is 1
-    #[arg(long, value_name = "N|N%", requires = "deleting", help_heading = SYNC)]
+    #[arg(long, value_name = "N|N%", help_heading = SYNC)]
     max_delete: Option<MaxDelete>,
 
     /// Move what is deleted to DIR beneath the destination, where it keeps its path; later runs leave DIR alone
-    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(parse_backup), requires = "deleting", help_heading = SYNC)]
+    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(parse_backup), help_heading = SYNC)]
     backup_dir: Option<BackupDirectory>,
 
     /// The same, to a directory with the time of the run in .carrack-trash of the destination
-    #[arg(long, requires = "deleting", conflicts_with = "backup_dir", help_heading = SYNC)]
+    #[arg(long, conflicts_with = "backup_dir", help_heading = SYNC)]
     trash: bool,
 }
 
@@ -132,6 +133,12 @@ struct Window(ModifyWindow);
 
 /// Syncs.
 pub fn run(args: SyncArgs) -> Exit {
+    if let Some(option) = args.of_deletion_alone() {
+        Trouble::new(format!("{option} is about what is deleted, and nothing is to be"))
+            .hint("add --delete or --delete-before, or leave it out")
+            .tell();
+        return Exit::Usage;
+    }
     let sync = args.sync();
     let mut copy = args.copying.0;
     copy.recursive = true;
@@ -141,6 +148,20 @@ pub fn run(args: SyncArgs) -> Exit {
 }
 
 impl SyncArgs {
+    /// An option that means nothing, as nothing is to be deleted.
+    fn of_deletion_alone(&self) -> Option<&'static str> {
+        let given = [
+            (self.delete_all, "--delete-all"),
+            (self.delete_excluded, "--delete-excluded"),
+            (self.delete_mounts, "--delete-mounts"),
+            (self.max_delete.is_some(), "--max-delete"),
+            (self.backup_dir.is_some(), "--backup-dir"),
+            (self.trash, "--trash"),
+        ];
+        let deletes = self.delete || self.delete_before;
+        given.into_iter().find(|(is_given, _)| *is_given && !deletes).map(|(_, option)| option)
+    }
+
     fn sync(&self) -> Sync {
         Sync {
             by_contents: self.contents,
@@ -290,19 +311,22 @@ mod tests {
         assert!(sync.by_contents && sync.update && sync.existing && sync.ignore_existing);
         assert!(args.copying.0.fidelity.archive);
         for bad in [
-            &["--max-delete", "7", "a", "b"][..],
-            &["--delete", "--files-from", "f", "a", "b"],
+            &["--delete", "--files-from", "f", "a", "b"][..],
             &["--delete-before", "--files-from", "f", "a", "b"],
             &["--delete-before", "--delete", "a", "b"],
             &["--delete", "--max-delete", "101%", "a", "b"],
             &["--delete", "--max-delete", "-1", "a", "b"],
             &["--delete", "--trash", "--backup-dir", "old", "a", "b"],
-            &["--delete-all", "a", "b"],
-            &["--trash", "a", "b"],
             &["--spill-budget", "1GiB", "a", "b"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
+        for alone in
+            [&["--max-delete", "7", "a", "b"][..], &["--delete-all", "a", "b"], &["--trash", "a", "b"]]
+        {
+            assert_eq!(parse(alone).unwrap().of_deletion_alone(), Some(alone[0]));
+        }
+        assert_eq!(parse(&words).unwrap().of_deletion_alone(), None);
     }
 
     #[test]

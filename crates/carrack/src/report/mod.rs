@@ -130,7 +130,8 @@ impl Reporter {
         let end = if state.is_list_lost { End::Failed } else { conclusion.end };
         let manifest = state.finish_manifest(end);
         let done = if self.dry_run {
-            state.tally.listed + state.tally.goes
+            // A run sets directories that are there anew, and this one does not.
+            state.tally.listed + state.tally.goes + conclusion.summary.entries_kept
         } else {
             conclusion.summary.entries_done()
         };

@@ -197,16 +197,110 @@ fn a_source_without_entries_empties_nothing() {
 #[test]
 fn what_an_unset_variable_leaves_is_no_source_to_delete_by() {
     let ground = Ground::new();
-    let target = ground.path("dst").into_os_string().into_string().unwrap();
-    let source = format!("{}/", ground.path("src").display());
-    for (from, to) in
-        [("host:", &*target), ("host:/", &target), ("/", &target), (&*source, "host:"), (&source, "/")]
-    {
-        let mut command = Command::new(CARRACK);
-        command.args(["sync", "-n", "--delete", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
-        let output = run(command.args([from, to]));
+    symlink("/", ground.path("top")).unwrap();
+    let shown = |path: &str| ground.path(path).into_os_string().into_string().unwrap();
+    let (target, source, top) = (shown("dst"), format!("{}/", shown("src")), shown("top"));
+    for (from, to) in [
+        ("host:", &*target),
+        ("host:/", &target),
+        ("/", &target),
+        (&source, "host:"),
+        (&source, "/"),
+        (&source, "/tmp/.."),
+        (&source, &top),
+    ] {
+        let output = run(dry_deletion().args([from, to]));
         assert_exit(&output, 2);
         assert!(told(&output).contains("--delete-all"), "{from} {to}: {}", told(&output));
+    }
+    // Which directory a path leads to only the far end knows.
+    let home = ground.path("dst").canonicalize().unwrap();
+    let home_of_far_end = format!("host:{}/d/..", home.display());
+    for to in ["host:/tmp/..", &home_of_far_end] {
+        let output = run(dry_deletion().env("HOME", &home).args([&source, to]));
+        assert_exit(&output, 1);
+        let told = told(&output);
+        assert!(told.contains("--delete-all") && !told.contains("deleting"), "{to}: {told}");
+    }
+}
+
+fn dry_deletion() -> Command {
+    let mut command = Command::new(CARRACK);
+    command.args(["sync", "-n", "--delete", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
+    command
+}
+
+#[test]
+fn one_of_several_sources_without_entries_is_a_mistake_too() {
+    for (ends, delete) in ENDS.into_iter().flat_map(|ends| DELETIONS.map(|option| (ends, option))) {
+        let ground = Ground::new();
+        fs::create_dir(ground.path("unmounted")).unwrap();
+        ground.write("dst/x", "", 1_000);
+        let mut command = Command::new(CARRACK);
+        command.args(["sync", delete, "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]);
+        let sources = ["src", "unmounted"].map(|path| format!("{}{}/", ends.0, ground.path(path).display()));
+        let output = run(command.args(sources).arg(format!("{}{}", ends.1, ground.path("dst").display())));
+        assert_exit(&output, 1);
+        assert!(told(&output).contains("unmounted"), "{}", told(&output));
+        assert!(ground.path("dst/x").exists(), "{ends:?}");
+    }
+}
+
+/// One that lists what goes lists what goes, and ends as the other does.
+#[test]
+fn a_dry_run_tells_what_the_run_does() {
+    for (ends, delete) in ENDS.into_iter().flat_map(|ends| DELETIONS.map(|option| (ends, option))) {
+        let ground = Ground::new();
+        for path in ["dst/gone/m", "dst/old/.carrack-trash", "dst/more/in"] {
+            fs::create_dir_all(ground.path(path)).unwrap();
+        }
+        for name in ["dst/gone/f", "dst/old/keep.o", "dst/old/f", "dst/more/in/f"] {
+            ground.write(name, "", 1_000);
+        }
+        let point = ground.path("dst/gone/m");
+        let Some(_mounted) = Mounted::memory(&point) else { return say_skipped("can't mount") };
+        let would = |options: &[&str], exit| {
+            let output = ground.sync(ends, &[options, &["-n"]].concat(), exit);
+            let mut goes: Vec<String> = told(&output)
+                .lines()
+                .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+                .filter(|line| line["event"] == "would_delete")
+                .map(|line| line["path"].as_str().unwrap().to_owned())
+                .collect();
+            goes.sort();
+            (goes, told(&output).contains("mounts beneath the destination stay with what is in them (1)"))
+        };
+        let options = [delete, "--exclude", "*.o"];
+        for limited in [["--max-delete", "4"], ["--max-delete", "10%"]] {
+            would(&[&options[..], &limited].concat(), 1);
+        }
+        let goes = ["gone/f", "more", "more/in", "more/in/f", "old/f"].map(str::to_owned);
+        assert_eq!(would(&options, 0), (goes.to_vec(), true), "{ends:?}");
+        let output = ground.sync(ends, &options, 0);
+        assert_eq!(counted(&output, "entries_deleted"), 5, "{ends:?}");
+        assert_eq!(names(&ground.path("dst")), ["d", "f", "gone", "link", "old"]);
+    }
+}
+
+#[test]
+fn a_backup_where_the_source_has_a_directory_stays() {
+    for ends in ENDS {
+        let ground = Ground::new();
+        for path in ["src/sub", "dst/sub", "dst/a"] {
+            fs::create_dir(ground.path(path)).unwrap();
+        }
+        for name in ["src/sub/f", "dst/sub/x", "dst/a/y"] {
+            ground.write(name, "content", 1_000);
+        }
+        let output = ground.sync(ends, &["--delete", "--backup-dir", "sub"], 0);
+        assert!(told(&output).contains("backups of deleted entries"), "{}", told(&output));
+        assert_eq!(counted(&output, "entries_deleted"), 2, "{ends:?}");
+        for _ in 0..2 {
+            assert_eq!(names(&ground.path("dst/sub")), [".carrack-backup", "a", "f", "x"], "{ends:?}");
+            assert_eq!(ground.read("dst/sub/a/y"), "content");
+            let output = ground.sync(ends, &["--delete"], 0);
+            assert_eq!(counted(&output, "entries_deleted"), 0, "{ends:?}");
+        }
     }
 }
 
