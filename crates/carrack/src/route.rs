@@ -68,9 +68,15 @@ impl Route {
             (None, Some(sink)) => Far::Sink(sink),
             (Some(source), Some(sink)) => Far::Both(source, sink),
         };
-        let sources = sources.into_iter().map(|location| location.path).collect();
+        let sources = sources.into_iter().map(path_of_source).collect();
         Ok(Route { far, sources, destination: destination.path })
     }
+}
+
+/// An export is no entry of a directory: its contents are meant, as with a module of an rsync daemon.
+fn path_of_source(location: Location) -> PathBuf {
+    let is_export = matches!(location.far, Some(FarEnd::Daemon(_))) && location.path.iter().count() == 2;
+    if is_export { location.path.join("") } else { location.path }
 }
 
 /// The far end that all sources are on; nothing if all are local.
@@ -126,6 +132,10 @@ mod tests {
         let route = parse(&["carrack://h/data/a", "carrack://h:7512/data/b"], "c").unwrap();
         assert_eq!(route.far, Far::Source(daemon.clone()));
         assert_eq!(route.sources, [PathBuf::from("/data/a"), PathBuf::from("/data/b")]);
+        for export in ["carrack://h/data", "carrack://h/data/"] {
+            let route = parse(&[export], "c").unwrap();
+            assert_eq!(route.sources[0].as_os_str(), "/data/", "{export}");
+        }
         assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, Far::Sink(daemon));
         assert!(matches!(parse(&["carrack://h/x", "h:x"], "c"), Err(RouteError::ScatteredSources(..))));
         let no_export = parse(&["a"], "carrack://h/").unwrap_err();
