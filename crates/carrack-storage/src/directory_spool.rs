@@ -132,6 +132,11 @@ impl DirectorySpool {
             let error = SinkError::Metadata { action: "reading the list of directories back", error };
             failed(failure(&root, &RelPath::root(), &error));
         }
+        // Where modes are kept, each is told that could not be set.
+        let unmarked = root.take_unmarked_count();
+        if !keeper.policy().perms {
+            keeper.losses().count_many(MODE, "the file system changes none", unmarked);
+        }
         if !is_root_told && let Err(error) = settle_root(&root, keeper.losses()) {
             failed(failure(&root, &RelPath::root(), &error));
         }

@@ -132,25 +132,34 @@ impl Dress<'_> {
                 Err(Errno::PERM) => self.set_mode_as_owner(&wearer, mode),
                 answer => answer,
             };
+            if set.is_ok() {
+                self.tell_mode(&wearer, mode);
+            }
             self.kept(MODE, "setting the mode", set)
         };
         // An exact mode has no ACL of the directory beside it, which would give more.
         let is_told = self.extras.is_some_and(|(extras, _)| extras.all_told.acls);
         let is_bare = self.policy.perms && !is_told && wearer.remove_attribute(ACCESS_ACL).is_ok();
         let Some((extras, keeper)) = self.extras else {
-            let set = if sets_mode || is_bare { set_mode(self.mode_with(0)) } else { Ok(()) };
-            return set.map(|()| Owned::default());
+            let mode = self.mode_with(0);
+            self.tell_set_ids(mode);
+            if sets_mode || is_bare {
+                set_mode(mode)?;
+            } else if self.policy.perms {
+                self.tell_mode(&wearer, mode);
+            }
+            return Ok(Owned::default());
         };
         keeper.loosen(&wearer, extras);
         let mut owned = keeper.own(extras, |uid, gid| wearer.own(uid, gid));
-        if self.metadata.mode & SET_IDS != 0 || extras.attributes.iter().any(is_capability) {
-            owned = keeper.seen(&wearer, owned);
-        }
+        let gives_rights = self.metadata.mode & SET_IDS != 0 || extras.attributes.iter().any(is_capability);
+        owned = if gives_rights { keeper.seen(&wearer, owned) } else { keeper.seen_once(&wearer, owned) };
         keeper.strip(&wearer, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
         attributes.iter().for_each(|attribute| keeper.attribute(&wearer, attribute, extras, owned));
         let mode = self.mode_with(keeper.set_ids_of(extras, owned, self.metadata.mode));
+        self.tell_set_ids(mode);
         let access = acls.iter().find(|acl| *acl.name == *ACCESS_ACL.to_bytes());
         // The group bits are the mask of the ACL, which may be refused.
         let narrow = access.map_or(mode, |acl| AclBits::of(&acl.value).map_or(mode, |acl| acl.without(mode)));
@@ -161,6 +170,25 @@ impl Dress<'_> {
 
     fn mode_with(&self, set_ids: u32) -> u32 {
         self.metadata.mode & (!SET_IDS | set_ids | self.lasting)
+    }
+
+    /// Counts a mode that was set and is not shown.
+    fn tell_mode(&self, wearer: &impl Wearer, mode: u32) {
+        if let Some(losses) = self.losses
+            && !losses.shows_mode(mode, || wearer.status())
+        {
+            losses.count(MODE, "the file system shows another");
+        }
+    }
+
+    /// Counts set-ID bits that are not in `mode`, which is about to be set.
+    fn tell_set_ids(&self, mode: u32) {
+        if let Some(losses) = self.losses.filter(|_| self.policy.perms)
+            && self.metadata.mode & SET_IDS & !mode != 0
+        {
+            losses
+                .count("set-user-ID and set-group-ID", "the owner or group that they belong to is not kept");
+        }
     }
 
     /// The time of an open file; `before` is that of one that was there already.
@@ -246,6 +274,9 @@ pub(crate) fn kept(
     }
 }
 
+/// Owners and groups that are looked at once; what comes beyond them is looked at for each entry.
+const SHOWN_MAX: usize = 4_096;
+
 /// Numbers of accounts by their names; nothing for names that nobody has.
 type Numbers = Mutex<HashMap<Box<[u8]>, Option<u32>>>;
 
@@ -263,6 +294,8 @@ pub struct Keeper {
     policy: ModePolicy,
     users: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
     groups: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    /// What entries show whose owner and group were set so.
+    shown: Mutex<HashMap<Owned, Owned>>,
     losses: Losses,
 }
 
@@ -278,6 +311,7 @@ impl Keeper {
             policy: ModePolicy::default(),
             users: Mutex::default(),
             groups: Mutex::default(),
+            shown: Mutex::default(),
             losses: Losses::default(),
         }
     }
@@ -525,13 +559,38 @@ impl Keeper {
     /// Which of the owner and group that were set the entry shows: a file system may ignore the call, or show others to all.
     fn seen(&self, wearer: &impl Wearer, owned: Owned) -> Owned {
         let Ok(found) = wearer.status() else { return Owned::default() };
-        let shown = |what, set: Option<u32>, found| {
-            if set.is_some_and(|set| set != found) {
+        self.compared(owned, owned_of(&found))
+    }
+
+    /// Counts what of an owner and group that were set is not shown, and returns the rest.
+    fn compared(&self, set: Owned, found: Owned) -> Owned {
+        let shown = |what, set: Option<u32>, found: Option<u32>| {
+            if set.is_some() && set != found {
                 self.losses.count(what, "the file system shows another");
             }
-            set.filter(|&set| set == found)
+            set.filter(|_| set == found)
         };
-        Owned { user: shown(OWNER, owned.user, found.st_uid), group: shown(GROUP, owned.group, found.st_gid) }
+        Owned { user: shown(OWNER, set.user, found.user), group: shown(GROUP, set.group, found.group) }
+    }
+
+    /// As [`Keeper::seen`], where an owner and group that were seen once count for all entries.
+    fn seen_once(&self, wearer: &impl Wearer, owned: Owned) -> Owned {
+        if owned == Owned::default() {
+            return owned;
+        }
+        let mut known = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match known.get(&owned) {
+            Some(found) => *found,
+            None => {
+                let Ok(found) = wearer.status().map(|found| owned_of(&found)) else { return owned };
+                if known.len() < SHOWN_MAX {
+                    known.insert(owned, found);
+                }
+                found
+            }
+        };
+        drop(known);
+        self.compared(owned, found)
     }
 
     /// Counts who can't be found.
@@ -614,6 +673,10 @@ impl Keeper {
             false => self.kept.attributes && (is_of(b"user.") || self.is_trusting && is_for_root),
         }
     }
+}
+
+fn owned_of(found: &Stat) -> Owned {
+    Owned { user: Some(found.st_uid), group: Some(found.st_gid) }
 }
 
 fn is_capability(attribute: &Attribute) -> bool {

@@ -11,9 +11,13 @@ use rustix::io::Errno;
 
 use crate::ScratchNames;
 use crate::link_times::LinkTimes;
+use crate::modes::SET_IDS;
 use crate::sink_file::{both_times, times};
 use crate::status::{changed_of, mtime_of};
 use crate::stored_times::{is_ordinary, is_out_of_range};
+
+/// What chmod(2) sets.
+const MODE_BITS: u32 = 0o7777;
 
 /// Kinds and reasons that are counted; what comes beyond them is counted together.
 const KINDS_MAX: usize = 64;
@@ -22,6 +26,8 @@ const KINDS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Losses {
     counts: Mutex<BTreeMap<(What, String), u64>>,
+    /// Whether entries with a mode show it; there are 4,096 at most.
+    shown_modes: Mutex<BTreeMap<u32, bool>>,
     /// A [`TimeWay`].
     time_way: AtomicU8,
     link_times: OnceLock<LinkTimes>,
@@ -67,27 +73,46 @@ enum What {
 impl Losses {
     /// `what` of one more entry could not be kept, because of `reason`.
     pub fn count(&self, what: &str, reason: &str) {
-        self.count_one(What::Part(what.to_owned()), reason);
+        self.count_many(what, reason, 1);
+    }
+
+    /// The same of `count` entries.
+    pub(crate) fn count_many(&self, what: &str, reason: &str, count: u64) {
+        self.add(What::Part(what.to_owned()), reason, count);
     }
 
     /// One more of `what`, of which an entry may have several, could not be kept.
     pub fn count_several(&self, what: &str, reason: &str) {
-        self.count_one(What::Several(what.to_owned()), reason);
+        self.add(What::Several(what.to_owned()), reason, 1);
     }
 
     /// One more `noun` could not be made, because of `reason`.
     pub fn count_whole(&self, noun: &str, reason: &str) {
-        self.count_one(What::Whole(noun.to_owned()), reason);
+        self.add(What::Whole(noun.to_owned()), reason, 1);
     }
 
-    fn count_one(&self, what: What, reason: &str) {
+    fn add(&self, what: What, reason: &str, count: u64) {
+        if count == 0 {
+            return;
+        }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (what, reason.to_owned());
         let key = match counts.len() < KINDS_MAX || counts.contains_key(&key) {
             true => key,
             false => (What::Part("other metadata".to_owned()), "various reasons".to_owned()),
         };
-        *counts.entry(key).or_default() += 1;
+        *counts.entry(key).or_default() += count;
+    }
+
+    /// Whether an entry shows the mode that was set, a file system may ignore the call or show the same mode of everything. `look` is asked once
+    /// for each mode, and always where set-ID bits are in it, which belong to an owner and a group.
+    pub(crate) fn shows_mode(&self, mode: u32, look: impl Fn() -> Result<Stat, Errno>) -> bool {
+        let looked = || look().map_or(true, |found| found.st_mode & MODE_BITS == mode & MODE_BITS);
+        if mode & SET_IDS != 0 {
+            return looked();
+        }
+        let mut shown = self.shown_modes.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown.entry(mode).or_insert_with(looked)
     }
 
     /// Sets the time `told` by `set`, and reads it back by `look` where that tells something of the file system. `before` is the

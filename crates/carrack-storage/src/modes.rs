@@ -44,15 +44,26 @@ pub(crate) fn is_provisional(mode: u32) -> bool {
     mode & (STICKY | NOT_OWNERS) == STICKY
 }
 
+/// How a new directory came to be [`PROVISIONAL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// mkdir(2) was enough.
+    AtOnce,
+    /// By chmod(2).
+    Afterwards,
+    /// Not at all: the file system changes no modes, and the directory keeps the one that it has.
+    Not,
+}
+
 /// Sets [`PROVISIONAL`] on a directory that mkdir(2) has just made with it, where the file system takes only permission bits there (some by
-/// FUSE do). Returns whether mkdir was enough.
-pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> bool {
-    if fstat(directory).is_ok_and(|stat| is_provisional(stat.st_mode)) {
-        return true;
+/// FUSE do).
+pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> Marked {
+    let is_marked = || fstat(directory).is_ok_and(|stat| is_provisional(stat.st_mode));
+    if is_marked() {
+        return Marked::AtOnce;
     }
-    // What refuses this refuses every mode; the directory then keeps the one that it has.
-    let _ = set_mode(directory, PROVISIONAL);
-    false
+    let is_set = set_mode(directory, PROVISIONAL).is_ok() && is_marked();
+    if is_set { Marked::Afterwards } else { Marked::Not }
 }
 
 /// What a sink keeps of modes and times.
@@ -169,7 +180,7 @@ fn default_acl(directory: BorrowedFd<'_>) -> Option<AclBits> {
 }
 
 /// Which of its owner and group a file got by request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Owned {
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,

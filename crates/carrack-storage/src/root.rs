@@ -8,14 +8,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_model::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
-use crate::modes::{PROVISIONAL, mark_provisional};
+use crate::modes::{Marked, PROVISIONAL, mark_provisional};
 use crate::{Identity, MountIdentity};
 
 /// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
@@ -33,6 +33,8 @@ pub struct Root {
     follows: bool,
     /// Whether mkdir(2) was seen to give directories all of the mode [`PROVISIONAL`] here.
     keeps_mkdir_mode: AtomicBool,
+    /// Directories that could not be given the mode [`PROVISIONAL`] since that was last asked.
+    unmarked_count: AtomicU64,
 }
 
 impl Root {
@@ -65,7 +67,8 @@ impl Root {
     }
 
     fn new(handle: OwnedFd, path: PathBuf, identity: Identity, top: Option<Identity>) -> Root {
-        Root { handle, path, identity, top, follows: false, keeps_mkdir_mode: AtomicBool::new(false) }
+        let (keeps_mkdir_mode, unmarked_count) = Default::default();
+        Root { handle, path, identity, top, follows: false, keeps_mkdir_mode, unmarked_count }
     }
 
     /// Which directory it is.
@@ -197,6 +200,11 @@ impl Root {
         }
     }
 
+    /// How many of the directories that were made since this was last asked will keep the mode 0700, as the file system changes none.
+    pub fn take_unmarked_count(&self) -> u64 {
+        self.unmarked_count.swap(0, Relaxed)
+    }
+
     /// The same for a directory of this program's own, which keeps mode 0700.
     ///
     /// # Errors
@@ -247,7 +255,9 @@ impl Root {
         match mkdirat(parent, name, mode) {
             Ok(()) if mode == PROVISIONAL && !self.keeps_mkdir_mode.load(Relaxed) => {
                 let made = open_child(parent, name, flags)?;
-                self.keeps_mkdir_mode.store(mark_provisional(made.as_fd()), Relaxed);
+                let marked = mark_provisional(made.as_fd());
+                self.keeps_mkdir_mode.store(marked == Marked::AtOnce, Relaxed);
+                self.unmarked_count.fetch_add((marked == Marked::Not).into(), Relaxed);
                 Ok(made)
             }
             Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),

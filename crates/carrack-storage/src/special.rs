@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use carrack_model::{DeviceNumber, Metadata, Special, Timestamp};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid, XattrFlags, chmodat, chownat, fstat,
-    listxattr, major, makedev, minor, mknodat, openat, removexattr, setxattr, utimensat,
+    listxattr, major, makedev, minor, mknodat, openat, removexattr, setxattr, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -87,7 +87,13 @@ fn make(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<(),
         Special::Fifo => (FileType::Fifo, 0),
         Special::Socket => (FileType::Socket, 0),
     };
-    mknodat(directory, name, file_type, MODE_AT_FIRST, device)
+    match mknodat(directory, name, file_type, MODE_AT_FIRST, device) {
+        // Some file systems by FUSE make a file in its place, and fail when they look at it.
+        Err(errno) if errno != Errno::EXIST && unlinkat(directory, name, AtFlags::empty()).is_ok() => {
+            Err(Errno::OPNOTSUPP)
+        }
+        made => made,
+    }
 }
 
 /// Gives what is `special` already the rest of what it is to have.
