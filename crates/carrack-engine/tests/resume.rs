@@ -356,12 +356,15 @@ fn one_of_somebody_else_is_done_without() {
 #[test]
 fn a_temporary_file_with_another_owner_or_name_is_not_gone_on_with() {
     for gives_away in [false, true] {
-        let place = Place::new();
-        let transfer = place.transfer(1);
-        place.run_until(Way::Push, &transfer, total_bytes(&place) / 2);
-        let is_temporary = |path: &PathBuf| path.to_string_lossy().contains(".carrack-");
-        let begun: Vec<_> = walk(&place.destination()).into_iter().filter(is_temporary).collect();
-        assert!(!begun.is_empty());
+        // On a busy machine it may be interrupted just between two files.
+        let interrupted = |_| {
+            let place = Place::new();
+            place.run_until(Way::Push, &place.transfer(1), total_bytes(&place) / 2);
+            let is_temporary = |path: &PathBuf| path.to_string_lossy().contains(".carrack-");
+            let begun: Vec<_> = walk(&place.destination()).into_iter().filter(is_temporary).collect();
+            (!begun.is_empty()).then_some((place, begun))
+        };
+        let (place, begun) = (0..10).find_map(interrupted).expect("a file that is begun");
         // Somebody keeps each of them: as an open file, or by another name.
         let mut kept = Vec::new();
         for (index, path) in begun.iter().enumerate() {
