@@ -344,6 +344,9 @@ pub struct TransferRecord {
     /// The first of what was left out, [`FAILURES_KEPT`] at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
+    /// What of metadata could not be kept at the destination, a line for each kind and reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<String>,
     /// Why it failed; empty if it has not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -372,6 +375,7 @@ impl TransferRecord {
             tally: Tally::default(),
             failures: Vec::new(),
             skipped: Vec::new(),
+            losses: Vec::new(),
             reason: String::new(),
             waits_for: String::new(),
             manager: String::new(),

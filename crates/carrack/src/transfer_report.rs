@@ -86,6 +86,9 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
     line("reason", record.reason.clone())?;
     line("waits for", record.waits_for.clone())?;
     line("left out", left_out(tally.entries_skipped))?;
+    for loss in &record.losses {
+        line("lost", tame(loss))?;
+    }
     line("failed", if tally.entries_failed > 0 { tally.entries_failed.to_string() } else { String::new() })?;
     let failures: Vec<_> = record.failures.iter().map(|failure| (&failure.path, &failure.detail)).collect();
     let skipped: Vec<_> = record.skipped.iter().map(|skipped| (&skipped.path, &skipped.reason)).collect();
@@ -107,8 +110,8 @@ fn write_entries(entries: &[(&String, &String)], out: &mut impl Write) -> io::Re
 pub fn left_out(entries: u64) -> String {
     match entries {
         0 => String::new(),
-        1 => "1 entry (sockets, devices, pipes)".to_owned(),
-        more => format!("{more} entries (sockets, devices, pipes)"),
+        1 => "1 entry (link, socket, device or pipe)".to_owned(),
+        more => format!("{more} entries (links, sockets, devices, pipes)"),
     }
 }
 
@@ -212,7 +215,7 @@ mod tests {
         let left = TransferRecord { skipped, tally, ..record() };
         assert!(line(&left).ends_with("  2 left out"));
         let text = written(|out| write_transfer(&left, out));
-        for words in ["left out     2 entries (sockets, devices, pipes)", "    run/s: a socket"] {
+        for words in ["left out     2 entries (links, sockets, devices, pipes)", "    run/s: a socket"] {
             assert!(text.contains(words), "{text}");
         }
     }

@@ -92,6 +92,7 @@ class Transfer:
     tally: Tally = field(default_factory=Tally)
     failures: List[Failure] = field(default_factory=list)
     skipped: List[Skipped] = field(default_factory=list)
+    losses: List[str] = field(default_factory=list)
     reason: str = ""
     waits_for: str = ""
     manager: str = ""

@@ -22,6 +22,9 @@ enum Event {
         kind: String,
         detail: String,
     },
+    Loss {
+        text: String,
+    },
     Summary(Box<Summary>),
     #[serde(other)]
     Other,
@@ -85,6 +88,7 @@ impl Listener {
     /// At the start of a run: what failed before is tried again.
     pub fn new(record: &mut TransferRecord) -> Listener {
         record.failures.clear();
+        record.losses.clear();
         record.tally.entries_failed = 0;
         record.tally.pairs = 1;
         Listener {
@@ -114,6 +118,7 @@ impl Listener {
             Event::Failed { path, kind, detail } if record.failures.len() < FAILURES_KEPT => {
                 record.failures.push(Failure { path, kind, detail });
             }
+            Event::Loss { text } if record.losses.len() < FAILURES_KEPT => record.losses.push(text),
             Event::Summary(summary) => {
                 let files_done =
                     summary.files_done + summary.symlinks_done + summary.specials_done + summary.entries_kept;
@@ -137,7 +142,7 @@ impl Listener {
                 self.errors = summary.errors;
                 self.has_summary = true;
             }
-            Event::Failed { .. } | Event::Other => return false,
+            Event::Failed { .. } | Event::Loss { .. } | Event::Other => return false,
         }
         true
     }

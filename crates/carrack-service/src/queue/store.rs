@@ -234,6 +234,7 @@ pub(super) mod tests {
             tally: Tally::default(),
             failures: Vec::new(),
             skipped: Vec::new(),
+            losses: Vec::new(),
             reason: String::new(),
             waits_for: String::new(),
             manager: String::new(),
