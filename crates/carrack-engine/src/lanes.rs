@@ -6,7 +6,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_machine::{Duty, LaneCrew, SlotPool};
+use carrack_machine::{Duty, LaneCrew, SlotPool, open_files_max};
+use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_transport::Link;
 use carrack_transport::fabric::Hub;
 use carrack_wire::message::Control;
@@ -115,4 +116,12 @@ pub(crate) fn cause(
         (Err(error), _) | (Ok(()), Err(error)) => Err(error),
         (Ok(()), Ok(())) => Ok(()),
     }
+}
+
+/// Descriptors of a large file: two at each end, where both are in one process, and as many for what goes on beside it.
+const DESCRIPTORS_PER_FILE: u64 = 6;
+
+/// Large files that may be open at once at an end of this process.
+pub(crate) fn open_files() -> usize {
+    open_files_max(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
 }

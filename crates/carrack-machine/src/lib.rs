@@ -5,6 +5,7 @@
 mod binding;
 mod cpu_use;
 mod crew;
+mod descriptors;
 pub mod doctor;
 mod flows;
 mod id_set;
@@ -27,6 +28,7 @@ mod zone;
 pub use binding::node_of_pages;
 pub use cpu_use::CpuUse;
 pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
+pub use descriptors::{open_files_max, raise_descriptors};
 pub use flows::follow_flows;
 pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};

@@ -55,5 +55,6 @@ fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.
     signals::survive_file_size_limit();
     carrack_machine::keep_heaps_few();
+    carrack_machine::raise_descriptors();
     stack::with_enough(|| config::parse().run()).into()
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
 use carrack_machine::{Duty, LaneCrew, Monitor, SlotPool};
-use carrack_model::limits::{OPEN_FILES_MAX, QUEUE_ENTRIES_MAX};
+use carrack_model::limits::QUEUE_ENTRIES_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, FileId, ObjectId};
 use carrack_transport::{Gauge, PathState, SendEndpoint};
 use carrack_wire::message::Control;
@@ -23,6 +23,7 @@ use crate::counters::Counters;
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
 use crate::gate::Gate;
+use crate::lanes::open_files;
 use crate::mailbox::Mailbox;
 use crate::report::deliver;
 use crate::spill::Spill;
@@ -102,7 +103,7 @@ impl<'a> Lane<'a> {
         let flow = Flow::new(source.counts_flow, source.credits);
         let pass = source.share.as_ref().map(|share| share.pass(io_threads));
         let mut queue =
-            Queue::new(scheduling, io_threads, flow, OPEN_FILES_MAX / source.lane_count, pass.clone());
+            Queue::new(scheduling, io_threads, flow, (open_files() / source.lane_count).max(1), pass.clone());
         if let Some(steps) = &source.settings.timetable {
             queue.follow(steps.share(source.lane_count));
         }

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use carrack_machine::raise_descriptors;
 use carrack_transport::Neighbourhood;
 use sd_notify::NotifyState;
 
@@ -39,7 +40,7 @@ pub(crate) use plan::read as read_config;
 pub use plan::{Plan, ServeError};
 use session::Session;
 use signals::Signals;
-use sockets::{Reserve, Sockets, raise_descriptors};
+use sockets::{Reserve, Sockets};
 use turned_away::TurnedAway;
 
 /// How often deadlines are looked at.

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use carrack_transport::begin_near;
 use listenfd::ListenFd;
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// Connections that the kernel may hold until they are accepted.
@@ -108,14 +107,6 @@ fn try_listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
-}
-
-/// Lets the process have as many descriptors as it may; how many those are.
-pub fn raise_descriptors() -> u64 {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // If it is not allowed, the soft limit holds: fewer strangers are kept then.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    getrlimit(Resource::Nofile).current.or(current).unwrap_or(u64::MAX)
 }
 
 /// A descriptor that is given up when there are no others, so that a connection can be accepted and closed: one that
