@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use carrack_model::RelPath;
 use rustix::fs::{
     Advice, Mode, OFlags, Timespec, Timestamps, fadvise, fdatasync, fstat, fsync, ftruncate, futimens,
-    openat, syncfs,
+    openat, sync, syncfs,
 };
 use rustix::io::{Errno, pread};
 
@@ -73,15 +73,34 @@ pub enum SyncFirst {
 /// # Errors
 /// Of any write-back since `directory` was opened; what failed is lost from the page cache, trying again tells nothing.
 pub fn sync_file_system(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
-    syncfs(directory).map_err(|errno| SinkError::writing("writing back (syncfs)", errno))
+    match syncfs(directory) {
+        // Every file system is written back; it says nothing of errors.
+        Err(errno) if has_no_such_call(errno) => {
+            sync();
+            Ok(())
+        }
+        synced => synced.map_err(|errno| SinkError::writing("writing back (syncfs)", errno)),
+    }
 }
 
-/// Makes a file's contents durable.
+/// Whether a call is refused whatever it is about: then more than to ask for it can't be done. cp and rsync do not even ask.
+fn has_no_such_call(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOTSUP | Errno::NOSYS)
+}
+
+fn synced(what: &'static str, answer: Result<(), Errno>) -> Result<(), SinkError> {
+    match answer {
+        Err(errno) if !has_no_such_call(errno) => Err(SinkError::writing(what, errno)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a file's contents durable, where the file system has a call for that.
 ///
 /// # Errors
 /// As [`sync_file_system`].
 pub fn sync_data(file: BorrowedFd<'_>) -> Result<(), SinkError> {
-    fdatasync(file).map_err(|errno| SinkError::writing("writing back (fdatasync)", errno))
+    synced("writing back (fdatasync)", fdatasync(file))
 }
 
 /// Makes the contents of a file beneath `root` durable. One that is gone needs nothing.
@@ -119,12 +138,12 @@ pub fn keep_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R
     result
 }
 
-/// Makes a file's contents and its metadata durable.
+/// Makes a file's contents and its metadata durable, where the file system has a call for that.
 ///
 /// # Errors
 /// As [`sync_file_system`].
 pub fn sync_whole(file: BorrowedFd<'_>) -> Result<(), SinkError> {
-    fsync(file).map_err(|errno| SinkError::writing("writing back (fsync)", errno))
+    synced("writing back (fsync)", fsync(file))
 }
 
 /// The number of the device that an open file or directory lies on.
@@ -140,10 +159,7 @@ pub fn device_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
 /// # Errors
 /// What `fsync` says; file systems that have no such call for directories are taken as they are.
 pub fn sync_directory(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
-    match fsync(directory) {
-        Ok(()) | Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => Ok(()),
-        Err(errno) => Err(SinkError::writing("writing back a directory (fsync)", errno)),
-    }
+    synced("writing back a directory (fsync)", fsync(directory))
 }
 
 /// The same for the directories `paths` beneath `root` and every one above them, each once. One that is gone, or is something

@@ -277,7 +277,17 @@ impl FirstName {
 /// Whether a file can't have this name too, on a file system without hard links, at the most of them that it has, or on another device.
 /// Some FUSE programs have a general error for what they lack: if it is the storage's, copying says so.
 fn has_no_links(errno: Errno) -> bool {
-    matches!(errno, Errno::PERM | Errno::MLINK | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO)
+    matches!(
+        errno,
+        Errno::PERM
+            | Errno::ACCESS
+            | Errno::INVAL
+            | Errno::MLINK
+            | Errno::XDEV
+            | Errno::OPNOTSUPP
+            | Errno::NOSYS
+            | Errno::IO
+    )
 }
 
 /// Makes the name a file of its own, with the contents and metadata of the first name; false if it is one already.

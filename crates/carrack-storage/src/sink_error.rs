@@ -97,6 +97,15 @@ impl SinkError {
         Errno::from_io_error(error) == Some(Errno::ACCESS)
     }
 
+    /// Whether no directory has the name: nothing, or something else.
+    pub fn is_no_directory(&self) -> bool {
+        match self {
+            SinkError::InTheWay(_) => true,
+            SinkError::Write { error, .. } => Errno::from_io_error(error) == Some(Errno::NOENT),
+            _ => false,
+        }
+    }
+
     /// What a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`] means.
     pub fn of_directory(error: io::Error) -> SinkError {
         SinkError::of("opening or making its directory", error)
@@ -135,7 +144,9 @@ impl SinkError {
     /// What the failure of making a symbolic link means.
     pub(crate) fn symlinking(errno: Errno) -> SinkError {
         match errno {
-            Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS => SinkError::NoSymlinks(errno.into()),
+            Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => {
+                SinkError::NoSymlinks(errno.into())
+            }
             errno => SinkError::naming("linking", errno),
         }
     }

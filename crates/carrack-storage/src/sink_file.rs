@@ -194,6 +194,7 @@ fn is_unsupported(errno: Errno) -> bool {
             | Errno::NOENT
             | Errno::NOSYS
             | Errno::PERM
+            | Errno::ACCESS
             | Errno::XDEV
             | Errno::MLINK
             | Errno::NOTTY
