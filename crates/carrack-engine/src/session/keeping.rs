@@ -22,6 +22,9 @@ use crate::error::SessionError;
 use crate::settings::{JournalSettings, Settings, TransferIdentity};
 use crate::sink::Records;
 
+/// How often a new journal is made where another run has one in this moment.
+const TRIES_MAX: u32 = 5;
+
 /// How long a session of the same run, which has lost its other end, may take to end when it is told to.
 const LAST_SESSION: Duration = Duration::from_secs(20);
 
@@ -244,18 +247,23 @@ impl Keeping {
             }
         };
         let about = self.about(base, path, place);
-        let opened = match self.create(directory.as_fd(), &about, session) {
-            // Another run begins or has begun in this moment.
-            Err(JournalError::Exists | JournalError::Busy(_)) => {
-                let opened = self.go_on(directory.as_fd(), &shown, about.id, session, wait)?;
-                let other = peek(directory.as_fd(), about.id).ok().flatten();
-                match other.is_some_and(|other| other.place == about.place) {
-                    true => opened,
-                    false => Err(JournalError::Busy(None)),
+        let mut opened = Err(JournalError::Busy(None));
+        for _ in 0..TRIES_MAX {
+            opened = match self.create(directory.as_fd(), &about, session) {
+                // Another run begins or has begun in this moment.
+                Err(JournalError::Exists | JournalError::Busy(_)) => {
+                    let opened = self.go_on(directory.as_fd(), &shown, about.id, session, wait)?;
+                    match peek(directory.as_fd(), about.id).ok().flatten() {
+                        Some(other) if other.place == about.place => opened,
+                        Some(_) => Err(JournalError::Busy(None)),
+                        // It has come to its end meanwhile.
+                        None => continue,
+                    }
                 }
-            }
-            created => created,
-        };
+                created => created,
+            };
+            break;
+        }
         match opened {
             Ok(opened) => Ok(Some(self.in_use(opened, shown))),
             Err(error) => self.give_up(&shown, error).map(|()| None),
