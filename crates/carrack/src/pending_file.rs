@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file under a temporary name.
@@ -28,7 +29,7 @@ impl Drop for Temporary {
 }
 
 impl PendingFile {
-    /// Begins the file that will be at `path`, replacing a regular file (the one that a link leads to).
+    /// Begins the file that will be at `path`, replacing a regular file (the one that a link leads to), whose permissions it gets.
     pub fn create(path: &Path) -> io::Result<PendingFile> {
         let path = match fs::canonicalize(path) {
             Ok(found) if found.is_file() => found,
@@ -37,8 +38,13 @@ impl PendingFile {
             Err(error) => return Err(error),
         };
         let temporary = temporary_beside(&path)?;
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        Ok(PendingFile { file, path, temporary: Temporary(temporary) })
+        let before = fs::metadata(&path).ok().map(|found| found.permissions());
+        let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        let pending = PendingFile { file, path, temporary: Temporary(temporary) };
+        // Beyond what the umask lets through.
+        before.map_or(Ok(()), |before| pending.file.set_permissions(before))?;
+        Ok(pending)
     }
 
     /// Gives it its name, durably.
@@ -81,10 +87,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (real, link) = (directory.path().join("real"), directory.path().join("link"));
         fs::write(&real, "old").unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o620)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
         PendingFile::create(&link).unwrap().finish().unwrap();
         assert_eq!(fs::read_to_string(&real).unwrap(), "");
         assert!(link.is_symlink());
+        assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o7777, 0o620);
         for path in [directory.path(), Path::new("/dev/null"), Path::new("/nonexistent/x"), Path::new("..")] {
             assert!(PendingFile::create(path).is_err(), "{path:?}");
         }
