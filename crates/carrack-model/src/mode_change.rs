@@ -95,20 +95,22 @@ impl ModeChange {
             Entries::Others => !is_directory,
         };
         let clauses = self.clauses.iter().filter(is_meant);
-        clauses.fold(mode, |mode, clause| clause.change.apply(mode, is_directory, umask))
+        // As with rsync, X asks for the mode that the entry had.
+        let executes = is_directory || mode & 0o111 != 0;
+        clauses.fold(mode, |mode, clause| clause.change.apply(mode, executes, umask))
     }
 }
 
 impl Change {
-    fn apply(&self, mode: u32, is_directory: bool, umask: u32) -> u32 {
+    /// `executes`: whether X is x.
+    fn apply(&self, mode: u32, executes: bool, umask: u32) -> u32 {
         let (classes, operator, bits, executes_too, special) = match *self {
             Change::Exactly(bits) => return mode & !ALL_BITS | bits,
             Change::Symbolic { classes, operator, bits, executes_too, special } => {
                 (classes, operator, bits, executes_too, special)
             }
         };
-        let execute = u32::from(executes_too && (is_directory || mode & 0o111 != 0));
-        let bits = bits | execute;
+        let bits = bits | u32::from(executes_too && executes);
         let (reach, bits) = match classes {
             0 => (0o777, (bits * 0o111) & !umask),
             classes => (classes * 7, bits * classes),
