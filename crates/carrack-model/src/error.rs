@@ -148,7 +148,7 @@ impl FailureKind {
             FailureKind::Changed => "something writes to it: stop that, or copy a snapshot",
             FailureKind::NoSpace => "make room at the destination and run the same command again",
             FailureKind::InTheWay => {
-                "move it away, choose another destination, or replace it with `carrack sync --delete`"
+                "move it away, or choose another destination; `carrack sync --delete` replaces files and directories that nothing protects"
             }
             FailureKind::Corrupt => "memory or a network device damages data: check both hosts",
             FailureKind::IsDirectory => "copy directories with -r",

@@ -528,15 +528,17 @@ impl Keeper {
             account.and_then(|account| self.number(account, what, known, look_up))
         };
         let (user, group) = (self.user_of(extras), self.group_of(extras));
+        if !self.is_trusting {
+            if user.is_some() || group.is_some() {
+                self.losses.count("owner and group", "the daemon there sets none");
+            }
+            return Owned::default();
+        }
         let user = number(user, OWNER, &self.users, user_number as fn(&str) -> Option<u32>);
         let group = number(group, GROUP, &self.groups, group_number as fn(&str) -> Option<u32>);
         let mut owned = Owned { user, group };
         if owned == Owned::default() {
             return owned;
-        }
-        if !self.is_trusting {
-            self.losses.count("owner and group", "the sink sets none");
-            return Owned::default();
         }
         let (uid, gid) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
         // Whoever is not root may give nothing away; root may be one in his own name space only.

@@ -152,6 +152,23 @@ impl FoldedNames {
         }
     }
 
+    /// Whether an entry of this run has the place of `name` in a directory known as `path`, or may have it.
+    pub fn is_taken(&self, directory: &FoldingDirectory, path: &RelPath, name: &[u8]) -> bool {
+        let beneath = path.join(name).map(|inner| directory.folding.fold(inner.as_bytes()));
+        let places = match directory.identity {
+            Some(identity) => [Some(self.hasher.hash_one((identity, directory.folding.fold(name)))), None],
+            None => [
+                Some(
+                    self.hasher
+                        .hash_one((directory.folding.fold(path.as_bytes()), directory.folding.fold(name))),
+                ),
+                beneath.ok().map(|beneath| self.hasher.hash_one(beneath)),
+            ],
+        };
+        let claims = self.claims();
+        claims.len() >= CLAIMS_MAX || places.iter().flatten().any(|place| claims.contains_key(place))
+    }
+
     fn claims(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -58,7 +58,7 @@ pub use layout::{
 };
 pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
 pub use losses::{Loss, Losses};
-pub use modes::ModePolicy;
+pub use modes::{ModePolicy, narrow_directory};
 pub use present::{Present, digest_of, dress_file, look_at};
 pub use root::Root;
 pub use scan::{BadPattern, Doubt, Filter, Found, RootKind, Scan, ScanRecord, ScanRoot};

@@ -44,6 +44,17 @@ pub(crate) fn is_provisional(mode: u32) -> bool {
     mode & (STICKY | NOT_OWNERS) == STICKY
 }
 
+/// Takes from group and others what a directory that was there gives them beyond `mode`, before anything is placed in it: the rest of its mode
+/// is set at the end.
+pub fn narrow_directory(directory: BorrowedFd<'_>, mode: u32) {
+    let Ok(found) = fstat(directory) else { return };
+    let excess = found.st_mode & NOT_OWNERS & !mode;
+    if excess != 0 {
+        // What is refused here is refused at the end, and told.
+        let _ = set_mode(directory, Mode::from_raw_mode(found.st_mode & 0o7777 & !excess));
+    }
+}
+
 /// How a new directory came to be [`PROVISIONAL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked {

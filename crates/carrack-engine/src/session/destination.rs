@@ -7,10 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_model::{Kept, Special};
+use carrack_model::Kept;
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
 use carrack_storage::{Base, Identity, Looked, Purpose, Root, unknown_account};
 use carrack_wire::message::SinkState;
+use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
 use super::keeping::{FoundJournal, Keeping};
 use super::place::{DestinationFacts, PlaceRoot, Standing};
@@ -18,6 +19,9 @@ use super::wait::Wait;
 use crate::error::SessionError;
 use crate::settings::Settings;
 use crate::sink::{Records, SinkStorage};
+
+/// Links that are followed on the way to what a path means, as by the kernel (path_resolution(7)).
+const LINKS_MAX: usize = 40;
 
 /// Where the user wants the data.
 pub(crate) struct Destination {
@@ -42,7 +46,12 @@ impl Destination {
         check_accounts(settings)?;
         let standing = match base.look(path, Purpose::Write) {
             Ok(looked) if looked.is_directory => Standing::Directory,
-            Ok(Looked { special: Some(special), .. }) => return Err(special_destination(path, &special)),
+            Ok(Looked { special: Some(special), .. }) => {
+                return Err(special_destination(path, special.noun()));
+            }
+            Ok(_) if !base.is_confined() && is_open_file(path) => {
+                return Err(special_destination(path, "file that a process has open"));
+            }
             Ok(_) => Standing::Other,
             Err(error) if error.kind() == ErrorKind::NotFound => Standing::Nothing,
             Err(error) if error.kind() == ErrorKind::NotADirectory => Standing::Other,
@@ -235,10 +244,25 @@ fn host_identity() -> Vec<u8> {
 }
 
 /// It is neither written to, which has effects that no copy is to have, nor replaced, which would take it from those who use it.
-fn special_destination(path: &Path, special: &Special) -> SessionError {
+fn special_destination(path: &Path, noun: &str) -> SessionError {
     let shown = carrack_model::escape(path.as_os_str().as_bytes());
-    let message = format!("the destination {shown} is a {}, which is not written to", special.noun());
+    let message = format!("the destination {shown} is a {noun}, which is not written to");
     SessionError::refused(message, "name a file or a directory")
+}
+
+/// Whether links lead from a path to an entry of `/proc`, as `/dev/stdout` does: the file is not known by a name, and the link is no
+/// place for another.
+fn is_open_file(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else { return false };
+        let above = parent(&path).to_owned();
+        if statfs(&above).is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC) {
+            return true;
+        }
+        path = above.join(target);
+    }
+    false
 }
 
 fn unusable(path: &Path, error: &io::Error) -> SessionError {

@@ -38,7 +38,7 @@ pub(super) fn run(
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let follows = settings.selection.links == LinkPolicy::Followed;
     let mut sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, follows, &sink_facts)?;
-    sources.keep_record(spec, transfer.settings.begun);
+    sources.keep_record(spec, transfer.settings.begun)?;
     let place = sources.place;
     let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
     let storage = destination.storage();

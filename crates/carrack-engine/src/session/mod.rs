@@ -180,7 +180,7 @@ impl Part {
         check_modes(&settings.fidelity, &sink)?;
         let follows = settings.selection.links == LinkPolicy::Followed;
         let mut sources = resolve(base, paths, spec.recursive, follows, &sink)?;
-        sources.keep_record(spec, settings.begun);
+        sources.keep_record(spec, settings.begun)?;
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }

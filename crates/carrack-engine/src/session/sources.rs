@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use carrack_model::{EntryFailure, FailureKind, Notice, RelPath, TransferSpec, escape};
 use carrack_storage::typed::{ends_with_slash, last_name};
 use carrack_storage::{Base, Identity, Named, Purpose, RootKind, ScanRecord, ScanRoot};
+use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
 use super::place::{PlaceRoot, Placement, SourceFacts, place};
@@ -32,10 +33,17 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Notes what is mounted now, and has the scan note what it sees, if something is to be deleted in a run that began at `begun`.
-    pub(crate) fn keep_record(&mut self, spec: &TransferSpec, begun: Option<SystemTime>) {
-        let deletes = spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some());
-        let record = || Arc::new(ScanRecord::new(&self.roots, begun.unwrap_or_else(SystemTime::now)));
-        self.record = deletes.then(record);
+    pub(crate) fn keep_record(
+        &mut self,
+        spec: &TransferSpec,
+        begun: Option<SystemTime>,
+    ) -> Result<(), SessionError> {
+        if spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some()) {
+            self.check_outside()?;
+            let record = ScanRecord::new(&self.roots, begun.unwrap_or_else(SystemTime::now));
+            self.record = Some(Arc::new(record));
+        }
+        Ok(())
     }
 }
 
@@ -90,6 +98,39 @@ pub(crate) fn resolve(
     }
     let destination = sink.ancestors_here.first().copied().filter(|_| root == PlaceRoot::Destination);
     Ok(Sources { roots, place: root, failures, notices, destination, record: None })
+}
+
+impl Sources {
+    /// Refuses a deletion in the directory that a source lies in: it would take the source, too.
+    fn check_outside(&self) -> Result<(), SessionError> {
+        let Some(destination) = self.destination else { return Ok(()) };
+        let trees = || {
+            self.roots.iter().filter_map(|root| match &root.what {
+                RootKind::Tree { sink } => Some(sink),
+                RootKind::Name { .. } => None,
+            })
+        };
+        for root in &self.roots {
+            let above = root.root.ancestors().unwrap_or_default();
+            let Some(levels) = above.iter().position(|identity| *identity == destination) else { continue };
+            let up = [b"./".as_slice(), &b"../".repeat(levels)].concat();
+            let holds_source = |sink: &RelPath| {
+                let path = [&*up, sink.as_bytes()].concat();
+                let found = statat(&*root.root, path, AtFlags::SYMLINK_NOFOLLOW);
+                found.is_ok_and(|stat| above.contains(&Identity { dev: stat.st_dev, ino: stat.st_ino }))
+            };
+            if trees().any(holds_source) {
+                let shown = escape(&root.root.full_path(&RelPath::root(), b""));
+                let message =
+                    format!("the source {shown} lies in a directory where something is to be deleted");
+                return Err(SessionError::refused(
+                    message,
+                    "leave out --delete, or name another destination",
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// All reasons, as there will be no session that could report them one by one.

@@ -114,6 +114,8 @@ impl Lane<'_> {
                     return false;
                 }
                 Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
+                // A file whose name is the same to this directory.
+                Ok(Some(_)) if self.sink.is_taken(held.as_fd(), &above, name) => return false,
                 Ok(Some(_)) if removal.keeps_backup() => {
                     let at_source = &places_of(&above);
                     let target = Target { held: held.as_fd(), directory: &above, name, at_source };

@@ -399,6 +399,12 @@ impl Sink<'_> {
         Ok(folding)
     }
 
+    /// Whether an entry of this run has that place, in a directory that does not tell all names apart.
+    fn is_taken(&self, held: BorrowedFd<'_>, path: &RelPath, name: &[u8]) -> bool {
+        let folding = self.names.as_ref().and_then(|names| Some((names, names.of(held, path)?)));
+        folding.is_some_and(|(names, folding)| names.is_taken(&folding, path, name))
+    }
+
     /// Claims a name in a directory that does not tell all names apart.
     fn claim(
         &self,

@@ -20,6 +20,7 @@ use rustix::fs::{Dir, FileType};
 use super::lane::Lane;
 use super::removal::{self, Removal, Target};
 use crate::error::SessionError;
+use crate::lanes::open_files;
 
 /// Names of one question; with the longest path and the longest names it stays below the largest control message.
 const NAMES_MAX: usize = 512;
@@ -246,7 +247,8 @@ impl<'a, 'l> Pruner<'a, 'l> {
         let held = match opened {
             Ok(held) => Arc::new(held),
             // It is no directory (any more): nothing in it is to go.
-            Err(_) => return Ok(()),
+            Err(error) if error.is_no_directory() => return Ok(()),
+            Err(error) => return self.failed(&place.path, b"", &std::io::Error::other(error)),
         };
         let mount = match MountIdentity::of(held.as_fd()) {
             Ok(mount) => mount,
@@ -303,7 +305,8 @@ impl<'a, 'l> Pruner<'a, 'l> {
         self.lane.say(Control::Stand(Stand { id: self.newest, path, names: asked }));
         let (place, held) = (place.clone(), Arc::clone(held));
         self.open.push_back(Question { id: self.newest, place, held, names });
-        if self.open.len() < QUESTIONS_MAX { Ok(()) } else { self.settle() }
+        // Each holds a directory.
+        if self.open.len() < open_files().min(QUESTIONS_MAX) { Ok(()) } else { self.settle() }
     }
 
     /// Waits for the answer to the oldest question, and does what it says.
@@ -320,7 +323,10 @@ impl<'a, 'l> Pruner<'a, 'l> {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
         }
         for (Name { name, is_directory, is_excluded }, kind) in question.names.iter().zip(kinds) {
+            let place = &question.place.path;
             match kind {
+                // The source has it by another spelling.
+                0 if self.lane.sink.is_taken(question.held.as_fd(), place, name) => {}
                 0 => self.goes(&question, name)?,
                 1 | 2 if *is_excluded => self.goes(&question, name)?,
                 2 if *is_directory => self.enter(&question.place, name),

@@ -99,9 +99,16 @@ impl Lane<'_> {
         let keeper = &self.sink.keeper;
         let told = self.sink.allowed(entry.metadata);
         let policy = keeper.policy();
-        let set_ids = keeper.set_ids(entry.extras.as_deref(), owner, told.mode);
+        let extras = entry.extras.as_deref();
+        let set_ids = keeper.set_ids(extras, owner, told.mode);
+        // The bits of what is there belong to the owner and group that it has.
+        let gets_others = extras.is_some_and(|extras| keeper.would_own(extras, owner));
         Metadata {
-            mode: if policy.perms { told.mode & (!SPECIAL_MODES | set_ids) } else { found.mode },
+            mode: match (policy.perms, gets_others) {
+                (true, _) => told.mode & (!SPECIAL_MODES | set_ids),
+                (false, true) => found.mode & !SPECIAL_MODES,
+                (false, false) => found.mode,
+            },
             mtime: if policy.times { told.mtime } else { found.mtime },
         }
     }

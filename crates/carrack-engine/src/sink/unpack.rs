@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
-use carrack_storage::{FoldingDirectory, Root, SinkError, place_small, place_special, place_symlink};
+use carrack_storage::{
+    FoldingDirectory, Root, SinkError, narrow_directory, place_small, place_special, place_symlink,
+};
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
@@ -124,6 +126,9 @@ impl Unpacker {
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
         let metadata = lane.sink.allowed_directory(metadata);
+        if let (Ok(directory), true) = (&held.directory, lane.sink.keeper.policy().perms) {
+            narrow_directory(directory.as_fd(), metadata.mode);
+        }
         let noted = match (&held.directory, lane.sink.directories().as_mut()) {
             (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
             (Ok(_), Some(spool)) => spool

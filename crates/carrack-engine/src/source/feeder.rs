@@ -25,6 +25,7 @@ use super::chunks::{Chunks, FilePart, InChunk};
 use super::clearing::Clearing;
 use super::lane::Lane;
 use super::offers::{Answered, Offers, Origin};
+use super::overlap;
 use super::queue::{Job, Opening, Parcel};
 use crate::chunks::Chunk;
 use crate::error::SessionError;
@@ -32,7 +33,13 @@ use crate::report::lacking;
 
 /// Scans everything, or takes chunks until there are no more, and returns when all of it is queued.
 pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<Identity>) {
-    let feeder = Feeder { source, lanes, opened: AtomicUsize::new(1), bundlers: Mutex::default() };
+    let feeder = Feeder {
+        source,
+        lanes,
+        opened: AtomicUsize::new(1),
+        bundlers: Mutex::default(),
+        are_merged: overlap::are_merged(&source.roots),
+    };
     let fidelity = Fidelity { kept: source.kept, ..source.settings.fidelity.clone() };
     let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
     let filter = match Filter::new(&source.settings.selection) {
@@ -87,6 +94,8 @@ struct Feeder<'a> {
     opened: AtomicUsize,
     /// One for each target: a bundle lies on one.
     bundlers: Mutex<HashMap<TargetId, Bundler>>,
+    /// Sources become one directory at the sink.
+    are_merged: bool,
 }
 
 impl<'a> Feeder<'a> {
@@ -178,7 +187,10 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    fn section(&self, section: Section, device: u64) -> ControlFlow<()> {
+    fn section(&self, mut section: Section, device: u64) -> ControlFlow<()> {
+        if self.are_merged && !self.first().leave_places(&mut section) {
+            return ControlFlow::Continue(());
+        }
         self.count(&section);
         let origin = Origin::scan(device);
         match &self.source.offers {

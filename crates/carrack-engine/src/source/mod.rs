@@ -33,6 +33,7 @@ mod lane;
 mod large_file;
 mod offers;
 mod outbox;
+mod overlap;
 mod queue;
 mod reader;
 #[cfg(feature = "rivals")]

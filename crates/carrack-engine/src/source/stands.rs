@@ -239,7 +239,7 @@ fn is_within(path: &RelPath, place: &RelPath) -> bool {
 }
 
 /// Where a directory of the destination is beneath a root, if it is of it.
-fn beneath(root: &ScanRoot, path: &RelPath) -> Option<RelPath> {
+pub(super) fn beneath(root: &ScanRoot, path: &RelPath) -> Option<RelPath> {
     let RootKind::Tree { sink } = &root.what else { return None };
     if sink.is_root() {
         return Some(path.clone());

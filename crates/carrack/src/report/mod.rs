@@ -139,7 +139,12 @@ impl Reporter {
             let told = "with --strict, what can't be kept at the destination is a failure";
             state.troubles.push(Trouble::new(format!("{} not kept: {told}", state.tally.lost)));
         }
-        let exit = Exit::of_transfer(end, &conclusion.summary, done);
+        let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == End::Reached;
+        let mut exit = Exit::of_transfer(end, &conclusion.summary, done);
+        if is_empty && state.tally.lost > 0 {
+            state.troubles.push(Trouble::new("the destination can have nothing of what was named"));
+            exit = Exit::Nothing;
+        }
         let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
         state.troubles.extend(conclusion.trouble);
         let mut ending = Ending {

@@ -352,6 +352,34 @@ fn two_entries_never_share_a_place() {
     }
 }
 
+/// What the source has by another spelling, or has just been placed, is not deleted.
+#[test]
+fn a_name_of_another_case_is_the_same_to_a_deletion() {
+    if !is_root() {
+        return;
+    }
+    let Some(ground) = exfat() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, there) = (dir.path(), ground.path("there"));
+    fs::create_dir_all(there.join("DIR")).unwrap();
+    fs::create_dir(tree.join("dir")).unwrap();
+    for (name, old) in [("readme", "README"), ("dir/f", "DIR/F")] {
+        fs::write(tree.join(name), "x").unwrap();
+        fs::write(there.join(old), "x").unwrap();
+    }
+    fs::write(there.join("gone"), "x").unwrap();
+    for _ in 0..2 {
+        carrack(&["sync", "--delete"], tree, &there);
+        assert!(there.join("readme").exists() && there.join("dir/f").exists());
+        assert!(!there.join("gone").exists());
+    }
+    fs::write(tree.join("place"), "x").unwrap();
+    fs::create_dir(tree.join("PLACE")).unwrap();
+    fs::write(tree.join("PLACE/f"), "x").unwrap();
+    let output = carrack(&["sync"], tree, &there);
+    assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
+}
+
 /// As in a bare chroot: attributes and owners are kept, and the mode of what must not be opened is a loss.
 #[test]
 fn without_proc_little_is_lost() {

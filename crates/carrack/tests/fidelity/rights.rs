@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr};
 use rustix::process::geteuid;
 
-use crate::common::process::run;
+use crate::common::process::{Running, run};
 use crate::common::{CARRACK, skip};
 use crate::specials::node;
 
@@ -390,6 +390,17 @@ fn set_id_bits_go_with_the_owner() {
     // What is there already and equal gets none either, and loses what it got.
     assert_eq!(copy("sync", &["--perms"], "all", true), [0o755; 2]);
     assert_eq!(copy("sync", &["--perms"], "none", true), [0o755; 2]);
+    // Bits that somebody else's file had do not become those of another owner.
+    for (options, to) in
+        [(&["--owner"][..], "owned"), (&["--group"], "grouped"), (&["-a", "--no-perms"], "both")]
+    {
+        copy("cp", &["-r"], to, true);
+        for name in ["small", "large"] {
+            chown(at(to).join(name), Some(USER), Some(USER)).unwrap();
+            fs::set_permissions(at(to).join(name), Permissions::from_mode(0o6755)).unwrap();
+        }
+        assert_eq!(copy("sync", options, to, true), [0o755; 2], "{options:?}");
+    }
     fs::create_dir(at("theirs")).unwrap();
     chown(at("theirs"), Some(USER), Some(USER)).unwrap();
     let theirs = |command: &str| copy(command, &["-a"], "theirs/copy", false);
@@ -427,6 +438,40 @@ fn modes_and_times_are_changed_by_request() {
     assert_eq!(copy(&["-O"], "e"), ([0o700, 0o750, 0o640], [false, true]));
     assert_eq!(copy(&["-H", "--no-times"], "f"), ([0o700, 0o750, 0o640], [false, false]));
     assert_eq!(fs::metadata(at("f/d/g")).unwrap().nlink(), 2, "names of one file need no time");
+}
+
+/// Long before its mode is set at the end.
+#[test]
+fn a_directory_that_is_there_is_closed_before_anything_is_placed_in_it() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let at = |path: &str| dir.path().join(path);
+    for path in ["src/closed", "to/closed"] {
+        fs::create_dir_all(at(path)).unwrap();
+    }
+    fs::write(at("src/closed/large"), vec![7; 1_000_000]).unwrap();
+    fs::set_permissions(at("src/closed"), Permissions::from_mode(0o700)).unwrap();
+    let mut command = Command::new(CARRACK);
+    command.args(["sync", "--perms", "--bwlimit", "400kB"]).arg(at("src/")).arg(at("to"));
+    let running = Running::start(&mut command);
+    while fs::read_dir(at("to/closed")).unwrap().next().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mode = fs::metadata(at("to/closed")).unwrap().mode() & 0o777;
+    assert!(running.end().status.success());
+    assert_eq!(mode, 0o700);
+}
+
+#[test]
+fn standard_output_by_its_name_is_no_destination() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let at = |path: &str| dir.path().join(path);
+    fs::write(at("src"), "x").unwrap();
+    symlink("/proc/self/fd/1", at("stdout")).unwrap();
+    let log = fs::File::create(at("log")).unwrap();
+    let mut command = Command::new(CARRACK);
+    let output = command.arg("cp").arg(at("src")).arg(at("stdout")).stdout(log).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(at("stdout").is_symlink());
 }
 
 #[test]

@@ -216,12 +216,10 @@ fn what_an_unset_variable_leaves_is_no_source_to_delete_by() {
     // Which directory a path leads to only the far end knows.
     let home = ground.path("dst").canonicalize().unwrap();
     let home_of_far_end = format!("host:{}/d/..", home.display());
-    for to in ["host:/tmp/..", &home_of_far_end] {
-        let output = run(dry_deletion().env("HOME", &home).args([&source, to]));
-        assert_exit(&output, 1);
-        let told = told(&output);
-        assert!(told.contains("--delete-all") && !told.contains("deleting"), "{to}: {told}");
-    }
+    let output = run(dry_deletion().env("HOME", &home).args([&source, &home_of_far_end]));
+    assert_exit(&output, 1);
+    let told = told(&output);
+    assert!(told.contains("--delete-all") && !told.contains("deleting"), "{told}");
 }
 
 fn dry_deletion() -> Command {
@@ -422,6 +420,56 @@ fn a_backup_lies_beneath_the_destination() {
         let output = ground.sync(("", "host:"), &["--delete", "--backup-dir", directory], 2);
         assert!(told(&output).contains("beneath the destination"), "{}", told(&output));
         assert!(ground.path("dst/x").exists());
+    }
+}
+
+#[test]
+fn a_source_in_the_destination_is_not_deleted() {
+    for (from, to) in [("", ""), ("", "host:"), ("host:", "host:")] {
+        let ground = Ground::new();
+        let source = |path: &str| format!("{from}{}", ground.path(path).display());
+        let refused: [&[String]; 3] =
+            [&[source("dst/d/")], &[source("src/"), source("dst/d/g")], &[source("src/"), source("dst/d/e")]];
+        for (sources, delete) in refused.into_iter().flat_map(|words| DELETIONS.map(|option| (words, option)))
+        {
+            let output = sync_all(sources, &format!("{to}{}", ground.path("dst").display()), &[delete]);
+            assert_exit(&output, 3);
+            assert!(told(&output).contains("lies in a directory"), "{}", told(&output));
+        }
+        assert_eq!(ground.read("dst/d/e/h"), "content");
+        // Nothing is deleted in the directory that holds it.
+        let output =
+            sync_all(&[source("dst/d/e")], &format!("{to}{}", ground.path("dst").display()), &["--delete"]);
+        assert_exit(&output, 0);
+        assert_eq!((ground.read("dst/e/h"), ground.read("dst/d/e/h")), ("content".into(), "content".into()));
+    }
+}
+
+fn sync_all(sources: &[String], destination: &str, options: &[&str]) -> Output {
+    let mut command = Command::new(CARRACK);
+    command.args(["sync", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK]).args(options);
+    run(command.args(sources).arg(destination))
+}
+
+/// Which of two entries gets a place does not depend on which is read faster.
+#[test]
+fn of_two_sources_with_an_entry_for_one_place_the_first_counts() {
+    for (from, to) in ENDS {
+        let ground = Ground::new();
+        fs::create_dir_all(ground.path("other/f")).unwrap();
+        fs::create_dir(ground.path("other/d")).unwrap();
+        for name in ["other/f/in", "other/d/g", "other/d/e", "other/new"] {
+            ground.write(name, "other", 5_000);
+        }
+        let sources = ["src/", "other/"].map(|path| format!("{from}{}/", ground.path(path).display()));
+        let output = sync_all(&sources, &format!("{to}{}", ground.path("dst").display()), &[]);
+        assert_exit(&output, 1);
+        let told = told(&output);
+        assert_eq!(told.matches("was named before").count(), 3, "{told}");
+        for name in ["f", "d/g", "d/e/h"] {
+            assert_eq!(ground.read(&format!("dst/{name}")), "content", "{from} {to}");
+        }
+        assert_eq!(ground.read("dst/new"), "other");
     }
 }
 

@@ -1,0 +1,93 @@
+//! Sources that become one directory at the sink: of two entries that would get one place there, that of the source that was named first is
+//! copied, and the other is an entry that failed.
+//!
+//! Whether an earlier source has an entry is asked of its file system, and only where sources are merged. Patterns are not regarded: what
+//! they leave out of one source keeps its place. Used by the scan's threads.
+
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use carrack_model::{Directory, Entry, FailureKind, RelPath, Section};
+use carrack_storage::{Present, RootKind, ScanRoot, look_at};
+
+use super::lane::Lane;
+use super::stands::beneath;
+
+const DETAIL: &str =
+    "a source that was named before has an entry for the same place: only that one is copied";
+
+/// Whether places of the sources may be the same.
+pub(super) fn are_merged(roots: &[ScanRoot]) -> bool {
+    let is_whole = |root: &ScanRoot| matches!(&root.what, RootKind::Tree { sink } if sink.is_root());
+    roots.len() > 1 && roots.iter().any(is_whole)
+}
+
+impl Lane<'_> {
+    /// Takes out of a section what has its place from an earlier source; false if nothing of its directory can be copied.
+    pub(super) fn leave_places(&self, section: &mut Section) -> bool {
+        let directory = &*Arc::clone(&section.directory);
+        let before = self.source.roots.iter().take(directory.root_index as usize);
+        for root in before {
+            match &root.what {
+                RootKind::Name { sink_directory, sink_name, .. } => {
+                    if *sink_directory == directory.sink {
+                        self.leave_out(directory, &mut section.entries, |name| *name == **sink_name);
+                    } else if directory.sink.components().next() == Some(&**sink_name)
+                        && sink_directory.is_root()
+                    {
+                        return self.leave_directory(section);
+                    }
+                }
+                RootKind::Tree { .. } => {
+                    let Some(path) = beneath(root, &directory.sink) else { continue };
+                    match root.root.enter_directory(&path) {
+                        Ok(held) => self.leave_out(directory, &mut section.entries, |name| {
+                            matches!(look_at(held.as_fd(), name), Ok(Some(_)))
+                        }),
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        Err(_) if has_other(root, &path) => return self.leave_directory(section),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn leave_out(&self, directory: &Directory, entries: &mut Vec<Entry>, is_taken: impl Fn(&[u8]) -> bool) {
+        entries.retain(|entry| {
+            let stays = !is_taken(&entry.name);
+            if !stays {
+                self.tell_place_taken(directory, entry.name_at_source());
+            }
+            stays
+        });
+    }
+
+    /// Its first section tells it.
+    fn leave_directory(&self, section: &Section) -> bool {
+        if section.metadata.is_some() {
+            self.tell_place_taken(&section.directory, b"");
+        }
+        false
+    }
+
+    fn tell_place_taken(&self, directory: &Directory, name: &[u8]) {
+        let root = &self.source.roots[directory.root_index as usize].root;
+        self.fail_path(root.full_path(&directory.source, name), FailureKind::InTheWay, DETAIL);
+    }
+}
+
+/// Whether something else than a directory stands in the path.
+fn has_other(root: &ScanRoot, path: &RelPath) -> bool {
+    let mut path = path.clone();
+    while let Some((above, name)) = path.split_last() {
+        if let Ok(held) = root.root.enter_directory(&above) {
+            let found = look_at(held.as_fd(), name);
+            return matches!(found, Ok(Some(present)) if !matches!(present, Present::Other));
+        }
+        path = above;
+    }
+    false
+}
