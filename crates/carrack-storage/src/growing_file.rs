@@ -6,14 +6,13 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use carrack_model::Metadata;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
-use crate::durable::{settle_size, sync_data, sync_whole};
+use crate::durable::{settle_size, sync_whole};
 use crate::extras_sink::{MODE, kept};
 use crate::modes::{mode_of_new, take_over};
 use crate::scratch::ScratchName;
@@ -36,8 +35,6 @@ pub struct GrowingFile {
     size: u64,
     is_committed: AtomicBool,
     is_kept: AtomicBool,
-    /// GlusterFS with shards never answers where a file is synced and looked at in the same moment.
-    synced_or_settled: Mutex<()>,
     /// Whether pages leave the page cache as soon as they are on the storage; turns false at the first write where the
     /// file system can't do that.
     leaves_cache: AtomicBool,
@@ -182,7 +179,6 @@ impl GrowingFile {
             size: spec.size,
             is_committed: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
-            synced_or_settled: Mutex::default(),
             leaves_cache: AtomicBool::new(true),
             direct,
             io,
@@ -208,15 +204,6 @@ impl GrowingFile {
     /// How it is written.
     pub fn io(&self) -> WriteIo {
         self.io
-    }
-
-    /// Makes what was written so far durable.
-    ///
-    /// # Errors
-    /// As [`sync_data`].
-    pub fn sync(&self) -> Result<(), SinkError> {
-        let _alone = self.synced_or_settled.lock().unwrap_or_else(PoisonError::into_inner);
-        sync_data(self.file.as_fd())
     }
 
     /// Open for writing; nobody uses its position.
@@ -286,7 +273,6 @@ impl GrowingFile {
     /// After [`SinkError::Metadata`] the file is in place; after any other error it has disappeared.
     pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
-        let _alone = self.synced_or_settled.lock().unwrap_or_else(PoisonError::into_inner);
         settle_size(file, self.size)?;
         let finished = self.dress(dress).and(dress.set_time(file, None));
         if syncs {

@@ -13,7 +13,7 @@ use carrack_journal::{Batch, Journal, Subtree};
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{ByteRange, Durability, FailureKind, RelPath, Verify, escape};
 use carrack_storage::{
-    Care, Durable, Root, SinkError, SyncFirst, keep_times, read_back, sync_directories, sync_file,
+    Care, Durable, Root, SinkError, SyncFirst, keep_times, read_back, sync_data, sync_directories, sync_file,
     sync_file_system,
 };
 
@@ -318,7 +318,7 @@ impl Committer {
         let file = &written.file;
         let synced = match file.grown() {
             // What has its name was synced before.
-            Some(growing) if written.end.is_none() => growing.sync(),
+            Some(growing) if written.end.is_none() => sync_data(growing.descriptor()),
             _ => Ok(()),
         };
         synced.map_err(|error| broken_at(&self.root.full_path(&file.directory, &file.entry.name), error))
