@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use carrack_engine::{
     Abort, Admission, Deed, Door, House, Request, SessionError, Settings, Sharing, check_protection,
 };
-use carrack_machine::ZoneKind;
+use carrack_machine::{MemoryLimit, ZoneKind};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{RelPath, escape};
 use carrack_storage::{Base, Root};
@@ -28,6 +28,9 @@ use crate::errand::{
 use crate::log::Log;
 use crate::path::{ExportPath, split};
 use crate::sharing::SocketExchange;
+
+/// What has to be free for a session to begin: the least of buffers, and the tables and stacks of its process.
+const FREE_BYTES_MIN: u64 = 16 << 20;
 
 /// The house of a daemon.
 pub struct ExportHouse {
@@ -225,6 +228,14 @@ impl House for ExportHouse {
         let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
         let allowed = self.allowed(&claim, &request);
         let (export, rule, paths) = allowed.inspect_err(|_| self.tell_wanted(Some(&claim.who), &work))?;
+        if MemoryLimit::of_this_process().is_some_and(|limit| limit.free_bytes < FREE_BYTES_MIN) {
+            let message = "the daemon has no memory for another session now";
+            return Err(SessionError::later(
+                message,
+                "run the same command again",
+                Some(Duration::from_secs(1)),
+            ));
+        }
         let (door, rate) = self.ask(&claim, work)?;
         let root = self.enter(export, rule)?;
         let base = base_of(&claim, request.deed, export, root);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
+use carrack_machine::MemoryLimit;
 use nix::unistd::User;
 use rustix::process::geteuid;
 use thiserror::Error;
@@ -79,6 +80,9 @@ impl ServeError {
     }
 }
 
+/// Memory of a session with few buffers: its process, stacks, sockets and page cache.
+const SESSION_BYTES: u64 = 32 << 20;
+
 /// A configuration that can be served.
 #[derive(Debug)]
 pub struct Plan {
@@ -97,13 +101,14 @@ impl Plan {
     /// Why none could.
     pub fn load(path: &Path) -> Result<Plan, ServeError> {
         let text = read(path)?;
-        let config =
+        let mut config =
             Config::parse(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;
         let material = Material::read(&config)?;
         let mut notices = material.check(&config)?;
         for export in &config.exports {
             check_export(export, &mut notices)?;
         }
+        notices.extend(fit_memory(&mut config));
         notices.extend(memory_notice(&config));
         Ok(Plan { config, text, material, notices })
     }
@@ -216,6 +221,16 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
         }
     }
     Ok(())
+}
+
+/// As many sessions as a limit of memory lets be: more would be killed by the kernel. Further clients come again.
+fn fit_memory(config: &mut Config) -> Option<String> {
+    let limit = MemoryLimit::of_this_process()?;
+    let (most, wanted) = ((limit.limit_bytes / SESSION_BYTES).max(1), config.limits.sessions);
+    (most < wanted).then(|| {
+        config.limits.sessions = most;
+        format!("{most} sessions, not {wanted}: {} is {} MiB", limit.origin, limit.limit_bytes >> 20)
+    })
 }
 
 /// Sessions that may have more memory together than there is.
