@@ -166,7 +166,8 @@ impl Run {
             self.way.over_tcp = true;
             return "trying TCP";
         }
-        if advance == Advance::Moved {
+        let crawled = self.way.data == DataWay::Cautious && error.is_of_data();
+        if advance == Advance::Moved && !crawled {
             self.broken_data_count = 0;
             return "trying again";
         }

@@ -31,15 +31,25 @@ impl Flow {
 /// Looks when the sink has told how it is, which it does twice a second: one that says nothing has not stalled, it is silent.
 pub(crate) struct StallWatch {
     longest: Duration,
+    /// Bytes that have to arrive in that time; one, where a crawl is better than nothing.
+    least_bytes: u64,
     flow: Flow,
     since: Instant,
+    /// When a crawl was last looked for, and the bytes that had arrived by then.
+    counted: (Instant, u64),
     presence: Presence,
 }
 
 impl StallWatch {
     /// Objects that were sent may stand still for `longest` at a time.
     pub(crate) fn new(longest: Duration, now: Instant) -> StallWatch {
-        StallWatch { longest, flow: Flow::default(), since: now, presence: Presence::new(now) }
+        let (least_bytes, flow, counted) = (1, Flow::default(), (now, 0));
+        StallWatch { longest, least_bytes, flow, since: now, counted, presence: Presence::new(now) }
+    }
+
+    /// Less than so many bytes a second is a stall, too.
+    pub(crate) fn with_least(self, bytes_per_s: u64) -> StallWatch {
+        StallWatch { least_bytes: bytes_per_s.saturating_mul(self.longest.as_secs()).max(1), ..self }
     }
 
     /// How it is now.
@@ -47,15 +57,22 @@ impl StallWatch {
     /// # Errors
     /// [`SessionError::Stalled`]: nothing has moved for too long.
     pub(crate) fn look(&mut self, flow: Flow, now: Instant) -> Result<(), SessionError> {
-        self.since += self.presence.missed(now);
+        let missed = self.presence.missed(now);
+        self.since += missed;
+        self.counted.0 += missed;
         if !flow.stands_since(&self.flow) {
             self.since = now;
         }
-        self.flow = flow;
-        match now.saturating_duration_since(self.since) > self.longest {
-            true => Err(SessionError::Stalled(self.longest.as_secs())),
-            false => Ok(()),
+        let (counted, arrived) = self.counted;
+        let is_due = now.saturating_duration_since(counted) > self.longest;
+        let crawls =
+            is_due && flow.arrived.saturating_sub(arrived) < self.least_bytes && self.least_bytes > 1;
+        if is_due || flow.unanswered == 0 || flow.is_storage_busy {
+            self.counted = (now, flow.arrived);
         }
+        self.flow = flow;
+        let stands = now.saturating_duration_since(self.since) > self.longest;
+        if stands || crawls { Err(SessionError::Stalled(self.longest.as_secs())) } else { Ok(()) }
     }
 }
 
@@ -67,8 +84,12 @@ mod tests {
 
     /// Whether it stalls, looked at every half second, in 30 s of `flow`.
     fn stalls(flow: impl Fn(u64) -> Flow) -> bool {
+        stalls_below(0, flow)
+    }
+
+    fn stalls_below(bytes_per_s: u64, flow: impl Fn(u64) -> Flow) -> bool {
         let start = Instant::now();
-        let mut watch = StallWatch::new(Duration::from_secs(10), start);
+        let mut watch = StallWatch::new(Duration::from_secs(10), start).with_least(bytes_per_s);
         let look = |tick: u64| watch.look(flow(tick), start + Duration::from_millis(tick * 500)).is_err();
         (0..60).any(look)
     }
@@ -81,6 +102,22 @@ mod tests {
         assert!(!stalls(|_| Flow { is_storage_busy: true, ..SENT }), "slow storage is no stall");
         assert!(!stalls(|tick| Flow { is_storage_busy: tick % 15 == 0, ..SENT }));
         assert!(!stalls(|_| Flow { unanswered: 0, ..SENT }), "nobody owes anything");
+    }
+
+    #[test]
+    fn where_it_is_worth_another_way_a_crawl_is_a_stall() {
+        assert!(stalls_below(100, |tick| Flow { arrived: tick * 40, ..SENT }));
+        assert!(!stalls_below(100, |tick| Flow { arrived: tick * 60, ..SENT }));
+        assert!(!stalls_below(100, |tick| Flow {
+            arrived: tick * 40,
+            is_storage_busy: tick % 4 == 0,
+            ..SENT
+        }));
+        assert!(!stalls_below(100, |tick| Flow {
+            arrived: tick * 40,
+            unanswered: (tick % 4) as usize,
+            ..SENT
+        }));
     }
 
     #[test]

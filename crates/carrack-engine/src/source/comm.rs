@@ -25,12 +25,16 @@ use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::placed::to_layout;
 use crate::report::{deliver, target_reports, to_event, together};
+use crate::settings::Settings;
 use crate::sink::prune::QUESTIONS_MAX;
 use crate::spill::Spill;
 use crate::stall::{Flow, StallWatch};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
+
+/// With small segments less than this is a crawl, where large packets are lost and their parts are too.
+const CRAWL_BYTES_PER_S: u64 = 32 << 10;
 
 /// How far the removal is of what the sink has and the source has not.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,6 +78,16 @@ pub(super) struct SourceComm<'a> {
     is_over: bool,
 }
 
+/// With small segments it is the second try: the control channel may be faster than a crawl, unless that was asked for.
+fn stall_watch(settings: &Settings) -> StallWatch {
+    let watch = StallWatch::new(settings.stall, Instant::now());
+    match (settings.segment_bytes, settings.scheduling.rate) {
+        (None, _) => watch,
+        (Some(_), 0) => watch.with_least(CRAWL_BYTES_PER_S),
+        (Some(_), rate) => watch.with_least(CRAWL_BYTES_PER_S.min(rate / 4)),
+    }
+}
+
 impl<'a> SourceComm<'a> {
     /// For the lane at `index`.
     pub(super) fn new(lanes: &'a [Lane<'a>], index: usize) -> SourceComm<'a> {
@@ -87,7 +101,7 @@ impl<'a> SourceComm<'a> {
             before: BothEnds::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
             idle: IdleWatch::new(lanes[index].source.settings.idle),
-            stall: StallWatch::new(lanes[index].source.settings.stall, Instant::now()),
+            stall: stall_watch(lanes[index].source.settings),
             tuning: (index == 0).then(|| Tuning::begin(lanes)).flatten(),
             finish_sent: false,
             pruning: Pruning::of(&lanes[index], index == 0),
