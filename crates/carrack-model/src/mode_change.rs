@@ -210,6 +210,7 @@ mod tests {
             ("Dg+s", 0o755, 0o755, 0o2755),
             ("u=rw", 0o4755, 0o655, 0o655),
             ("Fa-x,o-r", 0o755, 0o640, 0o751),
+            ("u=rw,g+x,u=rX", 0o644, 0o454, 0o554),
         ] {
             assert_eq!((change(text, mode, false), change(text, mode, true)), (file, directory), "{text}");
         }

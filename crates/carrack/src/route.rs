@@ -19,6 +19,18 @@ pub enum Far {
     Both(FarEnd, FarEnd),
 }
 
+impl Far {
+    /// The far end at the source, and the one at the sink.
+    pub fn ends(&self) -> (Option<&FarEnd>, Option<&FarEnd>) {
+        match self {
+            Far::Neither => (None, None),
+            Far::Source(source) => (Some(source), None),
+            Far::Sink(sink) => (None, Some(sink)),
+            Far::Both(source, sink) => (Some(source), Some(sink)),
+        }
+    }
+}
+
 /// The ways and the paths of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {

@@ -122,30 +122,33 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
     };
     let identity = |path: &Path| Some(path.metadata().ok()?).map(|metadata| (metadata.dev(), metadata.ino()));
     let is_root = |path: &Path| identity(path).is_some_and(|found| Some(found) == identity(Path::new("/")));
-    let is_source_far = matches!(route.far, Far::Source(_) | Far::Both(..));
-    let is_sink_far = matches!(route.far, Far::Sink(_) | Far::Both(..));
+    // What is left of `carrack://host/export/$UNSET/`.
+    let is_cut = |path: &Path, end: Option<&FarEnd>| {
+        matches!(end, Some(FarEnd::Daemon(_))) && path.as_os_str().as_bytes().ends_with(b"//")
+    };
+    let (source_end, sink_end) = route.far.ends();
     let takes_contents = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(b"/");
-    let end = if route.sources.iter().any(|path| is_top(path, is_source_far)) {
+    let is_source = |path: &PathBuf| is_top(path, source_end.is_some()) || is_cut(path, source_end);
+    let path = &route.destination;
+    let end = if route.sources.iter().any(is_source) {
         "a source"
-    } else if (is_top(&route.destination, is_sink_far) || !is_sink_far && is_root(&route.destination))
+    } else if (is_top(path, sink_end.is_some())
+        || is_cut(path, sink_end)
+        || sink_end.is_none() && is_root(path))
         && route.sources.iter().any(takes_contents)
     {
         "the destination"
     } else {
         return Ok(());
     };
-    Err(Trouble::new(format!("{end} is a whole machine or a home directory, and something is to be deleted"))
+    let what = "a whole machine, a home directory or an export with an empty name";
+    Err(Trouble::new(format!("{end} is {what}, and something is to be deleted"))
         .hint("is a variable unset? if that directory is meant, add --delete-all"))
 }
 
 /// A daemon lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
-    let (source, sink) = match far {
-        Far::Neither => return Ok(()),
-        Far::Source(source) => (Some(source), None),
-        Far::Sink(sink) => (None, Some(sink)),
-        Far::Both(source, sink) => (Some(source), Some(sink)),
-    };
+    let (source, sink) = far.ends();
     let is_daemon = |end: Option<&FarEnd>| matches!(end, Some(FarEnd::Daemon(_)));
     let option = if is_daemon(source) && !spill.source.is_empty() {
         "--spill is for a directory at the source"

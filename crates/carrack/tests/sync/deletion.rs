@@ -208,6 +208,8 @@ fn what_an_unset_variable_leaves_is_no_source_to_delete_by() {
         (&source, "/"),
         (&source, "/tmp/.."),
         (&source, &top),
+        (&source, "carrack://host/data//"),
+        ("carrack://host/data/run//", &target),
     ] {
         let output = run(dry_deletion().args([from, to]));
         assert_exit(&output, 2);
