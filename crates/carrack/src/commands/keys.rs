@@ -324,8 +324,9 @@ Examples:
   carrack keys issue alice                       a client's
   carrack keys show alice.pem                    what does it say?
   carrack keys revoke alice                      it no longer counts
-  (umask 077; carrack keys token --subject robot --audience dtn1.site.org \\
-      --scope storage.read:/data/run7 --lifetime 30m >token)
+  (umask 077; carrack keys token --subject robot \\
+      --audience dtn1.site.org --scope storage.read:/data/run7 \\
+      --lifetime 30m >token)
 
 ";
     format!("{EXAMPLES}{}", exit::help())
