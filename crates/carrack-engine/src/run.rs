@@ -13,6 +13,7 @@ use crate::abort::Abort;
 use crate::error::{Again, SessionError};
 use crate::report::Observer;
 use crate::session::{Advance, Outcome};
+use crate::stall::CRAWL_BYTES_PER_S;
 
 /// A run that begins tries so long to find somebody at the other end, where nobody listens.
 const SOON: Duration = Duration::from_secs(10);
@@ -22,6 +23,9 @@ const TURN_MAX: Duration = Duration::from_secs(3_600);
 
 /// So often data connections may break that moved nothing: one time it is another end that was killed, more often something on the way.
 const BROKEN_DATA_MAX: u32 = 3;
+
+/// A session that was shorter tells nothing of how fast its way is.
+const CRAWL_MIN: Duration = Duration::from_secs(5);
 
 /// How a session is to go to work, after what earlier ones of its run have met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,9 +74,14 @@ pub fn persist(
         summary: Summary::default(),
     };
     loop {
+        let began = Instant::now();
         let outcome = session(run.way);
         run.note(&outcome);
-        let advance = outcome.advance;
+        // Small segments that crawl are no better than large ones that stand.
+        let most = outcome.summary.bytes_done / began.elapsed().as_secs().max(1);
+        let crawled =
+            run.way.data == DataWay::Cautious && began.elapsed() > CRAWL_MIN && most < CRAWL_BYTES_PER_S;
+        let advance = if crawled { outcome.advance.min(Advance::Stood) } else { outcome.advance };
         let error = match outcome.result {
             Err(error) if run.goes_on(&error) && !abort.is_set() => error,
             result => return run.end(result),
@@ -166,8 +175,7 @@ impl Run {
             self.way.over_tcp = true;
             return "trying TCP";
         }
-        let crawled = self.way.data == DataWay::Cautious && error.is_of_data();
-        if advance == Advance::Moved && !crawled {
+        if advance == Advance::Moved {
             self.broken_data_count = 0;
             return "trying again";
         }

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use crate::error::SessionError;
 use crate::presence::Presence;
 
+/// With small segments less than this is a crawl: something on the way loses more than large packets.
+pub(crate) const CRAWL_BYTES_PER_S: u64 = 32 << 10;
+
 /// What the source sees at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flow {

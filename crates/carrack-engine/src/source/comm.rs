@@ -28,13 +28,10 @@ use crate::report::{deliver, target_reports, to_event, together};
 use crate::settings::Settings;
 use crate::sink::prune::QUESTIONS_MAX;
 use crate::spill::Spill;
-use crate::stall::{Flow, StallWatch};
+use crate::stall::{CRAWL_BYTES_PER_S, Flow, StallWatch};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
-
-/// With small segments less than this is a crawl, where large packets are lost and their parts are too.
-const CRAWL_BYTES_PER_S: u64 = 32 << 10;
 
 /// How far the removal is of what the sink has and the source has not.
 #[derive(Clone, Copy, PartialEq, Eq)]
