@@ -166,8 +166,8 @@ impl Losses {
                     stored = both;
                     self.time_way.fetch_max(TimeWay::Both as u8, Relaxed);
                 }
-                // Whether a file system ignored a time that is nearly now can't be noticed.
-                None if is_ordinary(told) && is_out_of_range(told, changed_of(found)) => {
+                // Whether a file system ignored a time that is nearly now shows its fraction alone.
+                None if is_ordinary(told) && is_told_from_now(told, stored, changed_of(found)) => {
                     self.time_way.fetch_max(TimeWay::Alone as u8, Relaxed);
                 }
                 None => {}
@@ -232,6 +232,11 @@ impl Losses {
     pub fn take_lines(&self) -> Vec<String> {
         self.take().into_iter().map(|loss| loss.text).collect()
     }
+}
+
+/// Whether `stored` can't be the moment of the call, which is about `now`, in place of the time that was told.
+fn is_told_from_now(told: Timestamp, stored: Timestamp, now: Timestamp) -> bool {
+    is_out_of_range(told, now) || told.nanoseconds != 0 && stored == told && now != told
 }
 
 #[cfg(test)]
