@@ -153,6 +153,9 @@ fn record(number: usize) -> MoverRecord {
         protocol: 1,
         state: MoverState::Idle,
         bytes_per_s: 0,
+        site_marks: Vec::new(),
+        ill: String::new(),
+        left_out: String::new(),
     }
 }
 

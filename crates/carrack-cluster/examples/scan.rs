@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok(())
     };
-    let (report, published) = cut_and_publish(&queue, 1, 0, ChunkLimits::default(), walk).await;
+    let (report, published) = cut_and_publish(queue.clone(), 1, 0, ChunkLimits::default(), walk).await;
     published?;
     let (counts, seconds) = (report?.counts, began.elapsed().as_secs_f64());
     println!(

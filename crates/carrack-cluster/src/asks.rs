@@ -27,6 +27,31 @@ pub enum Ask {
         /// Absolute.
         path: String,
     },
+    /// Which of these files are not there?
+    Prove {
+        /// Absolute.
+        directory: String,
+        /// Beneath it.
+        files: Vec<Expected>,
+    },
+    /// No question: a manager leaves it out for so long, or, with no reason, does so no longer.
+    LeftOut {
+        /// For people.
+        reason: String,
+        /// In milliseconds.
+        for_ms: u64,
+    },
+}
+
+/// A file that should be there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// Percent-encoded, as names need not be text.
+    pub path: String,
+    /// Its bytes when it was scanned.
+    pub size: u64,
+    /// Its time then, in seconds since 1970.
+    pub mtime_s: i64,
 }
 
 /// What is at a path.
@@ -54,6 +79,13 @@ pub struct Looked {
 pub enum Answer {
     /// To [`Ask::Look`].
     Looked(Looked),
+    /// To [`Ask::Prove`].
+    Unseen {
+        /// The paths of those that are not there, or are an older version.
+        files: Vec<String>,
+    },
+    /// To [`Ask::LeftOut`].
+    Noted,
     /// It can't: the words are for people.
     Failed(String),
 }

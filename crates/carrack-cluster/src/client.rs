@@ -11,6 +11,8 @@ use crate::bus::Bus;
 use crate::control::{Control, ControlError, Order};
 use crate::error::BusError;
 use crate::ids;
+use crate::lease::is_managed;
+use crate::manager::TURN;
 use crate::mover::terms;
 use crate::records::{MoverRecord, Submission, TransferRecord, TransferState, now_ms};
 use crate::registry::Movers;
@@ -47,16 +49,11 @@ fn of_find(error: FindError) -> ControlError {
     }
 }
 
-/// What only its reader can tell of a transfer: that its time has not come, or that nobody has taken it.
-fn as_shown(record: TransferRecord) -> TransferRecord {
-    let now_ms = now_ms();
-    let mut record = record.with_start_wait(now_ms);
-    let is_left = record.state == TransferState::Queued && record.manager.is_empty();
+/// Whether nobody has taken it, for a while, and it is not known why.
+fn is_left(record: &TransferRecord, now_ms: u64) -> bool {
+    let is_free = record.state == TransferState::Queued && record.manager.is_empty();
     let since_ms = record.submitted_ms.max(record.submission.not_before_ms.unwrap_or(0));
-    if is_left && record.waits_for.is_empty() && now_ms > since_ms + TAKEN_WITHIN_MS {
-        "no manager has taken it: `carrack manager` has to run somewhere".clone_into(&mut record.waits_for);
-    }
-    record
+    is_free && record.waits_for.is_empty() && now_ms > since_ms + TAKEN_WITHIN_MS
 }
 
 impl FleetControl {
@@ -65,6 +62,26 @@ impl FleetControl {
     pub async fn new(bus: Bus) -> Result<FleetControl, BusError> {
         let transfers = Transfers::open(&bus).await?;
         Ok(FleetControl { bus, transfers })
+    }
+
+    /// With what only their reader can tell of transfers: that their time or their turn has not come, or that nobody is there to take
+    /// them.
+    async fn shown(&self, records: Vec<TransferRecord>) -> Vec<TransferRecord> {
+        let now_ms = now_ms();
+        let mut records: Vec<_> = records.into_iter().map(|record| record.with_start_wait(now_ms)).collect();
+        let mut left: Vec<_> = records.iter_mut().filter(|record| is_left(record, now_ms)).collect();
+        if !left.is_empty() {
+            let words = match is_managed(&self.bus).await {
+                Ok(true) => TURN,
+                _ => "no manager has taken it: `carrack manager` has to run somewhere",
+            };
+            left.iter_mut().for_each(|record| words.clone_into(&mut record.waits_for));
+        }
+        records
+    }
+
+    async fn shown_one(&self, record: TransferRecord) -> TransferRecord {
+        self.shown(vec![record.clone()]).await.pop().unwrap_or(record)
     }
 
     async fn take(&self, user: String, submission: Submission) -> Result<TransferRecord, ControlError> {
@@ -81,7 +98,7 @@ impl FleetControl {
         }
         let record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
         self.transfers.create(&record).await.map_err(of_bus)?;
-        Ok(as_shown(record))
+        Ok(self.shown_one(record).await)
     }
 
     async fn give(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
@@ -166,13 +183,17 @@ impl Control for FleetControl {
 
     fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         let id = id.to_owned();
-        async move { self.transfers.find(&id).await.map(as_shown).map_err(of_find) }.boxed()
+        async move {
+            let found = self.transfers.find(&id).await.map_err(of_find)?;
+            Ok(self.shown_one(found).await)
+        }
+        .boxed()
     }
 
     fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
         async move {
             let listed = self.transfers.list(limit).await.map_err(of_bus)?;
-            Ok(listed.into_iter().map(as_shown).collect())
+            Ok(self.shown(listed).await)
         }
         .boxed()
     }
@@ -194,7 +215,10 @@ impl Control for FleetControl {
                 return None;
             }
             loop {
-                let found = self.transfers.find(&id).await.map(as_shown).map_err(of_find);
+                let found = match self.transfers.find(&id).await {
+                    Ok(record) => Ok(self.shown_one(record).await),
+                    Err(error) => Err(of_find(error)),
+                };
                 match found {
                     Ok(record) if last.as_ref() == Some(&record) => {}
                     Ok(record) => {
@@ -214,7 +238,7 @@ impl Control for FleetControl {
         stream::unfold(Some(Changes::default()), move |changes| async move {
             let mut changes = changes?;
             match changes.next(&self.transfers).await {
-                Ok(record) => Some((Ok(as_shown(record)), Some(changes))),
+                Ok(record) => Some((Ok(self.shown_one(record).await), Some(changes))),
                 Err(error) => Some((Err(of_bus(error)), None)),
             }
         })

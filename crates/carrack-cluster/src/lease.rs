@@ -127,6 +127,18 @@ impl Lease {
     }
 }
 
+/// Whether a manager is there: each has a lease of its own name. For who may not follow; it makes no consumer.
+///
+/// # Errors
+/// If NATS does not let us, or does not answer.
+pub async fn is_managed(bus: &Bus) -> Result<bool, BusError> {
+    let bucket: Bucket<LeaseRecord> = Bucket::open(bus, BucketName::Leases).await?;
+    Ok(bucket.keys().await?.iter().any(|key| key.starts_with(MANAGER)))
+}
+
+/// What the ids of managers begin with.
+pub const MANAGER: &str = "manager-";
+
 /// All leases, kept up to date: what has none is free.
 pub struct Leases {
     live: Live<LeaseRecord>,

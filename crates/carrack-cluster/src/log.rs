@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use async_nats::HeaderMap;
+use carrack_plan::fleet::FaultKind;
 use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ pub enum LogEntry {
         #[serde(default)]
         skipped_entries: u64,
     },
-    /// A scan has come to nothing: the source can't be read at all. Another attempt would not help.
+    /// Scans have come to nothing at every mover that could try one: the source can't be read at all.
     ScanFailed {
         /// Of the scan.
         attempt: u32,
@@ -132,12 +133,18 @@ pub enum LogEntry {
         /// All that was written in it, told of before or not.
         bytes: u64,
     },
-    /// A pair can't work, and will not if nobody does something about it.
+    /// Something went wrong with a mover: in a session, in a scan, or with entries that others may be able to copy.
     PairBroken {
-        /// The source's mover.
+        /// The source's mover, who tells it.
         by: String,
-        /// The sink's.
+        /// The sink's; empty for a scan.
         sink: String,
+        /// Whether it is the source's mover with which something is wrong, and not the sink's.
+        #[serde(default)]
+        is_source: bool,
+        /// What it is.
+        #[serde(default)]
+        kind: FaultKind,
         /// For people.
         reason: String,
     },
@@ -173,6 +180,9 @@ pub struct ChunkDone {
     pub number: u64,
     /// The source's mover.
     pub by: String,
+    /// The sink's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sink: String,
     /// How often it had been delivered, with this time.
     #[serde(default)]
     pub delivered: u64,
@@ -369,6 +379,7 @@ mod tests {
             attempt: 1,
             number: 7,
             by: "m".into(),
+            sink: "n".into(),
             delivered: 1,
             part: None,
             files: 1,

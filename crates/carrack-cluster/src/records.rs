@@ -3,6 +3,7 @@
 //! A record that another version wrote and this one can't use says so by its `version` ([`RECORD_VERSION`]).
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -453,6 +454,38 @@ pub struct MoverRecord {
     pub state: MoverState,
     /// Bytes per second sent, of late: in all pairs in which it reads.
     pub bytes_per_s: u64,
+    /// For each of its paths the mark of the file system that is there ([`SITE_MARK`]); empty where none can be read or made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub site_marks: Vec<String>,
+    /// Why it takes no work, as it knows itself, for people; empty if it does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ill: String,
+    /// Why a manager leaves it out for now, for people; empty if none does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub left_out: String,
+}
+
+/// The file beneath each path of a mover by which the movers of a site know that they see the same storage. It is never copied.
+pub const SITE_MARK: &str = ".carrack.site";
+
+impl MoverRecord {
+    /// The directory of its own that holds a path, and the mark there; the innermost, if several do.
+    pub fn reach(&self, path: &str) -> Option<(&str, &str)> {
+        let holds = |(_, prefix): &(usize, &String)| Path::new(path).starts_with(prefix);
+        let (index, prefix) =
+            self.paths.iter().enumerate().filter(holds).max_by_key(|(_, prefix)| prefix.len())?;
+        Some((prefix, self.site_marks.get(index).map_or("", |mark| mark)))
+    }
+
+    /// Whether it can read or write at a path of a site.
+    pub fn reaches(&self, site: &str, path: &str) -> bool {
+        self.site == site && self.reach(path).is_some()
+    }
+
+    /// Whether it is neither ending nor ill.
+    pub fn takes_work(&self) -> bool {
+        self.state != MoverState::Draining && self.ill.is_empty()
+    }
 }
 
 /// Which source mover sends to which sink mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.

@@ -164,6 +164,12 @@ impl Movers {
         movers
     }
 
+    /// The ids of those that can read or write at a path of a site now, as far as they know: neither ending nor ill.
+    pub fn able(&self, site: &str, path: &str) -> Vec<String> {
+        let able = |mover: &Arc<MoverRecord>| mover.reaches(site, path) && mover.takes_work();
+        self.all().into_iter().filter(able).map(|mover| mover.id.clone()).collect()
+    }
+
     /// `changed()` on it waits for the next change of anything.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.live.changes()

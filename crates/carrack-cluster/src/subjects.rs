@@ -156,6 +156,11 @@ impl Names {
         format!("{}.{attempt}.{file}", self.work_kind(transfer, WorkKind::Large))
     }
 
+    /// Who has failed an item of work, by a name of the item.
+    pub fn tried(&self, transfer: &str, item: &str) -> String {
+        format!("{}.work.{transfer}.tried.{item}", self.prefix)
+    }
+
     /// The stream of the logs of all transfers.
     pub fn log(&self) -> String {
         format!("{}_log", self.prefix)

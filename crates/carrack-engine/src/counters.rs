@@ -184,6 +184,7 @@ impl BothEnds {
             to_send: Fill { waiting: self.source.send_waiting, room: self.source.send_room },
             to_write: Fill { waiting: self.sink.write_waiting.into(), room: self.sink.write_slots.into() },
             limiter: self.limiter(before),
+            storage_busy: (self.source.storage_busy > 0, self.sink.storage_busy > 0),
         }
     }
 

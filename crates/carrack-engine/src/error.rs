@@ -82,6 +82,8 @@ pub enum SessionError {
         message: String,
         /// Its hint.
         hint: Option<String>,
+        /// Whether its storage is full.
+        is_full: bool,
     },
     /// The other end gave up for a reason that may pass: the network, as it saw it, or that it has to go.
     #[error("the other end gave up: {message}")]
@@ -330,6 +332,15 @@ impl SessionError {
         matches!(self, SessionError::Over { is_forced: false, .. })
     }
 
+    /// Whether the destination is full, or a quota is used up.
+    pub fn is_full(&self) -> bool {
+        match self {
+            SessionError::NoSpace { .. } | SessionError::PeerAborted { is_full: true, .. } => true,
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_full(),
+            _ => false,
+        }
+    }
+
     /// Whether the other end broke the protocol: it may be hostile.
     pub fn is_protocol_violation(&self) -> bool {
         use TransportError::{ControlOnData, Frame, NoCredit};
@@ -355,6 +366,7 @@ impl SessionError {
             error if error.is_interrupted() => Reason::Interrupted,
             error if error.is_of_data() => Reason::Data,
             error if error.may_pass() => Reason::Network,
+            error if error.is_full() => Reason::Full,
             _ => Reason::Final,
         }
     }
@@ -367,7 +379,8 @@ impl SessionError {
             Reason::Interrupted => SessionError::Interrupted,
             Reason::Network | Reason::Later => SessionError::PeerLeft { message, hint, is_of_data: false },
             Reason::Data => SessionError::PeerLeft { message, hint, is_of_data: true },
-            Reason::Final => SessionError::PeerAborted { message, hint },
+            Reason::Final => SessionError::PeerAborted { message, hint, is_full: false },
+            Reason::Full => SessionError::PeerAborted { message, hint, is_full: true },
         }
     }
 
@@ -398,6 +411,8 @@ enum Reason {
     Later = 3,
     /// Nothing moved on the data connections.
     Data = 4,
+    /// Its storage is full; to older ones as final as anything else.
+    Full = 5,
 }
 
 impl Reason {
@@ -408,6 +423,7 @@ impl Reason {
             2 => Reason::Network,
             3 => Reason::Later,
             4 => Reason::Data,
+            5 => Reason::Full,
             _ => Reason::Final,
         }
     }
@@ -461,6 +477,8 @@ mod tests {
         assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_of_data());
         assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_of_data());
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
+        assert!(full.is_full() && SessionError::from_abort(full.to_message()).is_full());
+        assert!(!SessionError::from_abort(SessionError::Internal.to_message()).is_full());
         let wrong = SessionError::Protocol("x".into());
         for error in [full, wrong, SessionError::Internal, SessionError::refused("no", "")] {
             let told = SessionError::from_abort(error.to_message());

@@ -402,7 +402,7 @@ impl Done {
         match &self.outcome.result {
             Err(error @ SessionError::NoSpace { .. }) => assert!(error.hint().unwrap().contains("make room")),
             // The called sink's words.
-            Err(SessionError::PeerAborted { message, hint }) => {
+            Err(SessionError::PeerAborted { message, hint, .. }) => {
                 assert!(message.contains("no space"), "{message}");
                 assert!(hint.as_ref().unwrap().contains("make room"));
             }

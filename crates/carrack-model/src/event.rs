@@ -73,6 +73,8 @@ pub struct Progress {
     pub to_write: Fill,
     /// What limits now.
     pub limiter: Limiter,
+    /// Whether a thread of the source is in a call to its storage now, and one of the sink.
+    pub storage_busy: (bool, bool),
 }
 
 /// Something that the user should know and that is not a failure.

@@ -153,7 +153,9 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
     }
     writeln!(out, "{:<12}  {:<8}  {:>5}  {:>10}  {:<20}  PATHS", "SITE", "STATE", "PAIRS", "RATE", "HOST")?;
     for mover in movers {
+        let why = if mover.ill.is_empty() { &mover.left_out } else { &mover.ill };
         let state = match mover.state {
+            _ if !why.is_empty() => "left out",
             MoverState::Idle => "idle",
             MoverState::Busy => "busy",
             MoverState::Draining => "draining",
@@ -167,6 +169,9 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
             tame(&mover.host),
             tame(&mover.paths.join(" "))
         )?;
+        if !why.is_empty() {
+            writeln!(out, "    {}: {}", tame(&mover.id), tame(why))?;
+        }
     }
     Ok(())
 }

@@ -342,3 +342,92 @@ fn a_fleet_is_asked_by_its_verbs() {
     assert!(at(&again) < at(&id), "the latest comes first: {listed}");
     assert!(stage.asked(&["status", &again]).contains(&format!("{0} of {0}", planted.files)));
 }
+
+/// A way in which a mover is ill, though it lives.
+struct Illness {
+    site: &'static str,
+    /// What is done before it starts.
+    first: &'static str,
+    options: &'static [&'static str],
+    /// What `carrack movers` says of it.
+    said: &'static str,
+}
+
+const ILLNESSES: [Illness; 3] = [
+    Illness {
+        site: "east",
+        first: "mount -t tmpfs none \"$1\" &&",
+        options: &[],
+        said: "is not what other movers of the site see there",
+    },
+    Illness {
+        site: "west",
+        first: "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" &&",
+        options: &[],
+        said: "Read-only file system",
+    },
+    Illness { site: "west", first: "", options: &["--address", "10.77.2.77:9"], said: "can't be reached" },
+];
+
+#[test]
+fn movers_that_are_ill_cost_no_transfer() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut stage) = Stage::start(1, 2048 * MIB) else { return };
+    stage.start_manager("manager");
+    SITES.iter().for_each(|site| stage.start_mover(site, 1));
+    stage.wait_for_movers(2);
+    let planted = plant_tree(&stage.seen("east/data"), 300);
+    for (number, illness) in ILLNESSES.iter().enumerate() {
+        let (site, mover) = (illness.site, 10 + number as u8);
+        stage.start_ill_mover(site, mover, illness.first, illness.options);
+        stage.wait_for_movers(3);
+        // One pair at a time: an ill mover may be the first choice.
+        for copy in 0..3 {
+            let to = stage.location("west", &format!("{number}-{copy}"));
+            let id = stage.asked(&["submit", "--wait", "--pairs", "1", &stage.location("east", "data"), &to]);
+            let record = stage.record(&id);
+            assert_eq!(record.state, TransferState::Done, "{}: {}", illness.said, record.reason);
+            assert_eq!((record.tally.files_done, record.tally.entries_failed), (planted.files, 0));
+            assert_same(&stage.seen("east/data"), &stage.seen(format!("west/{number}-{copy}")));
+        }
+        let name = format!("{site}{mover}");
+        wait_at_most(PATIENCE, &format!("{} in `carrack movers`", illness.said), || {
+            let to = stage.location("west", &format!("again{number}"));
+            stage.asked(&["submit", "--wait", "--pairs", "4", &stage.location("east", "data"), &to]);
+            stage.asked(&["movers"]).contains(illness.said).then_some(())
+        });
+        stage.kill(&name);
+        wait_at_most(PATIENCE, "its lease to end", || (stage.movers().len() == 2).then_some(()));
+    }
+}
+
+#[test]
+fn a_full_destination_fails_with_the_reason_and_goes_on_when_there_is_room() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut stage) = Stage::start(1, 2048 * MIB) else { return };
+    stage.start_manager("manager");
+    stage.start_mover("east", 1);
+    stage.start_ill_mover("west", 1, "mount -t tmpfs -o size=8m none \"$1\" &&", &[]);
+    stage.wait_for_movers(2);
+    let data = stage.seen("east/data");
+    fs::create_dir(&data).unwrap();
+    for number in 0..12 {
+        fs::write(data.join(format!("{number}")), vec![number; MIB as usize]).unwrap();
+    }
+    let (from, to) = (stage.location("east", "data"), stage.location("west", "copy"));
+    let id = stage.asked(&["submit", &from, &to]);
+    let record =
+        wait_at_most(PATIENCE, "its end", || Some(stage.record(&id)).filter(|record| record.state.is_over()));
+    assert_eq!(record.state, TransferState::Failed);
+    assert!(record.reason.contains("No space left"), "{}", record.reason);
+    assert!(record.tally.bytes_moved <= 24 * MIB, "it is not sent again and again: {:?}", record.tally);
+    // There is room beneath another mover's directory of that name.
+    stage.kill("west1");
+    stage.start_mover("west", 2);
+    wait_at_most(PATIENCE, "the other mover", || {
+        let there = stage.movers();
+        there.iter().all(|mover| mover.site == "east" || mover.host == "west2").then_some(())
+    });
+    stage.asked(&["submit", "--wait", &from, &to]);
+    assert_same(&data, &stage.seen("west/copy"));
+}

@@ -134,6 +134,8 @@ class Mover:
     lanes: int
     software: str
     bytes_per_s: int
+    ill: str = ""
+    left_out: str = ""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "Mover":

@@ -1,13 +1,25 @@
 //! What the planning is told of the fleet: movers, and what transfers would like of them.
 
-use std::path::Path;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use carrack_plan::fleet::{Claim, FleetMover, FleetPair};
+use carrack_plan::fleet::{Claim, FleetMover, FleetPair, Health};
 
 use super::Known;
+use super::ends::end;
 use crate::mover::pairs_of;
-use crate::records::{MoverRecord, MoverState, Pair};
+use crate::records::{MoverRecord, MoverState, Pair, TransferRecord};
+
+/// What transfers would like, and who can't serve them for what others see.
+#[derive(Default)]
+pub(super) struct Claims {
+    pub claims: Vec<Claim>,
+    /// Movers that don't see what the others of their site see, with the reason.
+    pub odd: HashMap<String, String>,
+    /// Of transfers at one of whose ends nobody can be believed, the reason.
+    pub at_odds: HashMap<String, String>,
+}
 
 pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
     let mover = |mover: &Arc<MoverRecord>| FleetMover {
@@ -22,36 +34,42 @@ pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
 }
 
 /// Of all transfers that go on, by this manager's knowledge.
-pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>]) -> Vec<Claim> {
-    let mut records: Vec<_> = known.records.values().filter(|record| record.leg.is_some()).collect();
+pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health, now: Duration) -> Claims {
+    let mut records: Vec<&TransferRecord> =
+        known.records.values().filter(|record| record.leg.is_some()).collect();
     records.sort_by(|a, b| (a.submitted_ms, &a.id).cmp(&(b.submitted_ms, &b.id)));
-    let claim = |record: &&crate::records::TransferRecord| {
+    let mut all = Claims::default();
+    for record in records {
+        let wanted = known.wanted(record);
+        let is_mine = known.owned.contains_key(&record.id);
+        let Some(leg) = record.leg.as_ref().filter(|_| wanted > 0 || is_mine) else { continue };
         let submission = &record.submission;
-        let leg = record.leg.as_ref()?;
+        let (source_site, sink_site) = (&submission.source.site, &submission.destination.site);
+        let ends = [(source_site, &leg.source), (sink_site, &leg.sink)]
+            .map(|(site, path)| end(movers, health, now, &record.id, (site, path)));
+        for end in &ends {
+            all.odd.extend(end.odd.clone());
+            if !end.at_odds.is_empty() {
+                all.at_odds.insert(record.id.clone(), end.at_odds.clone());
+            }
+        }
+        let [sources, sinks] = ends.map(|end| end.able);
         let options = &submission.options;
-        Some(Claim {
+        all.claims.push(Claim {
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
             priority: submission.priority,
             user: record.user.clone(),
-            source_site: submission.source.site.clone(),
-            sink_site: submission.destination.site.clone(),
-            sources: reaching(movers, &submission.source.site, &leg.source),
-            sinks: reaching(movers, &submission.destination.site, &leg.sink),
-            wanted: known.wanted(record),
+            source_site: source_site.clone(),
+            sink_site: sink_site.clone(),
+            sources,
+            sinks,
+            wanted,
             pairs_max: if options.static_striping { Some(pairs_of(record)) } else { options.pairs_max },
-            is_mine: known.owned.contains_key(&record.id),
-        })
-    };
-    records.iter().filter_map(claim).collect()
-}
-
-/// The movers of a site that reach a path.
-pub(super) fn reaching(movers: &[Arc<MoverRecord>], site: &str, path: &str) -> Vec<usize> {
-    let reaches = |mover: &MoverRecord| {
-        mover.site == site && mover.paths.iter().any(|prefix| Path::new(path).starts_with(prefix))
-    };
-    (0..movers.len()).filter(|&index| reaches(&movers[index])).collect()
+            is_mine,
+        });
+    }
+    all
 }
 
 pub(super) fn to_plan(pair: &Pair) -> FleetPair {

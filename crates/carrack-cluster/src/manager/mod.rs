@@ -4,19 +4,22 @@
 //! transfer's log and goes on. It moves neither data nor chunks.
 
 mod claims;
+mod ends;
+mod faults;
 mod moved;
 mod owning;
 mod settling;
 mod sweeping;
+mod taking;
 mod waiting;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::{Changes, PairLimits, assign, shares};
-use futures_util::StreamExt;
+use carrack_plan::fleet::{Changes, Health, PairLimits, RankRules, Ranks, assign, shares};
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -25,17 +28,22 @@ use crate::beginning::patiently;
 use crate::bus::{Bus, BusOptions, Prepared};
 use crate::error::BusError;
 use crate::ids;
-use crate::lease::{Lease, Leases};
+use crate::lease::{Lease, Leases, MANAGER, RENEW_EVERY};
 use crate::mover::Say;
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
-use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState, now_ms};
+use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState};
 use crate::registry::Movers;
 use crate::sharing::{SiteSharing, site};
-use crate::transfers::{TransferChange, Transfers};
+use crate::transfers::{FindError, TransferChange, Transfers};
+use claims::Claims;
 use sweeping::Sweeper;
+pub(crate) use waiting::TURN;
 
 /// How often it looks around, though nothing was told.
 const TICK: Duration = Duration::from_millis(500);
+
+/// A pair of a transfer that is not known, or over, is looked into after so long.
+const PHANTOM_AFTER: Duration = Duration::from_secs(5);
 
 /// A manager that has to begin anew, and can't, tries again after so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -73,6 +81,11 @@ struct Manager {
     leases: Leases,
     options: ManagerOptions,
     known: Mutex<Known>,
+    /// Which movers are ill, by what this manager has seen; instants are since `began`.
+    health: Mutex<Health>,
+    began: Instant,
+    /// Whose turn it is.
+    ranks: Mutex<Ranks>,
     /// Something is another way than it was.
     changed: Notify,
 }
@@ -83,10 +96,25 @@ struct Known {
     /// Those that are not over.
     records: HashMap<String, TransferRecord>,
     pairs: HashMap<PairKey, Pair>,
-    /// Those that it owns, and how many pairs each would like.
-    owned: HashMap<String, Arc<AtomicU32>>,
+    /// Those that it owns.
+    owned: HashMap<String, Owned>,
     /// Why those of them that have no pair have none.
     waits: HashMap<String, String>,
+    /// Those of them that wait for something else than a place: they keep no others from being taken.
+    stuck: HashSet<String>,
+    /// Movers that don't see what others of their site see: since when, and whether they were told.
+    odd: HashMap<String, (Instant, bool)>,
+    /// Pairs of transfers that are over, or not known, since when.
+    phantoms: HashMap<PairKey, Instant>,
+}
+
+/// A transfer that a manager has.
+struct Owned {
+    /// How many pairs it would like.
+    wanted: Arc<AtomicU32>,
+    /// Whose turn it took.
+    user: String,
+    since: Instant,
 }
 
 /// Why a manager's time with a fleet ends.
@@ -143,6 +171,7 @@ async fn manage(
     let mut emptied = std::pin::pin!(bus.emptied(made));
     let sweeper = Sweeper::new(bus, &manager.transfers, &manager.pairs, options.keep_history);
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
+    let mut presence = std::pin::pin!(manager.be_present());
     let (put_down, told) = watch::channel(false);
     let mut sharing = JoinSet::new();
     for share in &options.shares {
@@ -150,18 +179,18 @@ async fn manage(
             (bus.clone(), share.clone(), manager.id.clone(), Arc::clone(&options.say));
         sharing.spawn(site::run(bus, share, id, say, told.clone()));
     }
-    let mut owning = JoinSet::new();
+    let mut owning: JoinSet<String> = JoinSet::new();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looked_at = None::<Instant>;
     let end = loop {
         tokio::select! {
             Some(change) = records.next() => manager.known().follow_record(change),
             Some(change) = pairs.next() => manager.known().follow_pair(change),
             Some(ended) = owning.join_next() => {
                 if let Ok(transfer) = ended {
-                    manager.known().owned.remove(&transfer);
+                    manager.put_down(&transfer);
                 }
-                continue;
             }
             _ = movers.changed() => {}
             _ = leases.changed() => {}
@@ -169,14 +198,26 @@ async fn manage(
             _ = ticks.tick() => {}
             () = &mut emptied => break End::Emptied,
             () = &mut sweeping => {}
+            () = &mut presence => {}
             changed = stop.changed() => {
                 if changed.is_err() || *stop.borrow() {
                     break End::Told;
                 }
             }
         }
-        manager.take_free(&mut owning, &told).await;
+        // What has come meanwhile is decided about once.
+        while let Some(Some(change)) = records.next().now_or_never() {
+            manager.known().follow_record(change);
+        }
+        while let Some(Some(change)) = pairs.next().now_or_never() {
+            manager.known().follow_pair(change);
+        }
+        if looked_at.is_none_or(|at| at.elapsed() >= taking::LOOK_EVERY) {
+            looked_at = Some(Instant::now());
+            manager.take_free(&mut owning, &told).await;
+        }
         manager.deal_pairs().await;
+        manager.clear_phantoms().await;
     };
     let _ = put_down.send(true);
     let put_down = async {
@@ -223,17 +264,34 @@ impl Manager {
     async fn begin(bus: &Bus, options: &ManagerOptions) -> Result<(Arc<Manager>, Prepared), BusError> {
         let prepared = bus.prepare(options.replicas).await?;
         let manager = Manager {
-            id: format!("manager-{}", &ids::new_id()[..8]),
+            id: format!("{MANAGER}{}", &ids::new_id()[..8]),
             transfers: Transfers::open(bus).await?,
             pairs: Pairs::open(bus).await?,
             movers: Movers::follow(bus).await?,
             leases: Leases::follow(bus).await?,
             known: Mutex::default(),
+            health: Mutex::default(),
+            began: Instant::now(),
+            ranks: Mutex::new(Ranks::new(RankRules::default())),
             changed: Notify::new(),
             options: options.clone(),
             bus: bus.clone(),
         };
         Ok((Arc::new(manager), prepared))
+    }
+
+    /// Has others know that a manager is there, for as long as it is: by a lease of its own name.
+    async fn be_present(&self) {
+        loop {
+            if let Ok(Some(mut lease)) = Lease::acquire(&self.bus, &self.id, &self.id).await {
+                while lease.is_sure() {
+                    tokio::time::sleep(RENEW_EVERY).await;
+                    // It is acquired anew when it is lost.
+                    let _ = lease.renew().await;
+                }
+            }
+            tokio::time::sleep(RENEW_EVERY).await;
+        }
     }
 
     fn say(&self, text: String) {
@@ -244,36 +302,31 @@ impl Manager {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what nobody owns, and whose time has come.
-    async fn take_free(self: &Arc<Self>, owning: &mut JoinSet<String>, stop: &watch::Receiver<bool>) {
-        let is_free = |id: &String| self.leases.owner(id).is_none();
-        let free: Vec<String> = {
-            let (known, now_ms) = (self.known(), now_ms());
-            let due = known.records.values().filter(|record| record.is_due(now_ms)).map(|record| &record.id);
-            let not_mine = due.filter(|id| !known.owned.contains_key(*id));
-            not_mine.filter(|id| is_free(id)).cloned().collect()
-        };
-        for id in free {
-            // Another manager may be faster, and NATS away: then the next look finds it free, or not.
-            let Ok(Some(lease)) = Lease::acquire(&self.bus, &id, &self.id).await else { continue };
-            let wanted = Arc::new(AtomicU32::new(0));
-            self.known().owned.insert(id.clone(), Arc::clone(&wanted));
-            let (manager, stop) = (Arc::clone(self), stop.clone());
-            owning.spawn(async move {
-                owning::run(manager, lease, wanted, stop).await;
-                id
-            });
-        }
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ranks(&self) -> MutexGuard<'_, Ranks> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By the clock of `health`.
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Has its transfers have the pairs that are theirs by the shares of all.
-    async fn deal_pairs(&self) {
-        let (fleet, claims, present) = {
-            let known = self.known();
-            let fleet = claims::fleet(&self.movers.all());
-            let claims = claims::claims(&known, &self.movers.all());
-            (fleet, claims, known.pairs.values().map(claims::to_plan).collect::<Vec<_>>())
+    async fn deal_pairs(self: &Arc<Self>) {
+        let (fleet, Claims { claims, odd, at_odds }, present) = {
+            let (movers, known) = (self.movers.all(), self.known());
+            self.health().keep(|id| movers.iter().any(|mover| mover.id == id));
+            let fleet = claims::fleet(&movers);
+            let claims = claims::claims(&known, &movers, &self.health(), self.now());
+            // Pairs of what is over take nobody's place.
+            let present = known.pairs.values().filter(|pair| known.records.contains_key(&pair.transfer));
+            (fleet, claims, present.map(claims::to_plan).collect::<Vec<_>>())
         };
+        self.tell_odd(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);
         let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
         let is_mine = |transfer: &str| self.known().owned.contains_key(transfer);
@@ -295,7 +348,34 @@ impl Manager {
                 self.known().pairs.insert(PairKey::of(&pair), pair);
             }
         }
-        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits);
+        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &at_odds);
+    }
+
+    /// Removes pairs that should not be: those of transfers that are over, or not known.
+    async fn clear_phantoms(&self) {
+        let old: Vec<PairKey> = {
+            let mut known = self.known();
+            let Known { pairs, records, phantoms, .. } = &mut *known;
+            phantoms.retain(|key, _| pairs.contains_key(key) && !records.contains_key(&key.transfer));
+            for key in pairs.keys().filter(|key| !records.contains_key(&key.transfer)) {
+                phantoms.entry(key.clone()).or_insert_with(Instant::now);
+            }
+            phantoms
+                .iter()
+                .filter(|(_, at)| at.elapsed() > PHANTOM_AFTER)
+                .map(|(key, _)| key.clone())
+                .collect()
+        };
+        for key in old {
+            // What is followed may be behind: the record itself tells.
+            let is_over = match self.transfers.get(&key.transfer).await {
+                Ok(record) => !is_open(&record),
+                Err(error) => matches!(error, FindError::Unknown(_)),
+            };
+            if is_over && self.pairs.remove(&key).await.is_ok() {
+                self.known().pairs.remove(&key);
+            }
+        }
     }
 }
 
@@ -303,7 +383,7 @@ impl Known {
     /// How many pairs a transfer should have as its owner sees it: what another manager wants is in its record.
     fn wanted(&self, record: &TransferRecord) -> u32 {
         match self.owned.get(&record.id) {
-            Some(wanted) => wanted.load(Relaxed),
+            Some(owned) => owned.wanted.load(Relaxed),
             None if record.state == TransferState::Running => record.tally.pairs_wanted.max(1),
             None => 0,
         }

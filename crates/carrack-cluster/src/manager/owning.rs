@@ -6,36 +6,45 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    FileKey, Found, Next, Outcome, PairTuner, PartOf as PlanPart, Totals, Tracker, TrackerEvent,
+    Fault, FileKey, Found, Next, Outcome, PairTuner, PartOf as PlanPart, Totals, Tracker, TrackerEvent,
+    Verdict,
 };
 use futures_util::{Stream, StreamExt};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::Manager;
+use super::ends::end;
 use super::moved::Moved;
 use super::settling::settle_leg;
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
-use crate::log::{Log, LogEntry, Logged};
+use crate::log::{ChunkDone, Log, LogEntry, Logged};
 use crate::mover::pairs_of;
 use crate::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Queue, ScanHead};
 use crate::records::{
     FAILURES_KEPT, Failure, RECORD_VERSION, Skipped, TransferRecord, TransferState, now_ms,
 };
 use crate::reports::{PairReport, reports};
+use crate::transfers::TransferChange;
 
-/// How often it decides.
+/// How often it decides, though nothing was told.
 const TICK: Duration = Duration::from_millis(250);
+
+/// What was told is waited for so long, so that what comes together is decided about once.
+const SOON: Duration = Duration::from_millis(5);
+
+/// Whether a scan is ordered is asked again after so long, as one that is not begun may have been lost.
+const ASK_SCAN_EVERY: Duration = Duration::from_secs(5);
+
+/// A transfer with pairs in which nothing has moved for so long says what went wrong last.
+const STANDS_AFTER: Duration = Duration::from_secs(10);
 
 /// How often the record is written while something changes.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 /// A report older than this says nothing about now.
 const REPORT_LASTS: Duration = Duration::from_secs(4);
-
-/// So many pairs may break one after the other, without anything getting done in between.
-const BROKEN_MAX: u32 = 3;
 
 /// Acknowledged chunks are trimmed so often.
 const TRIM_EVERY: Duration = Duration::from_secs(30);
@@ -71,7 +80,10 @@ struct Owning {
     moved: Moved,
     /// What the last scan has left out, and how many these are.
     skipped: (Vec<Skipped>, u64),
-    broken: u32,
+    /// What went wrong last, and since when nothing has moved.
+    last_fault: String,
+    moved_at: (Instant, u64),
+    scan_asked_at: Option<Instant>,
     /// Why it can't be carried on.
     given_up: Option<String>,
     recorded_at: Option<Instant>,
@@ -117,7 +129,8 @@ async fn carry(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Stop, BusError> {
     let id = lease.transfer().to_owned();
-    let Some(record) = current(manager, &id).await? else { return Ok(Stop::Over) };
+    // What is followed may be behind: a transfer that is over would be taken again.
+    let Some(record) = as_kept(manager, &id).await? else { return Ok(Stop::Over) };
     let is_unsettled = record.state != TransferState::Cancelled && record.leg.is_none();
     if is_unsettled && let Some(end) = settle_leg(manager, lease, &record, stop).await? {
         return Ok(end);
@@ -144,27 +157,32 @@ async fn carry(
         failures: Vec::new(),
         moved: Moved::default(),
         skipped: (Vec::new(), 0),
-        broken: 0,
+        last_fault: String::new(),
+        moved_at: (now, 0),
+        scan_asked_at: None,
         given_up: None,
         recorded_at: None,
         trimmed_at: now,
         observed_at: now,
     };
     owning.begin(&record);
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next = tokio::time::Instant::now();
     let mut renewals = tokio::time::interval(RENEW_EVERY);
     renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(logged) = entries.next() => owning.logged(logged),
+            Some(logged) = entries.next() => {
+                owning.logged(logged);
+                next = next.min(tokio::time::Instant::now() + SOON);
+            }
             Some(report) = told.next() => owning.reported(report),
             _ = renewals.tick() => match lease.renew().await {
                 Err(RenewError::Lost(_)) => return Ok(Stop::Lost),
                 Err(_) if !lease.is_sure() => return Ok(Stop::Lost),
                 _ => {}
             },
-            _ = ticks.tick() => {
+            () = tokio::time::sleep_until(next) => {
+                next = tokio::time::Instant::now() + TICK;
                 // What another one may decide by now is not decided here.
                 if lease.is_sure() && owning.tick().await? {
                     return Ok(Stop::Over);
@@ -181,12 +199,16 @@ async fn carry(
 
 /// The record, if something is left to do.
 pub(super) async fn current(manager: &Manager, id: &str) -> Result<Option<TransferRecord>, BusError> {
-    use crate::transfers::FindError;
     // Followed all the time; what is not there may be new, or over.
     let known = manager.known().records.get(id).cloned();
     if known.is_some() {
         return Ok(known);
     }
+    as_kept(manager, id).await
+}
+
+async fn as_kept(manager: &Manager, id: &str) -> Result<Option<TransferRecord>, BusError> {
+    use crate::transfers::FindError;
     match manager.transfers.get(id).await {
         Ok(record) => Ok(Some(record).filter(super::is_open)),
         Err(FindError::Bus(error)) => Err(error),
@@ -249,7 +271,7 @@ impl Owning {
                 return;
             }
             LogEntry::ChunkDone(done) => {
-                self.broken = 0;
+                self.chunk_done(&done);
                 self.note(done.failures);
                 self.moved.told_by_source(&done.session, done.session_bytes);
                 let part =
@@ -288,16 +310,37 @@ impl Owning {
                 self.moved.told_by_sink(&session, bytes);
                 return;
             }
-            LogEntry::PairBroken { reason, .. } => {
-                self.broken += 1;
-                if self.broken >= BROKEN_MAX && self.is_current {
-                    self.given_up.get_or_insert(reason);
-                }
+            LogEntry::PairBroken { by, sink, is_source, kind, reason } => {
+                let (mover, other) = if is_source { (by, sink) } else { (sink, by) };
+                self.fault(Fault { transfer: self.id.clone(), mover, other, kind, reason });
                 return;
             }
             LogEntry::LargeFiles { .. } | LogEntry::Note { .. } | LogEntry::Unknown => return,
         };
         self.tracker.observe(&event);
+    }
+
+    /// Who has brought a chunk to its end is well; of entries that nobody could copy nobody is to blame.
+    fn chunk_done(&mut self, done: &ChunkDone) {
+        if !self.is_current {
+            return;
+        }
+        let (now, mut health) = (self.manager.now(), self.manager.health());
+        if done.failed_entries > 0 {
+            health.clear_doubts(&self.id);
+            return;
+        }
+        for mover in [&done.by, &done.sink].into_iter().filter(|mover| !mover.is_empty()) {
+            health.did_well(now, &self.id, mover);
+        }
+    }
+
+    /// What went wrong before this manager had the transfer says nothing about now.
+    fn fault(&mut self, fault: Fault) {
+        if self.is_current {
+            self.last_fault = format!("{}: {}", fault.mover, fault.reason);
+            self.manager.fault(&fault);
+        }
     }
 
     fn note(&mut self, failures: Vec<Failure>) {
@@ -317,7 +360,11 @@ impl Owning {
 
     /// Whether nothing is left to do.
     async fn tick(&mut self) -> Result<bool, BusError> {
-        let Some(record) = current(&self.manager, &self.id).await? else { return Ok(true) };
+        let Some(record) = current(&self.manager, &self.id).await? else {
+            // Somebody else has ended it: what this manager made for it meanwhile goes.
+            self.remove_work().await?;
+            return Ok(true);
+        };
         if record.state == TransferState::Cancelled {
             return self.clear_away(TransferState::Cancelled, None).await.map(|()| true);
         }
@@ -332,7 +379,14 @@ impl Owning {
             self.record(&record).await?;
             return Ok(false);
         }
-        self.see_to_scan().await?;
+        let waits_for = match self.verdict(&record) {
+            Verdict::GoOn => self.stands_still(),
+            Verdict::Wait(reason) => reason,
+            Verdict::Fail(reason) => {
+                return self.clear_away(TransferState::Failed, Some(reason)).await.map(|()| true);
+            }
+        };
+        self.see_to_scan(&record).await?;
         let next = self.tracker.next();
         match &next {
             Next::Wait => {}
@@ -354,20 +408,51 @@ impl Owning {
             }
         }
         self.tune(&record);
-        self.record(&record).await?;
+        self.record_waiting(&record, waits_for).await?;
         self.trim(&record).await;
         Ok(false)
     }
 
     /// Has the source scanned, unless that is done or ordered.
-    async fn see_to_scan(&mut self) -> Result<(), BusError> {
-        if self.tracker.totals().is_scanned || self.attempt > 0 {
+    async fn see_to_scan(&mut self, record: &TransferRecord) -> Result<(), BusError> {
+        let was_asked = self.scan_asked_at.is_some_and(|at| at.elapsed() < ASK_SCAN_EVERY);
+        if self.tracker.totals().is_scanned || self.attempt > 0 || was_asked {
             return Ok(());
         }
-        if self.queue.pending_scans().await?.left() == 0 {
+        let is_new = self.scan_asked_at.replace(Instant::now()).is_none() && record.started_ms.is_none();
+        if is_new || self.queue.pending_scans().await?.left() == 0 {
             self.queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await?;
         }
         Ok(())
+    }
+
+    /// What follows from what is known of the movers that reach both ends.
+    fn verdict(&self, record: &TransferRecord) -> Verdict {
+        let Some(leg) = &record.leg else { return Verdict::GoOn };
+        let (movers, now) = (self.manager.movers.all(), self.manager.now());
+        let submission = &record.submission;
+        let ends = [(&submission.source.site, &leg.source), (&submission.destination.site, &leg.sink)];
+        let health = self.manager.health();
+        let ids = ends.map(|(site, path)| {
+            let end = end(&movers, &health, now, &self.id, (site, path));
+            let is_usable = |&&index: &&usize| !end.odd.contains_key(&movers[index].id);
+            end.reaching.iter().filter(is_usable).map(|&index| movers[index].id.clone()).collect::<Vec<_>>()
+        });
+        let [sources, sinks] = ids.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
+        health.verdict(now, &self.id, &sources, &sinks)
+    }
+
+    /// Why nothing moves, if nothing does though there are pairs; empty if something does, or if nothing is known.
+    fn stands_still(&mut self) -> String {
+        let moved = self.at_work().1 + self.tracker.totals().chunks_done;
+        if moved != self.moved_at.1 || self.last_fault.is_empty() {
+            self.moved_at = (Instant::now(), moved);
+        }
+        let for_s = self.moved_at.0.elapsed();
+        if for_s < STANDS_AFTER {
+            return String::new();
+        }
+        format!("nothing has moved for {} s; last, {}", for_s.as_secs(), self.last_fault)
     }
 
     /// Stripes that chunks go into.
@@ -469,6 +554,11 @@ impl Owning {
 
     /// Writes the record, if it is time.
     async fn record(&mut self, record: &TransferRecord) -> Result<(), BusError> {
+        self.record_waiting(record, String::new()).await
+    }
+
+    /// The same of one that waits for something, which is written at once.
+    async fn record_waiting(&mut self, record: &TransferRecord, why: String) -> Result<(), BusError> {
         if self.recorded_at.is_some_and(|at| at.elapsed() < RECORD_EVERY) {
             return Ok(());
         }
@@ -477,7 +567,7 @@ impl Owning {
         let (totals, failures) = (self.totals(), self.failures.clone());
         let skipped = self.skipped.clone();
         let (manager, wanted) = (self.manager.id.clone(), self.wanted.load(Relaxed));
-        let waits_for = self.manager.known().waits_for(&self.id);
+        let waits_for = if why.is_empty() { self.manager.known().waits_for(&self.id) } else { why };
         let change = |record: &mut TransferRecord| {
             if record.state == TransferState::Queued {
                 record.state = TransferState::Running;
@@ -505,12 +595,9 @@ impl Owning {
 
     /// The transfer is over: its work goes, its record stays.
     async fn clear_away(&mut self, state: TransferState, reason: Option<String>) -> Result<(), BusError> {
-        self.want(0);
-        self.manager.pairs.remove_all(&self.id).await?;
         let (totals, failures) = (self.totals(), self.failures.clone());
         let skipped = self.skipped.clone();
-        self.queue.remove().await?;
-        self.log.remove().await?;
+        self.remove_work().await?;
         let change = |record: &mut TransferRecord| {
             count(record, &totals);
             record.tally.pairs = 0;
@@ -525,9 +612,21 @@ impl Owning {
             }
             record.ended_ms.get_or_insert(now_ms());
         };
-        let _ = self.manager.transfers.update(&self.id, change).await;
+        if let Ok(record) = self.manager.transfers.update(&self.id, change).await {
+            // Not before the watch has seen it.
+            self.manager.known().follow_record(TransferChange::Put(Box::new(record)));
+        }
         self.manager.say(format!("transfer {}: {state}", self.id));
         Ok(())
+    }
+
+    /// Its pairs, its queue and its log.
+    async fn remove_work(&self) -> Result<(), BusError> {
+        self.want(0);
+        self.manager.pairs.remove_all(&self.id).await?;
+        self.manager.health().forget(&self.id);
+        self.queue.remove().await?;
+        self.log.remove().await
     }
 }
 

@@ -5,20 +5,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use carrack_plan::fleet::{Fault, FaultKind};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
 use super::Manager;
-use super::claims::reaching;
+use super::ends::end;
 use super::owning::{Stop, current};
 use super::waiting::nobody;
 use crate::asks::{Answer, Ask, AskError, Looked, ask};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::mover::journal_id;
-use crate::records::{Leg, Location, Submission, TransferRecord, TransferState, now_ms};
+use crate::records::{Leg, Location, TransferRecord, TransferState, now_ms};
 
 /// A look at a parallel file system that is busy takes its time.
 const LOOK_WITHIN: Duration = Duration::from_secs(20);
+
+/// Once one mover has found the source, the others are waited for so long.
+const OTHERS_LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why it could not be settled.
 enum Unsettled {
@@ -37,9 +43,10 @@ pub(super) async fn settle_leg(
 ) -> Result<Option<Stop>, BusError> {
     let id = &record.id;
     loop {
-        let settled = settle(manager, &record.submission).await;
+        let settled = settle(manager, record).await;
         match settled {
             Ok((leg, resumes)) => {
+                manager.known().stuck.remove(id);
                 let change = |record: &mut TransferRecord| {
                     record.leg = Some(leg.clone());
                     record.resumes = resumes;
@@ -50,6 +57,7 @@ pub(super) async fn settle_leg(
                 return Ok(None);
             }
             Err(Unsettled::Later(reason)) => {
+                manager.known().stuck.insert(id.clone());
                 let change = |record: &mut TransferRecord| {
                     record.manager.clone_from(&manager.id);
                     if record.state == TransferState::Queued {
@@ -87,18 +95,15 @@ pub(super) async fn settle_leg(
 }
 
 /// The leg, and whether an earlier transfer has left journals.
-async fn settle(manager: &Manager, submission: &Submission) -> Result<(Leg, bool), Unsettled> {
-    let (source, sink) = (&submission.source, &submission.destination);
-    let from = look(manager, source, &source.path).await?;
-    if !from.exists {
-        return Err(Unsettled::Never(format!("{source} does not exist")));
-    }
+async fn settle(manager: &Arc<Manager>, record: &TransferRecord) -> Result<(Leg, bool), Unsettled> {
+    let (source, sink) = (&record.submission.source, &record.submission.destination);
+    let from = look_everywhere(manager, record).await?;
     let journals = carrack_engine::shared_journals(journal_id(&source.to_string(), &sink.to_string()));
     let has_journals = async |directory: &str| {
         let path = format!("{}/{journals}", directory.trim_end_matches('/'));
-        look(manager, sink, &path).await.is_ok_and(|looked| looked.exists)
+        look(manager, &record.id, sink, &path).await.is_ok_and(|looked| looked.exists)
     };
-    let mut to = look(manager, sink, &sink.path).await?;
+    let mut to = look(manager, &record.id, sink, &sink.path).await?;
     if to.exists && has_journals(&sink.path).await {
         // An earlier transfer between the same places made it: it means the same now as it did then.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
@@ -111,23 +116,104 @@ async fn settle(manager: &Manager, submission: &Submission) -> Result<(Leg, bool
     Ok((leg, resumes))
 }
 
-async fn look(manager: &Manager, location: &Location, path: &str) -> Result<Looked, Unsettled> {
-    let movers = manager.movers.all();
-    let able = reaching(&movers, &location.site, path);
-    let Some(&first) = able.first() else {
-        let somebody_is_there = !manager.movers.at(&location.site).is_empty();
-        return Err(Unsettled::Later(nobody(&location.site, path, somebody_is_there)));
-    };
-    let mut reason = Unsettled::Later(format!("{} does not answer", movers[first].id));
-    for index in able {
-        match ask(&manager.bus, &movers[index].id, &Ask::Look { path: path.to_owned() }, LOOK_WITHIN).await {
-            Ok(Answer::Looked(looked)) => return Ok(looked),
-            Ok(Answer::Failed(why)) => reason = Unsettled::Never(why),
-            Err(error @ AskError::Failed { .. }) => reason = Unsettled::Never(error.to_string()),
-            Err(error) => reason = Unsettled::Later(error.to_string()),
+/// What the source is, as those that have it see it. Who has it not, where others have, is left out of the transfer.
+async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Result<Looked, Unsettled> {
+    let source = &record.submission.source;
+    let able = able(manager, &record.id, source, &source.path, true)?;
+    let looks =
+        able.iter().map(|mover| look_at(manager, mover, &source.path).map(move |looked| (mover, looked)));
+    let mut looks: FuturesUnordered<_> = looks.collect();
+    let (mut found, mut lacking, mut failed) = (None, Vec::new(), None);
+    let mut until = None;
+    loop {
+        let next = async {
+            match until {
+                Some(until) => tokio::time::timeout_at(until, looks.next()).await.unwrap_or_default(),
+                None => looks.next().await,
+            }
+        };
+        match next.await {
+            Some((_, Ok(looked))) if looked.exists => {
+                until.get_or_insert_with(|| tokio::time::Instant::now() + OTHERS_LOOK_WITHIN);
+                found = Some(looked);
+            }
+            Some((mover, Ok(_))) => lacking.push((mover, format!("{} does not exist there", source.path))),
+            Some((mover, Err(Unsettled::Never(why)))) => {
+                lacking.push((mover, why.clone()));
+                failed = Some(why);
+            }
+            Some((_, Err(later))) => {
+                if found.is_none() && looks.is_empty() && lacking.is_empty() {
+                    return Err(later);
+                }
+            }
+            None => break,
         }
     }
-    Err(reason)
+    let Some(found) = found else {
+        return Err(Unsettled::Never(failed.unwrap_or_else(|| format!("{source} does not exist"))));
+    };
+    for (mover, reason) in lacking {
+        let (transfer, mover) = (record.id.clone(), mover.clone());
+        let kind = FaultKind::Refused;
+        manager.fault(&Fault { transfer, mover, other: String::new(), kind, reason });
+    }
+    // Those that are left may still be of two minds.
+    self::able(manager, &record.id, source, &source.path, false).map(|_| found)
+}
+
+/// The movers that can look at a path; all that reach it, whatever is known of them, or those that can be used.
+fn able(
+    manager: &Manager,
+    transfer: &str,
+    location: &Location,
+    path: &str,
+    all: bool,
+) -> Result<Vec<String>, Unsettled> {
+    let movers = manager.movers.all();
+    let end = end(&movers, &manager.health(), manager.now(), transfer, (&location.site, path));
+    let ids = |indexes: &[usize]| indexes.iter().map(|&index| movers[index].id.clone()).collect::<Vec<_>>();
+    if end.reaching.is_empty() {
+        let somebody_is_there = !manager.movers.at(&location.site).is_empty();
+        return Err(Unsettled::Later(nobody(&location.site, path, somebody_is_there)));
+    }
+    if all {
+        return Ok(ids(&end.reaching));
+    }
+    match end.able.is_empty() {
+        false => Ok(ids(&end.able)),
+        true if !end.at_odds.is_empty() => Err(Unsettled::Later(end.at_odds)),
+        true => {
+            Err(Unsettled::Later(format!("all movers of site {} that reach {path} are ill", location.site)))
+        }
+    }
+}
+
+/// What is at a path, as the first that answers sees it.
+async fn look(
+    manager: &Manager,
+    transfer: &str,
+    location: &Location,
+    path: &str,
+) -> Result<Looked, Unsettled> {
+    let mut reason = None;
+    for mover in able(manager, transfer, location, path, false)? {
+        match look_at(manager, &mover, path).await {
+            Ok(looked) => return Ok(looked),
+            Err(why) => reason = Some(why),
+        }
+    }
+    Err(reason.unwrap_or_else(|| Unsettled::Later(format!("nobody looks at {location}"))))
+}
+
+async fn look_at(manager: &Manager, mover: &str, path: &str) -> Result<Looked, Unsettled> {
+    match ask(&manager.bus, mover, &Ask::Look { path: path.to_owned() }, LOOK_WITHIN).await {
+        Ok(Answer::Looked(looked)) => Ok(looked),
+        Ok(Answer::Failed(why)) => Err(Unsettled::Never(why)),
+        Ok(_) => Err(Unsettled::Later(format!("{mover} answers something else"))),
+        Err(error @ AskError::Failed { .. }) => Err(Unsettled::Never(error.to_string())),
+        Err(error) => Err(Unsettled::Later(error.to_string())),
+    }
 }
 
 /// As cp(1) has it: into a directory that is there, or under the name that is given; a trailing slash means what is in a

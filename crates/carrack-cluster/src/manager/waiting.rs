@@ -1,5 +1,7 @@
 //! Why transfers wait, in words for their users.
 
+use std::collections::HashMap;
+
 use carrack_plan::fleet::{Claim, FleetMover, Lack, PairLimits, lack};
 
 use super::Known;
@@ -13,13 +15,21 @@ impl Known {
         claims: &[Claim],
         shares: &[u32],
         limits: &PairLimits,
+        at_odds: &HashMap<String, String>,
     ) {
         self.waits.clear();
         for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.is_mine) {
             let has_pairs = self.pairs.keys().any(|key| key.transfer == claim.transfer);
             let lacked = lack(fleet, claims, shares, limits, index).filter(|_| !has_pairs);
-            if let (Some(lacked), Some(record)) = (lacked, self.records.get(&claim.transfer)) {
-                let words = words(&lacked, record, fleet);
+            let Some(record) = self.records.get(&claim.transfer) else { continue };
+            let is_stuck = matches!(lacked, Some(Lack::Reach { .. } | Lack::Staying { .. } | Lack::Match));
+            match is_stuck {
+                true => self.stuck.insert(claim.transfer.clone()),
+                false => self.stuck.remove(&claim.transfer),
+            };
+            if let Some(lacked) = lacked {
+                let at_odds = at_odds.get(&claim.transfer).cloned();
+                let words = at_odds.unwrap_or_else(|| words(&lacked, record, fleet));
                 self.waits.insert(claim.transfer.clone(), words);
             }
         }
@@ -30,6 +40,9 @@ impl Known {
         self.waits.get(transfer).cloned().unwrap_or_default()
     }
 }
+
+/// What waits for nothing but others.
+pub(crate) const TURN: &str = "its turn has not come: other transfers are before it";
 
 fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String {
     match lacked {
@@ -49,7 +62,7 @@ fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String
         }
         Lack::Room { site, movers: 1 } => format!("the only mover of site {site} is full"),
         Lack::Room { site, movers } => format!("all {movers} movers of site {site} are full"),
-        Lack::Turn => "its turn has not come: other transfers are older".to_owned(),
+        Lack::Turn => TURN.to_owned(),
     }
 }
 

@@ -12,10 +12,10 @@ use carrack_storage::Found;
 use carrack_wire::TableWriter;
 use tokio::sync::mpsc;
 
-use super::held::failure_of;
+use super::held::{failure_of, may_be_the_movers};
 use crate::error::BusError;
 use crate::queue::{COMMON, ChunkHead, ChunkKind, PartOf, Publisher, Queue};
-use crate::records::{FAILURES_KEPT, Failure, Skipped};
+use crate::records::{FAILURES_KEPT, Failure, SITE_MARK, Skipped};
 
 /// Messages that are cut and not published yet: the scan waits for NATS.
 const AHEAD: usize = 32;
@@ -42,6 +42,8 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// How many these are.
     pub skipped_entries: u64,
+    /// The first failure that another mover may not have, for people.
+    pub doubt: Option<String>,
 }
 
 /// What a walk calls with everything that it finds, from any thread.
@@ -50,7 +52,7 @@ pub type Taking<'a> = dyn Fn(Found) -> ControlFlow<()> + Sync + 'a;
 /// Cuts what `walk` finds, which runs on a thread of its own, and publishes it into so many stripes (0: the common one). Returns what
 /// the walk came to, and whether all of it is kept.
 pub async fn cut_and_publish(
-    queue: &Queue,
+    queue: Queue,
     attempt: u32,
     stripes: u32,
     limits: ChunkLimits,
@@ -115,7 +117,8 @@ impl Scanning<'_> {
         Ok(report)
     }
 
-    fn section(&self, cutter: &mut ChunkCutter, report: &mut Report, section: Section) {
+    fn section(&self, cutter: &mut ChunkCutter, report: &mut Report, mut section: Section) {
+        section.entries.retain(|entry| *entry.name != *SITE_MARK.as_bytes());
         cutter.add(section);
         self.give(cutter, report);
     }
@@ -138,8 +141,16 @@ impl Report {
         }
     }
 
+    /// Whether there was nothing but the root.
+    pub fn is_empty(&self) -> bool {
+        self.counts.files == 0 && self.counts.directories <= 1 && self.failed_entries == 0
+    }
+
     fn fail(&mut self, failure: &EntryFailure) {
         self.failed_entries += 1;
+        if may_be_the_movers(failure.kind).is_some() {
+            self.doubt.get_or_insert_with(|| failure.to_string());
+        }
         if self.failures.len() < FAILURES_KEPT {
             self.failures.push(failure_of(failure));
         }

@@ -1,6 +1,6 @@
 //! A chunk that this mover has: from its delivery until it is settled.
 
-use carrack_model::{EntryFailure, escape};
+use carrack_model::{EntryFailure, FailureKind, escape};
 use carrack_wire::{TableReader, TableRecord};
 
 use crate::log::{ChunkDone, LogEntry};
@@ -15,13 +15,32 @@ pub(super) struct Held {
     table: Vec<u8>,
     failures: Vec<Failure>,
     failed_entries: u64,
+    /// The first failure that another mover may not have, at either end.
+    doubts: [Option<String>; 2],
+}
+
+/// What of a chunk's failures may be its movers' own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    /// Whose: that of the source's mover, or the sink's.
+    pub is_source: bool,
+    /// For people.
+    pub reason: String,
 }
 
 impl Held {
     pub fn new(delivery: Delivery<ChunkHead>) -> Held {
         let acker = delivery.acker();
         let Delivery { head, body, delivered, .. } = delivery;
-        Held { head, acker, delivered, table: body, failures: Vec::new(), failed_entries: 0 }
+        Held {
+            head,
+            acker,
+            delivered,
+            table: body,
+            failures: Vec::new(),
+            failed_entries: 0,
+            doubts: Default::default(),
+        }
     }
 
     /// Its entry table.
@@ -52,9 +71,34 @@ impl Held {
     /// An entry of it could not be copied.
     pub fn fail(&mut self, failure: &EntryFailure) {
         self.failed_entries += 1;
+        if let Some(is_source) = may_be_the_movers(failure.kind) {
+            self.doubts[usize::from(is_source)].get_or_insert_with(|| failure.to_string());
+        }
         if self.failures.len() < FAILURES_KEPT {
             self.failures.push(failure_of(failure));
         }
+    }
+
+    /// Its failures, as far as another mover may do better.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let [sink, source] = &self.doubts;
+        [(true, source), (false, sink)]
+            .into_iter()
+            .filter_map(|(is_source, reason)| Some(Doubt { is_source, reason: reason.clone()? }))
+            .collect()
+    }
+
+    /// Whether files have their names by it.
+    pub fn names_files(&self) -> bool {
+        matches!(self.head.kind, ChunkKind::Files | ChunkKind::Finish { .. })
+    }
+
+    /// Whether the entry at a path beneath the transfer's root is known to have failed.
+    pub fn has_failed(&self, path: &[u8]) -> bool {
+        let path = escape(path);
+        // Of a chunk with more failures than are kept nobody knows.
+        self.failed_entries > self.failures.len() as u64
+            || self.failures.iter().any(|failure| failure.path.ends_with(&path))
     }
 
     /// Whether the log is told what was sent for it.
@@ -63,7 +107,13 @@ impl Held {
     }
 
     /// What the log is told of it: `moved_bytes` were sent for it, about, of those of its session.
-    pub fn entry(&mut self, by: &str, moved_bytes: u64, session: &str, session_bytes: u64) -> LogEntry {
+    pub fn entry(
+        &mut self,
+        [by, sink]: [&str; 2],
+        moved_bytes: u64,
+        session: &str,
+        session_bytes: u64,
+    ) -> LogEntry {
         let (attempt, by) = (self.head.attempt, by.to_owned());
         let mut failures = std::mem::take(&mut self.failures);
         let failed_entries = self.failed_entries;
@@ -79,6 +129,7 @@ impl Held {
                     attempt,
                     number: self.head.number,
                     by,
+                    sink: sink.to_owned(),
                     delivered: self.delivered,
                     part,
                     files,
@@ -117,6 +168,15 @@ impl Held {
             }
         }
         bytes
+    }
+}
+
+/// At which end a failure may be its mover's own: true for the one that reads. `None` where it is the entry's, wherever it is tried.
+pub(super) fn may_be_the_movers(kind: FailureKind) -> Option<bool> {
+    match kind {
+        FailureKind::Missing | FailureKind::Unreadable | FailureKind::ReadError => Some(true),
+        FailureKind::WriteError | FailureKind::InTheWay | FailureKind::Metadata => Some(false),
+        _ => None,
     }
 }
 

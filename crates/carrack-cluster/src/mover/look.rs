@@ -2,17 +2,30 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use carrack_storage::Purpose;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::Mover;
+use super::witness::prove;
 use crate::asks::{Answer, Ask, Looked};
 
 pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> {
     let looking = tokio::task::spawn_blocking(move || match ask {
         Ask::Look { path } => look(&mover, Path::new(&path)),
+        Ask::Prove { directory, files } => {
+            let directory = Path::new(&directory);
+            match mover.reach.base_for(directory) {
+                Ok(base) => Answer::Unseen { files: prove(&base, directory, &files) },
+                Err(error) => Answer::Failed(error.to_string()),
+            }
+        }
+        Ask::LeftOut { reason, for_ms } => {
+            mover.is_left_out(reason, Duration::from_millis(for_ms));
+            Answer::Noted
+        }
     });
     looking.map(|answer| answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))).boxed()
 }

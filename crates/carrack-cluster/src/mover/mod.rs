@@ -16,8 +16,10 @@ mod reach;
 mod running;
 mod scan;
 mod session_name;
+mod site_mark;
 mod supply;
 mod terms;
+mod witness;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -32,16 +34,19 @@ use carrack_model::Protection;
 use carrack_trust::PassingAuthority;
 use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::beginning::patiently;
 use crate::bus::{Bus, BusOptions};
 use crate::error::BusError;
 use crate::ids;
+use crate::log::{Log, LogEntry};
 use crate::pairs::PairKey;
 use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
 use crate::registry::{Movers, Registration};
 use crate::sharing::OverNats;
 use crate::transfers::Transfers;
+use pair::PairFault;
 use reach::Reach;
 
 pub(crate) use pair::journal_id;
@@ -119,6 +124,8 @@ struct Mover {
     writing: AtomicU32,
     /// Of the pairs in which it reads, bytes per second of late.
     rates: Mutex<HashMap<PairKey, u64>>,
+    /// Sessions and scans that its storage has not let end.
+    hanging: AtomicU32,
 }
 
 /// A session counts as long as this lives.
@@ -154,6 +161,12 @@ impl Mover {
             message: format!("a directory of --path can't be used: {error}"),
             hint: "name directories that are there".into(),
         })?;
+        let held = Arc::clone(reach.held());
+        let marking = tokio::task::spawn_blocking(move || site_mark::marks(&held));
+        let site_marks = marking.await.map_err(|error| MoverError::System {
+            what: "looking at its directories",
+            error: std::io::Error::other(error.to_string()),
+        })?;
         let id = new_id();
         let authority =
             PassingAuthority::make(&id, SystemTime::now()).map_err(|error| MoverError::System {
@@ -179,6 +192,9 @@ impl Mover {
             protocol: PROTOCOL_VERSION.into(),
             state: MoverState::Idle,
             bytes_per_s: 0,
+            site_marks,
+            ill: String::new(),
+            left_out: String::new(),
         };
         let registration = Registration::start(&bus, record).await?;
         let mover = Arc::new(Mover {
@@ -193,6 +209,7 @@ impl Mover {
             reading: AtomicU32::new(0),
             writing: AtomicU32::new(0),
             rates: Mutex::default(),
+            hanging: AtomicU32::new(0),
         });
         doorman::start(&mover, listener).map_err(system("listening"))?;
         let record = mover.registration.record();
@@ -236,6 +253,58 @@ impl Mover {
                 MoverState::Idle | MoverState::Busy => MoverState::Idle,
             };
         });
+    }
+
+    /// Why it takes no work; empty if it does.
+    fn is_ill(&self, why: String) {
+        if !why.is_empty() && self.registration.record().ill != why {
+            self.say(format!("takes no work: {why}"));
+        }
+        self.registration.update(|record| record.ill = why);
+    }
+
+    /// A manager leaves it out for a while, or, with no reason, does so no longer.
+    fn is_left_out(self: &Arc<Self>, reason: String, time: Duration) {
+        if !reason.is_empty() {
+            self.say(format!("left out for {} s: {reason}", time.as_secs()));
+        }
+        self.registration.update(|record| record.left_out.clone_from(&reason));
+        let mover = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            // Not what was told since.
+            mover.registration.update(|record| {
+                if record.left_out == reason {
+                    record.left_out.clear();
+                }
+            });
+        });
+    }
+
+    /// A session whose storage hangs is left to itself. While it is that of this mover, the mover is ill.
+    fn abandon<T: Send + 'static>(self: &Arc<Self>, session: JoinHandle<T>, is_own: bool) {
+        let mover = Arc::clone(self);
+        tokio::spawn(async move {
+            if is_own {
+                mover.hanging.fetch_add(1, Relaxed);
+                mover.is_ill(HANGS.to_owned());
+            }
+            let _ = session.await;
+            if is_own && mover.hanging.fetch_sub(1, Relaxed) == 1 {
+                mover.is_ill(String::new());
+            }
+        });
+    }
+
+    /// Has the manager of a transfer know that something went wrong.
+    async fn tell_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
+        let PairFault { is_source, kind, reason } = fault.clone();
+        let entry =
+            LogEntry::PairBroken { by: self.id.clone(), sink: sink.to_owned(), is_source, kind, reason };
+        if let Ok(log) = Log::open(&self.bus, transfer) {
+            // It is said again when it goes wrong again.
+            let _ = log.append(&entry).await;
+        }
     }
 
     /// A pair's report: how fast it is.
@@ -282,6 +351,9 @@ fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
         _ => vec![format!("{}:{port}", host_name())],
     }
 }
+
+/// Why a mover takes no work whose storage does not answer.
+const HANGS: &str = "its storage does not answer";
 
 /// How long a pair that broke waits before it is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

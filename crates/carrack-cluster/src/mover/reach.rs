@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use carrack_storage::{Base, Root};
 
@@ -11,6 +12,8 @@ pub(super) struct Reach {
     /// As they were named, without trailing slashes.
     names: Vec<PathBuf>,
     base: Base,
+    /// The same directories with the paths that they were opened by.
+    held: Arc<Vec<(PathBuf, Root)>>,
 }
 
 impl Reach {
@@ -18,8 +21,14 @@ impl Reach {
     /// If one of them is no directory, or can't be opened.
     pub fn new(paths: &[PathBuf]) -> io::Result<Reach> {
         let names: Vec<PathBuf> = paths.iter().map(|path| path.components().collect()).collect();
-        let held = names.iter().map(|path| Root::open(path)).collect::<io::Result<_>>()?;
-        Ok(Reach { base: Base::within(held)?, names })
+        let open = || names.iter().map(|path| Root::open(path)).collect::<io::Result<Vec<_>>>();
+        let held = Arc::new(names.iter().cloned().zip(open()?).collect());
+        Ok(Reach { base: Base::within(open()?)?, names, held })
+    }
+
+    /// The directories, each with its path.
+    pub fn held(&self) -> &Arc<Vec<(PathBuf, Root)>> {
+        &self.held
     }
 
     /// The directories, as they were named.

@@ -9,9 +9,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::pair::PairEnd;
-use super::{AGAIN_AFTER, Mover, MoverError, look, pair, scan};
+use super::{AGAIN_AFTER, Mover, MoverError, look, pair, scan, site_mark};
 use crate::asks::serve_asks;
-use crate::log::{Log, LogEntry};
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
 use crate::records::{MoverState, Pair, TransferRecord};
 
@@ -34,6 +33,7 @@ struct Running {
 pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> Result<(), MoverError> {
     let asked = Arc::clone(&mover);
     let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
+    let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
     let pairs = Pairs::open(&mover.bus).await?;
     let mut changes = Box::pin(pairs.watch(Whose::Mover(&mover.id)).await?);
     let mut running = Running::default();
@@ -59,6 +59,7 @@ pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> 
         }
     };
     let _ = tokio::time::timeout(OTHERS_LEAVE_WITHIN, others_leave).await;
+    marks.abort();
     mover.registration.retire().await;
     mover.bus.close().await;
     Ok(())
@@ -171,10 +172,9 @@ async fn keep(mover: Arc<Mover>, pair: Pair, mut stop: watch::Receiver<bool>) {
         let reason = match end {
             // The transfer is closed, or its work is: the manager says what comes next.
             PairEnd::Well => None,
-            PairEnd::Passing(reason) => Some(reason),
-            PairEnd::Broken(reason) => {
-                broken(&mover, &pair, &reason).await;
-                Some(reason)
+            PairEnd::Failed(fault) => {
+                mover.tell_fault(&pair.transfer, &pair.sink, &fault).await;
+                Some(fault.reason)
             }
         };
         if let Some(reason) = reason {
@@ -184,15 +184,5 @@ async fn keep(mover: Arc<Mover>, pair: Pair, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(AGAIN_AFTER) => {}
             _ = stop.changed() => return,
         }
-    }
-}
-
-/// The manager decides what that means for the transfer.
-async fn broken(mover: &Mover, pair: &Pair, reason: &str) {
-    let entry =
-        LogEntry::PairBroken { by: mover.id.clone(), sink: pair.sink.clone(), reason: reason.to_owned() };
-    if let Ok(log) = Log::open(&mover.bus, &pair.transfer) {
-        // It is said again when it breaks again.
-        let _ = log.append(&entry).await;
     }
 }

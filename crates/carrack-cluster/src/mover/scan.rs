@@ -2,22 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_model::RelPath;
-use carrack_plan::fleet::ChunkLimits;
+use carrack_plan::fleet::{ChunkLimits, FaultKind};
 use carrack_storage::{Named, Purpose, RootKind, Scan, ScanRoot};
 use tokio::sync::watch;
 
 use super::Mover;
-use super::cutting::{Taking, cut_and_publish};
+use super::cutting::{Report, Taking, cut_and_publish};
+use super::pair::{LEFT_TO_OTHERS, LEFT_TO_OTHERS_MAX, PairFault};
 use crate::error::BusError;
 use crate::log::{Log, LogEntry};
-use crate::queue::{Delivery, Queue, ScanHead};
+use crate::queue::{Delivery, Queue, ScanHead, Tried};
 use crate::records::{Leg, TransferRecord};
 
 /// A request that finds no scan waits so long for one.
-const PULL_WAIT: Duration = Duration::from_secs(5);
+const PULL_WAIT: Duration = Duration::from_secs(2);
+
+/// A scan that finds nothing for so long hangs, where others could do it.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// How often a scan that goes on is extended.
 const EXTEND_EVERY: Duration = Duration::from_secs(10);
@@ -28,9 +33,16 @@ pub(super) async fn run(mover: Arc<Mover>, record: TransferRecord, mut stop: wat
     let Ok(queue) = Queue::open(&mover.bus, &record.id).await else { return };
     let scans = queue.scans();
     while !*stop.borrow() {
+        let mut pull = std::pin::pin!(scans.next(PULL_WAIT));
         let pulled = tokio::select! {
-            pulled = scans.next(PULL_WAIT) => pulled,
-            _ = stop.changed() => return,
+            pulled = &mut pull => pulled,
+            _ = stop.changed() => {
+                // What is on its way from the server would be nobody's for half a minute.
+                if let Ok(Some(delivery)) = pull.await {
+                    let _ = delivery.nak(Duration::ZERO).await;
+                }
+                return;
+            }
         };
         match pulled {
             Ok(None) => {}
@@ -52,6 +64,14 @@ async fn scan(
     queue: &Queue,
     delivery: Delivery<ScanHead>,
 ) -> Result<(), BusError> {
+    let mut tried = queue.scan_tried().await?;
+    let able = mover.movers.able(&record.submission.source.site, &leg.source);
+    let is_for_others = tried.is_for_others(&mover.id, "", &able, &[]);
+    if delivery.is_again() && delivery.delivered <= LEFT_TO_OTHERS_MAX && is_for_others {
+        return delivery.nak(LEFT_TO_OTHERS).await;
+    }
+    tried.add(true, &mover.id);
+    let others_may = tried.leaves(true, &able);
     // Each delivery is an attempt of its own: what a mover that died has published is told from it.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = Log::open(&mover.bus, &record.id)?;
@@ -66,7 +86,13 @@ async fn scan(
         }
     });
     let (mover_here, leg_here) = (Arc::clone(mover), leg.clone());
+    let steps = Arc::new(AtomicU64::new(0));
+    let steps_here = Arc::clone(&steps);
     let walk = move |found: &Taking<'_>| {
+        let found: &Taking<'_> = &|what| {
+            steps_here.fetch_add(1, Relaxed);
+            found(what)
+        };
         let roots = vec![root(&mover_here, &leg_here)?];
         Scan {
             roots,
@@ -80,11 +106,27 @@ async fn scan(
         Ok(())
     };
     let stripes = if record.submission.options.static_striping { pairs_of(record) } else { 0 };
-    let (scanned, published) = cut_and_publish(queue, attempt, stripes, limits(record), walk).await;
+    let cut = cut_and_publish(queue.clone(), attempt, stripes, limits(record), walk);
+    let mut cutting = tokio::spawn(cut);
+    let ended = tokio::select! {
+        ended = &mut cutting => Ok(ended),
+        () = hangs(&steps), if others_may => Err(PairFault::hung("its scan has stood still")),
+    };
     extending.abort();
+    let (scanned, published) = match ended {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(panic)) => (Err(std::io::Error::other(panic)), Ok(())),
+        Err(fault) => {
+            mover.abandon(cutting, true);
+            return give_to_others(mover, queue, &delivery, &tried, &fault).await;
+        }
+    };
     if let Err(error) = published {
         delivery.nak(Duration::from_secs(1)).await?;
         return Err(error);
+    }
+    if let Some(fault) = doubt(&scanned).filter(|_| others_may) {
+        return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
     let by = mover.id.clone();
     let entry = match scanned {
@@ -106,6 +148,43 @@ async fn scan(
     };
     log.append(&entry).await?;
     delivery.ack().await
+}
+
+/// Returns when nothing was found for too long.
+async fn hangs(steps: &AtomicU64) {
+    let mut last = 0;
+    loop {
+        tokio::time::sleep(HANGS_AFTER).await;
+        let now = steps.load(Relaxed);
+        if now == last {
+            return;
+        }
+        last = now;
+    }
+}
+
+/// What another mover of the site may see otherwise: what could not be read, and that there is nothing at all.
+fn doubt(scanned: &std::io::Result<Report>) -> Option<PairFault> {
+    let (kind, reason) = match scanned {
+        Err(error) => (FaultKind::Refused, error.to_string()),
+        Ok(report) if report.doubt.is_some() => (FaultKind::Doubted, report.doubt.clone()?),
+        Ok(report) if report.is_empty() => (FaultKind::Doubted, "it finds nothing there".to_owned()),
+        Ok(_) => return None,
+    };
+    Some(PairFault { is_source: true, kind, reason })
+}
+
+/// The site's other movers scan.
+async fn give_to_others(
+    mover: &Mover,
+    queue: &Queue,
+    delivery: &Delivery<ScanHead>,
+    tried: &Tried,
+    fault: &PairFault,
+) -> Result<(), BusError> {
+    mover.tell_fault(queue.transfer(), "", fault).await;
+    queue.note_scan_tried(tried).await?;
+    delivery.nak(LEFT_TO_OTHERS).await
 }
 
 /// Pairs that a transfer with static striping has.

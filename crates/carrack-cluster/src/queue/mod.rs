@@ -10,19 +10,20 @@ mod publisher;
 
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use futures_util::TryStreamExt;
 
 pub use delivery::{Acker, Delivery, Puller};
-pub use head::{ChunkHead, ChunkKind, Head, PartOf, ScanHead};
+pub use head::{ChunkHead, ChunkKind, Head, PartOf, ScanHead, Tried};
 pub use publisher::Publisher;
 
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::records::is_name;
-use crate::store::Pages;
+use crate::store::{Pages, read_record, write_record};
 use crate::subjects::WorkKind;
 
 /// A chunk that nobody extends or acknowledges for so long is delivered again.
@@ -36,6 +37,9 @@ const WAITING_MAX: i64 = 20_000;
 
 /// The stripe that all pairs share.
 pub const COMMON: u32 = 0;
+
+/// What the scan is called among a transfer's items.
+const SCAN_ITEM: &str = "scan";
 
 const ATTEMPT: &str = "Carrack-Attempt";
 
@@ -97,6 +101,11 @@ impl Queue {
         let stream = bus.context().get_stream_no_info(bus.names().work()).await;
         let stream = stream.map_err(|error| BusError::refused("the work stream", &error))?;
         Ok(Queue { bus: bus.clone(), transfer: transfer.to_owned(), stream })
+    }
+
+    /// The transfer's id.
+    pub fn transfer(&self) -> &str {
+        &self.transfer
     }
 
     /// Makes what scans and chunks are pulled from: the common stripe, or, with `stripes`, that many from 1 on. Again and again is the
@@ -187,6 +196,53 @@ impl Queue {
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// Who has failed a chunk.
+    ///
+    /// # Errors
+    /// If NATS does not answer.
+    pub async fn tried(&self, head: &ChunkHead) -> Result<Tried, BusError> {
+        self.tried_at(&head.item()).await
+    }
+
+    /// Who has failed the scan.
+    ///
+    /// # Errors
+    /// If NATS does not answer.
+    pub async fn scan_tried(&self) -> Result<Tried, BusError> {
+        self.tried_at(SCAN_ITEM).await
+    }
+
+    /// Notes who has failed a chunk.
+    ///
+    /// # Errors
+    /// If NATS does not take it.
+    pub async fn note_tried(&self, head: &ChunkHead, tried: &Tried) -> Result<(), BusError> {
+        self.note_tried_at(&head.item(), tried).await
+    }
+
+    /// Notes who has failed the scan.
+    ///
+    /// # Errors
+    /// If NATS does not take it.
+    pub async fn note_scan_tried(&self, tried: &Tried) -> Result<(), BusError> {
+        self.note_tried_at(SCAN_ITEM, tried).await
+    }
+
+    async fn tried_at(&self, item: &str) -> Result<Tried, BusError> {
+        let subject = self.bus.names().tried(&self.transfer, item);
+        match self.stream.direct_get_last_for_subject(subject).await {
+            Ok(message) => read_record("who has failed an item", &message.payload),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(Tried::new()),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    async fn note_tried_at(&self, item: &str, tried: &Tried) -> Result<(), BusError> {
+        let what = "who has failed an item";
+        let subject = self.bus.names().tried(&self.transfer, item);
+        self.bus.store(what, subject, HeaderMap::new(), write_record(what, tried)?).await.map(|_| ())
     }
 
     /// Removes everything of the transfer's work.

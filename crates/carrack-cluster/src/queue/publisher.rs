@@ -6,7 +6,7 @@ use async_nats::HeaderMap;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{ATTEMPT, ChunkHead, ChunkKind, ScanHead};
+use super::{ATTEMPT, ChunkHead, ScanHead};
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::store::write_record;
@@ -65,7 +65,7 @@ impl Publisher {
         table: Vec<u8>,
     ) -> Result<(), BusError> {
         let subject = self.bus.names().chunks(&self.transfer, stripe);
-        let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, word(head.kind), head.number);
+        let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.word(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
     }
 
@@ -155,13 +155,4 @@ fn outcome(done: Result<Result<(), BusError>, tokio::task::JoinError>) -> Result
 fn write_head<H: Serialize>(head: &H) -> Result<String, BusError> {
     let bytes = write_record("an item's head", head)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn word(kind: ChunkKind) -> &'static str {
-    match kind {
-        ChunkKind::Files | ChunkKind::Part(_) => "chunk",
-        ChunkKind::Finish { .. } => "finish",
-        ChunkKind::Discard { .. } => "discard",
-        ChunkKind::Close => "close",
-    }
 }

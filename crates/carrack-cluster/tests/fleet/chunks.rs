@@ -201,6 +201,7 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
             attempt: 1,
             number,
             by: "m".into(),
+            sink: "n".into(),
             delivered: 1,
             part: None,
             files: 1,

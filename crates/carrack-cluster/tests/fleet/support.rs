@@ -133,6 +133,9 @@ pub fn mover(id: &str, site: &str) -> MoverRecord {
         protocol: 1,
         state: MoverState::Idle,
         bytes_per_s: 0,
+        site_marks: Vec::new(),
+        ill: String::new(),
+        left_out: String::new(),
     }
 }
 

@@ -7,7 +7,10 @@ mod assign;
 mod curve;
 mod cutter;
 mod deliveries;
+mod health;
+mod rank;
 mod shares;
+mod site_marks;
 mod threshold;
 mod tracker;
 mod waiting;
@@ -19,7 +22,10 @@ pub use cutter::{
     ChunkLimits, Found, PART_GRAIN_BYTES, SIZE_CLASSES,
 };
 pub use deliveries::Deliveries;
+pub use health::{Fault, FaultKind, Health, Illness, Verdict};
+pub use rank::{RankRules, Ranks, Waiting};
 pub use shares::{Claim, FleetMover, PairLimits, shares};
+pub use site_marks::{Believed, Sight, same_storage};
 pub use threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
 pub use tracker::{FileKey, NEXT_FILES_MAX, Next, Outcome, PartOf, Totals, Tracker, TrackerEvent};
 pub use waiting::{Lack, lack};

@@ -33,7 +33,7 @@ pub struct FleetMover {
 pub struct Claim {
     /// The transfer's id.
     pub transfer: String,
-    /// When it was submitted: older ones come first where not all can be served.
+    /// When it was submitted: of one priority older ones come first where not all can be served.
     pub submitted_ms: u64,
     /// 0 to 9; each step has a weight half as large again.
     pub priority: u8,
@@ -68,7 +68,7 @@ pub struct PairLimits {
 
 /// Pairs for each claim, in the order of the claims.
 ///
-/// - Each gets one pair, the oldest first, as long as there are any.
+/// - Each gets one pair, the highest priority and of one priority the oldest first, as long as there are any.
 /// - What is left is shared by weight until each has what it wants or meets a full site or limit: nobody's share can grow
 ///   but at the cost of one who has less for its weight. Ideal shares are rounded down; what rounding leaves goes to the
 ///   largest fractions, a pair each, and what then still is left to whoever has least for its weight.
@@ -76,16 +76,19 @@ pub struct PairLimits {
 /// A share is never below the ideal one, rounded down. It does not depend on which pairs there are.
 pub fn shares(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Vec<u32> {
     let mut plan = Plan::new(movers, claims, limits);
-    let mut by_age: Vec<usize> = (0..claims.len()).collect();
-    by_age.sort_by_key(|&index| (claims[index].submitted_ms, &claims[index].transfer));
-    by_age.iter().for_each(|&index| {
+    let mut in_order: Vec<usize> = (0..claims.len()).collect();
+    in_order.sort_by_key(|&index| {
+        let claim = &claims[index];
+        (std::cmp::Reverse(claim.priority), claim.submitted_ms, &claim.transfer)
+    });
+    in_order.iter().for_each(|&index| {
         plan.try_add(index);
     });
     let ideal = plan.ideal();
     for (index, ideal) in ideal.iter().enumerate() {
         plan.raise_to(index, (ideal / ONE) as u32);
     }
-    plan.share_rest(&ideal, &by_age);
+    plan.share_rest(&ideal, &in_order);
     plan.given
 }
 
@@ -214,8 +217,8 @@ impl Plan {
     }
 
     /// Hands out what rounding has left.
-    fn share_rest(&mut self, ideal: &[u128], by_age: &[usize]) {
-        let mut by_fraction = by_age.to_vec();
+    fn share_rest(&mut self, ideal: &[u128], in_order: &[usize]) {
+        let mut by_fraction = in_order.to_vec();
         by_fraction.sort_by_key(|&claim| std::cmp::Reverse(ideal[claim] % ONE));
         for claim in by_fraction {
             if self.given[claim] > 0 && !ideal[claim].is_multiple_of(ONE) {
@@ -223,7 +226,7 @@ impl Plan {
             }
         }
         // Pools that are shared in different ways may leave more; nobody is refused a pair that nobody else can have.
-        let mut hungry = by_age.to_vec();
+        let mut hungry = in_order.to_vec();
         while !hungry.is_empty() {
             let least = |&position: &usize| {
                 let claim = hungry[position];

@@ -70,6 +70,8 @@ pub struct Looked {
     pub is_symlink: bool,
     /// Its length in bytes.
     pub size: u64,
+    /// When its contents last changed, in seconds since 1970.
+    pub mtime_s: i64,
     /// Which device, pipe or socket it is, if it is one.
     pub special: Option<Special>,
 }
@@ -183,6 +185,7 @@ impl Base {
             is_directory: kind == FileType::Directory,
             is_symlink: kind == FileType::Symlink,
             size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime_s: stat.st_mtime.into(),
             special: special_of_stat(&stat),
         })
     }

@@ -262,13 +262,17 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
             protection_min: args.protection,
             say: say(),
         };
-        runtime()?.block_on(async {
+        let runtime = runtime()?;
+        let ended = runtime.block_on(async {
             mover::run(options, stopping()?).await.map_err(|error| match error {
                 MoverError::Bus(error) => of_bus(&error),
                 MoverError::Options { message, hint } => Trouble::new(message).hint(hint),
                 error @ MoverError::System { .. } => Trouble::new(error.to_string()),
             })
-        })
+        });
+        // A thread whose storage hangs is not waited for.
+        runtime.shutdown_background();
+        ended
     }))
 }
 

@@ -202,6 +202,7 @@ pub mod tests {
             to_read: Fill { waiting: 16_384, room: 32_768 },
             to_send: Fill { waiting: 9, room: 10 },
             to_write: Fill { waiting: 0, room: 256 },
+            storage_busy: (false, false),
             limiter: Limiter::Network,
         })
     }

@@ -122,14 +122,28 @@ impl Stage {
 
     /// Starts a mover on a host of its own, `east1` say; it may not be registered yet.
     pub fn start_mover(&mut self, site: &str, number: u8) {
+        self.start_ill_mover(site, number, "", &[]);
+    }
+
+    /// One before which `first` is done in a mount namespace of its own, where `$1` is the directory that it reaches; with these options.
+    pub fn start_ill_mover(&mut self, site: &str, number: u8, first: &str, options: &[&str]) {
         let name = format!("{site}{number}");
         let net = 1 + SITES.iter().position(|other| *other == site).unwrap() as u8;
         let host = self.network.host(&name, Ipv4Addr::new(10, 77, net, number));
-        let mut command = self.network.on(&host, &carrack());
-        command.args(["mover", "--site", site, "--pairs", PAIRS, "--listen", &format!("{}:0", host.address)]);
-        command.arg("--path").arg(self.network.directory().join(site));
+        let mut command = self.network.on(&host, "unshare");
+        let script = format!("{first} directory=$1; shift; exec \"$@\" --path \"$directory\"");
+        command.args(["-m", "sh", "-c", &script, "sh"]).arg(self.network.directory().join(site));
+        command.args([&*carrack(), "mover", "--site", site, "--pairs", PAIRS]);
+        command.args(["--listen", &format!("{}:0", host.address)]).args(options);
         self.run(&name, &mut command);
         self.hosts.insert(name, host);
+    }
+
+    /// Ends one that was started, at once.
+    pub fn kill(&mut self, name: &str) {
+        self.program(name).kill();
+        self.programs.remove(name);
+        self.hosts.remove(name);
     }
 
     /// Starts a manager, and waits until it works.

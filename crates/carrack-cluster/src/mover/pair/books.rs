@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Outcome, SessionError};
+use carrack_engine::Outcome;
+use carrack_plan::fleet::FaultKind;
 use futures_util::future::join_all;
 
-use super::{AGAIN, GIVEN_BACK_FOR, PairEnd, Settled, Taken, Work};
+use super::{AGAIN, GIVEN_BACK_FOR, PairEnd, PairFault, Settled, Taken, Work};
 use crate::error::BusError;
 use crate::log::LogEntry;
-use crate::mover::held::Held;
+use crate::mover::held::{Doubt, Held};
 use crate::mover::keeper::Keeper;
 use crate::pairs::PairKey;
 use crate::queue::{Acker, ChunkKind};
@@ -35,6 +36,57 @@ impl Work {
         }
     }
 
+    /// What becomes of a chunk that its sink has settled: nothing if others are to try it, to whom it was given back.
+    async fn judge(&self, number: u64, mut held: Held) -> (u64, Option<Held>) {
+        let [_, site] = &self.sites;
+        for failure in self.mover.unseen(&held, site, &self.pair.sink, &self.leg.sink).await {
+            held.fail(&failure);
+        }
+        let is_for_others = self.is_for_others(&held).await;
+        if is_for_others {
+            // Else it is delivered again when its time is over.
+            let _ = self.repeated(|| held.acker.nak(LEFT_TO_OTHERS)).await;
+        }
+        (number, (!is_for_others).then_some(held))
+    }
+
+    /// Whether a chunk of which entries have failed is to be tried by movers that have not failed it; then that is noted, for them
+    /// and for the manager.
+    async fn is_for_others(&self, held: &Held) -> bool {
+        let doubts = held.doubts();
+        if doubts.is_empty() {
+            return false;
+        }
+        let [sources, sinks] = self.able();
+        // Where nobody knows who has tried it, it is told as it is.
+        let Ok(mut tried) = self.repeated(|| self.queue.tried(&held.head)).await else { return false };
+        for doubt in &doubts {
+            tried.add(doubt.is_source, self.mover_of(doubt.is_source));
+        }
+        let movers = |is_source: bool| if is_source { &sources } else { &sinks };
+        let is_left = doubts.iter().any(|doubt| tried.leaves(doubt.is_source, movers(doubt.is_source)));
+        if !is_left || self.repeated(|| self.queue.note_tried(&held.head, &tried)).await.is_err() {
+            return false;
+        }
+        for Doubt { is_source, reason } in doubts {
+            if tried.leaves(is_source, movers(is_source)) {
+                let fault = PairFault { is_source, kind: FaultKind::Doubted, reason };
+                self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
+            }
+        }
+        true
+    }
+
+    /// Movers that can read, and movers that can write, for this transfer now.
+    pub(super) fn able(&self) -> [Vec<String>; 2] {
+        let [source, sink] = &self.sites;
+        [self.mover.movers.able(source, &self.leg.source), self.mover.movers.able(sink, &self.leg.sink)]
+    }
+
+    fn mover_of(&self, is_source: bool) -> &str {
+        if is_source { &self.mover.id } else { &self.pair.sink }
+    }
+
     /// Tries something again that may work then: not of a transfer that is over, whose queue and log are gone.
     async fn repeated<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
     where
@@ -53,6 +105,9 @@ impl Work {
         }
     }
 }
+
+/// What others are to try is there for them at once, and for this pair a little later.
+pub(in crate::mover) const LEFT_TO_OTHERS: Duration = Duration::from_millis(300);
 
 /// The state of the task that keeps the books.
 pub(super) struct Books {
@@ -98,29 +153,38 @@ impl Books {
         }
     }
 
+    /// Whether chunks are under way.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// The sink has settled this one, and perhaps others since: they are told together, as each word takes its time.
     pub(super) async fn settled(&mut self, number: u64, settling: &mut Settled) {
-        let mut done = Vec::new();
+        let mut settled = Vec::new();
         let mut next = Some(number);
         while let Some(number) = next {
             self.note_failures(Some(number));
             if self.held.get(&number).is_some_and(|held| held.head.kind == ChunkKind::Close) {
                 self.closing = Some(number);
             } else if let Some(held) = self.held.remove(&number) {
-                done.push((number, self.entry(held)));
+                settled.push((number, held));
             }
             next = settling.try_recv().ok();
         }
-        let work = &self.work;
-        join_all(done.iter().map(|(_, (entry, acker))| work.finish(entry, acker))).await;
-        done.iter().for_each(|(number, _)| self.keeper.settle(*number));
+        let work = Arc::clone(&self.work);
+        let judged = join_all(settled.into_iter().map(|(number, held)| work.judge(number, held))).await;
+        let numbers: Vec<u64> = judged.iter().map(|(number, _)| *number).collect();
+        let done: Vec<_> = judged.into_iter().filter_map(|(_, held)| Some(self.entry(held?))).collect();
+        join_all(done.iter().map(|(entry, acker)| work.finish(entry, acker))).await;
+        numbers.iter().for_each(|number| self.keeper.settle(*number));
     }
 
     /// What the log is told of it, and what it is acknowledged by.
     fn entry(&mut self, mut held: Held) -> (LogEntry, Acker) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let untold = moved.saturating_sub(self.told_bytes);
-        let entry = held.entry(&self.work.mover.id, untold, &self.work.name.session, moved);
+        let movers = [&*self.work.mover.id, &*self.work.pair.sink];
+        let entry = held.entry(movers, untold, &self.work.name.session, moved);
         if held.moves() {
             self.told_bytes = moved;
         }
@@ -183,12 +247,7 @@ impl Books {
                     return PairEnd::Well;
                 }
                 self.give_back(GIVEN_BACK_FOR).await;
-                match error {
-                    error @ (SessionError::Refused { .. } | SessionError::NoSpace { .. }) => {
-                        PairEnd::Broken(error.to_string())
-                    }
-                    error => PairEnd::Passing(error.to_string()),
-                }
+                PairFault::of(&error).into()
             }
         }
     }

@@ -10,6 +10,7 @@ use carrack_model::ByteRange;
 use carrack_plan::fleet::ChunkThreshold;
 use tokio::sync::mpsc;
 
+use super::books::LEFT_TO_OTHERS;
 use super::{AGAIN, Taken, Work};
 use crate::error::BusError;
 use crate::mover::held::Held;
@@ -18,6 +19,9 @@ use crate::queue::{ChunkHead, ChunkKind, Delivery};
 
 /// A pull that finds nothing waits so long for something to come.
 const PULL_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a chunk may be given back before whoever gets it tries it, though it has failed it before: some 20 s.
+pub(in crate::mover) const LEFT_TO_OTHERS_MAX: u64 = 60;
 
 impl Work {
     /// What is learnt of the session holds from now on.
@@ -39,6 +43,9 @@ impl Work {
             // Nothing is done after it.
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
             for delivery in deliveries {
+                if self.leaves_to_others(&delivery).await {
+                    continue;
+                }
                 let Some(number) = numbers.next() else { return };
                 let (head, is_again) = (delivery.head, delivery.is_again());
                 self.is_closing.fetch_or(head.kind == ChunkKind::Close, Relaxed);
@@ -56,6 +63,20 @@ impl Work {
                 self.feed.give(self.chunk(number, &head, is_again, table));
             }
         }
+    }
+
+    /// Gives a chunk back that one of this pair's movers has failed, and others have not: not for ever, as they may have other things
+    /// to do.
+    async fn leaves_to_others(&self, delivery: &Delivery<ChunkHead>) -> bool {
+        if !delivery.is_again() || delivery.delivered > LEFT_TO_OTHERS_MAX {
+            return false;
+        }
+        let Ok(tried) = self.queue.tried(&delivery.head).await else { return false };
+        let [sources, sinks] = self.able();
+        if !tried.is_for_others(&self.mover.id, &self.pair.sink, &sources, &sinks) {
+            return false;
+        }
+        delivery.nak(LEFT_TO_OTHERS).await.is_ok()
     }
 
     async fn pull(&self, supply: &mut Supply) -> Vec<Delivery<ChunkHead>> {

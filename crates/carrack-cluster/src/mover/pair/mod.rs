@@ -6,16 +6,20 @@
 mod books;
 mod getting;
 
+pub(super) use books::LEFT_TO_OTHERS;
+pub(super) use getting::LEFT_TO_OTHERS_MAX;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    Abort, ChunkFeed, Feed, Observer, Outcome, Role, Transfer, TransferIdentity, copy_with_peer,
+    Abort, ChunkFeed, Feed, Observer, Outcome, Role, SessionError, Transfer, TransferIdentity, copy_with_peer,
 };
-use carrack_model::{EntryFailure, Event, Notice, RunToken, TransferId};
-use carrack_plan::fleet::ChunkThreshold;
+use carrack_model::{EntryFailure, Event, Notice, Progress, RunToken, TransferId};
+use carrack_plan::fleet::{ChunkThreshold, FaultKind};
+use carrack_storage::{Base, Purpose};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -44,14 +48,59 @@ const TICK: Duration = Duration::from_secs(1);
 /// What was given back is taken by others, or by this mover once more, after so long.
 const GIVEN_BACK_FOR: Duration = Duration::from_secs(1);
 
+/// Storage in which nothing has moved for so long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
+
 /// How a pair ended.
 pub(super) enum PairEnd {
     /// As it was told to.
     Well,
-    /// It may work if it is tried again.
-    Passing(String),
-    /// It will not work so: the transfer has to be told.
-    Broken(String),
+    /// Otherwise: the manager decides what follows.
+    Failed(PairFault),
+}
+
+/// What went wrong, and with which of the two movers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PairFault {
+    /// With the one that reads.
+    pub is_source: bool,
+    pub kind: FaultKind,
+    pub reason: String,
+}
+
+impl PairFault {
+    /// Of the storage of the mover itself.
+    pub fn hung(reason: impl ToString) -> PairFault {
+        PairFault::at_source(FaultKind::Hung, reason)
+    }
+
+    fn at_source(kind: FaultKind, reason: impl ToString) -> PairFault {
+        PairFault { is_source: true, kind, reason: reason.to_string() }
+    }
+
+    fn at_sink(kind: FaultKind, reason: impl ToString) -> PairFault {
+        PairFault { is_source: false, kind, reason: reason.to_string() }
+    }
+
+    /// Of a session that began: whether there is something to read was looked at before it.
+    fn of(error: &SessionError) -> PairFault {
+        let kind = match error {
+            error if error.is_full() => FaultKind::Full,
+            SessionError::Local { .. } => return PairFault::at_source(FaultKind::Passing, error),
+            SessionError::Refused { .. } | SessionError::PeerAborted { .. } | SessionError::Version(_) => {
+                FaultKind::Refused
+            }
+            SessionError::PeerSilent | SessionError::Unreachable { .. } => FaultKind::Unreachable,
+            _ => FaultKind::Passing,
+        };
+        PairFault::at_sink(kind, error)
+    }
+}
+
+impl From<PairFault> for PairEnd {
+    fn from(fault: PairFault) -> PairEnd {
+        PairEnd::Failed(fault)
+    }
 }
 
 /// What a session tells.
@@ -59,11 +108,40 @@ struct PairObserver {
     say: Say,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
+    /// The last progress that was another one than that before it, and when it came.
+    moved_at: Mutex<(Instant, Progress)>,
 }
 
 impl PairObserver {
     fn new(say: Say) -> PairObserver {
-        PairObserver { say, bytes_moved: AtomicU64::new(0), failures: Mutex::default() }
+        let moved_at = Mutex::new((Instant::now(), Progress::default()));
+        PairObserver { say, bytes_moved: AtomicU64::new(0), failures: Mutex::default(), moved_at }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.bytes_moved.store(progress.bytes_moved, Relaxed);
+        let steps = |progress: &Progress| {
+            let Progress { entries_done, entries_failed, bytes_done, bytes_moved, .. } = *progress;
+            (entries_done, entries_failed, bytes_done, bytes_moved, progress.bytes_read, progress.bytes_sent)
+        };
+        let mut moved_at = self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps(&moved_at.1) != steps(progress) || progress.storage_busy == (false, false) {
+            moved_at.0 = Instant::now();
+        }
+        moved_at.1 = *progress;
+    }
+
+    /// Whose storage hangs, if nothing has moved for so long and a thread waits for it: the source's, if it is both.
+    fn hangs(&self) -> Option<PairFault> {
+        let (moved_at, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let for_s = moved_at.elapsed().as_secs();
+        let words = || format!("its storage has not answered for {for_s} s");
+        match progress.storage_busy {
+            _ if moved_at.elapsed() < HANGS_AFTER => None,
+            (true, false) => Some(PairFault::at_source(FaultKind::Hung, words())),
+            (_, true) => Some(PairFault::at_sink(FaultKind::Hung, words())),
+            (false, false) => None,
+        }
     }
 
     fn take_failures(&self) -> Vec<EntryFailure> {
@@ -74,7 +152,7 @@ impl PairObserver {
 impl Observer for PairObserver {
     fn event(&self, event: &Event) {
         match event {
-            Event::Progress(progress) => self.bytes_moved.store(progress.bytes_moved, Relaxed),
+            Event::Progress(progress) => self.progress(progress),
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
@@ -89,6 +167,8 @@ struct Work {
     mover: Arc<Mover>,
     pair: Pair,
     leg: Leg,
+    /// The site that is read at, and the one that is written at.
+    sites: [String; 2],
     /// Something of the transfer was at the destination before it began.
     resumes: bool,
     queue: Queue,
@@ -130,20 +210,21 @@ async fn begin(
     pair: Pair,
     record: &TransferRecord,
 ) -> Result<(Work, (Transfer, Settled)), PairEnd> {
-    let passing = |error: BusError| PairEnd::Passing(error.to_string());
+    let passing = |error: BusError| PairFault::at_source(FaultKind::Passing, error);
     let Some(leg) = record.leg.clone() else {
-        return Err(PairEnd::Passing("where the transfer goes is not settled yet".into()));
+        let reason = "where the transfer goes is not settled yet";
+        return Err(PairFault::at_source(FaultKind::Passing, reason).into());
     };
-    let base = mover.reach.base_for(Path::new(&leg.source));
-    let base = base.map_err(|error| PairEnd::Passing(error.to_string()))?;
-    let (spec, mut settings) = terms(&record.submission.options).map_err(PairEnd::Broken)?;
+    let base = open_source(&mover, &leg).await?;
+    let refused = |reason| PairFault::at_source(FaultKind::Refused, reason);
+    let (spec, mut settings) = terms(&record.submission.options).map_err(refused)?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
     let feed = Arc::new(PairFeed::new(base, ChunkThreshold::default().bytes(), settled));
-    let run = new_run().map_err(|error| PairEnd::Passing(error.to_string()))?;
+    let run = new_run().map_err(|error| PairFault::at_source(FaultKind::Passing, error))?;
     let submission = &record.submission;
     let with_slash = |path: &str| PathBuf::from(format!("{}/", path.trim_end_matches('/')));
     let transfer = Transfer {
@@ -166,6 +247,7 @@ async fn begin(
         name: SessionName::new(&pair.transfer),
         pair,
         leg,
+        sites: [submission.source.site.clone(), submission.destination.site.clone()],
         resumes: record.resumes,
         queue,
         log,
@@ -174,6 +256,23 @@ async fn begin(
         threshold: Mutex::default(),
     };
     Ok((work, (transfer, settling)))
+}
+
+/// Whether there is something to read, by this mover: what else a session is refused for is the other's.
+async fn open_source(mover: &Arc<Mover>, leg: &Leg) -> Result<Base, PairFault> {
+    let refused = |error: std::io::Error| PairFault::at_source(FaultKind::Refused, error);
+    let base = mover.reach.base_for(Path::new(&leg.source)).map_err(refused)?;
+    let (opened, source) = (base.clone(), PathBuf::from(&leg.source));
+    let opening = tokio::task::spawn_blocking(move || opened.open(&source, Purpose::ReadThrough).map(drop));
+    match tokio::time::timeout(HANGS_AFTER, opening).await {
+        Ok(Ok(Ok(()))) => Ok(base),
+        Ok(Ok(Err(error))) => {
+            let reason = format!("{}: {error}", leg.source);
+            Err(PairFault::at_source(FaultKind::Refused, reason))
+        }
+        Ok(Err(panic)) => Err(PairFault::at_source(FaultKind::Passing, panic)),
+        Err(_) => Err(PairFault::at_source(FaultKind::Hung, format!("{} does not open", leg.source))),
+    }
 }
 
 type Settled = mpsc::UnboundedReceiver<u64>;
@@ -200,11 +299,12 @@ impl Work {
     ) -> PairEnd {
         let work = Arc::new(self);
         let Some(sink) = work.mover.movers.get(&work.pair.sink) else {
-            return PairEnd::Passing(format!("the mover {} is not there", work.pair.sink));
+            let reason = format!("the mover {} is not there", work.pair.sink);
+            return PairFault::at_sink(FaultKind::Unreachable, reason).into();
         };
         let abort = match Abort::new() {
             Ok(abort) => abort,
-            Err(error) => return PairEnd::Passing(error.to_string()),
+            Err(error) => return PairFault::at_source(FaultKind::Passing, error).into(),
         };
         let mut session = tokio::task::spawn_blocking({
             let (work, abort) = (Arc::clone(&work), abort.clone());
@@ -228,8 +328,13 @@ impl Work {
                 biased;
                 Some(taken) = taking.recv() => state.taken(taken),
                 Some(number) = settling.recv() => state.settled(number, &mut settling).await,
-                ended = &mut session => break ended,
-                _ = ticks.tick() => state.report().await,
+                ended = &mut session => break Ok(ended),
+                _ = ticks.tick() => {
+                    if let Some(fault) = work.observer.hangs().filter(|_| state.holds()) {
+                        break Err(fault);
+                    }
+                    state.report().await;
+                }
                 changed = stop.changed() => {
                     if (changed.is_err() || *stop.borrow()) && !work.is_closing.load(Relaxed) {
                         work.feed.end();
@@ -251,17 +356,18 @@ impl Work {
         while let Ok(number) = settling.try_recv() {
             state.settled(number, &mut settling).await;
         }
-        match outcome {
-            Ok(Ok(outcome)) => state.over(outcome).await,
-            Ok(Err(unreached)) => {
-                state.give_back(GIVEN_BACK_FOR).await;
-                PairEnd::Passing(unreached)
+        let fault = match outcome {
+            Ok(Ok(Ok(outcome))) => return state.over(outcome).await,
+            Ok(Ok(Err(unreached))) => PairFault::at_sink(FaultKind::Unreachable, unreached),
+            Ok(Err(panic)) => PairFault::at_source(FaultKind::Passing, panic),
+            Err(hangs) => {
+                abort.interrupt();
+                work.mover.abandon(session, hangs.is_source);
+                hangs
             }
-            Err(panic) => {
-                state.give_back(GIVEN_BACK_FOR).await;
-                PairEnd::Passing(panic.to_string())
-            }
-        }
+        };
+        state.give_back(GIVEN_BACK_FOR).await;
+        fault.into()
     }
 
     /// Whether its user wants nothing of the transfer moved any more, or the other mover is gone. What is not settled then is given

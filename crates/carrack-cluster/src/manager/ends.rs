@@ -1,0 +1,110 @@
+//! Which movers can serve a transfer at one of its ends now, and why others that reach it can't.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_plan::fleet::{Believed, Health, Sight, same_storage};
+
+use crate::records::MoverRecord;
+
+/// The movers of a site that reach a path.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// All of them, by their index among all movers.
+    pub reaching: Vec<usize>,
+    /// Those that can be used now.
+    pub able: Vec<usize>,
+    /// Movers that don't see what the others see, with the reason for people.
+    pub odd: HashMap<String, String>,
+    /// Why nobody can be believed; empty if somebody can.
+    pub at_odds: String,
+}
+
+/// Who can serve `transfer` at `path`.
+pub(super) fn end(
+    movers: &[Arc<MoverRecord>],
+    health: &Health,
+    now: Duration,
+    transfer: &str,
+    (site, path): (&str, &str),
+) -> End {
+    let reaching: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].reaches(site, path)).collect();
+    let sight = |&index: &usize| {
+        let mover = &movers[index];
+        let (directory, mark) = mover.reach(path).unwrap_or_default();
+        let is_doubtful = !mover.ill.is_empty() || health.refuses(transfer, &mover.id);
+        Sight { directory, mark, is_doubtful }
+    };
+    let sights: Vec<Sight<'_>> = reaching.iter().map(sight).collect();
+    let Believed { is_believed, at_odds } = same_storage(&sights);
+    let mut end = End::default();
+    for ((&index, sight), is_believed) in reaching.iter().zip(&sights).zip(is_believed) {
+        let mover = &movers[index];
+        if !is_believed {
+            end.odd.insert(mover.id.clone(), odd(sight.directory));
+        } else if mover.ill.is_empty() && health.left_out(now, transfer, &mover.id).is_none() {
+            end.able.push(index);
+        }
+    }
+    if let (Some(directory), true) = (at_odds.first(), end.able.is_empty()) {
+        let mut ids: Vec<&str> = end.odd.keys().map(|id| &**id).collect();
+        ids.sort_unstable();
+        end.at_odds = format!(
+            "the movers {} of site {site} do not see the same storage at {directory}: is a file system not mounted at one of them?",
+            ids.join(" and ")
+        );
+    }
+    end.reaching = reaching;
+    end
+}
+
+fn odd(directory: &str) -> String {
+    format!("{directory} is not what other movers of the site see there: is its file system mounted?")
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_plan::fleet::{Fault, FaultKind};
+
+    use super::*;
+    use crate::records::{MoverState, RECORD_VERSION};
+
+    fn mover(id: &str, mark: &str) -> Arc<MoverRecord> {
+        Arc::new(MoverRecord {
+            version: RECORD_VERSION,
+            id: id.into(),
+            site: "s".into(),
+            host: id.into(),
+            addresses: Vec::new(),
+            ca_pem: String::new(),
+            paths: vec!["/d".into()],
+            pairs_max: 1,
+            pairs: 0,
+            lanes: 1,
+            software: String::new(),
+            protocol: 1,
+            state: MoverState::Idle,
+            bytes_per_s: 0,
+            site_marks: vec![mark.into()],
+            ill: String::new(),
+            left_out: String::new(),
+        })
+    }
+
+    #[test]
+    fn of_two_that_differ_the_one_that_refuses_is_the_odd_one() {
+        let movers = [mover("a", "x"), mover("b", "y")];
+        let now = Duration::ZERO;
+        let mut health = Health::new();
+        let at = |health: &Health| end(&movers, health, now, "t", ("s", "/d/e"));
+        let both = at(&health);
+        assert!(both.able.is_empty() && both.at_odds.contains("a and b") && both.odd.len() == 2);
+        let (transfer, mover, other) = ("t".into(), "b".into(), String::new());
+        health.fault(now, &Fault { transfer, mover, other, kind: FaultKind::Refused, reason: String::new() });
+        let one = at(&health);
+        assert_eq!((one.able, one.reaching), (vec![0], vec![0, 1]));
+        assert!(one.at_odds.is_empty() && one.odd.contains_key("b"));
+        assert!(end(&movers, &health, now, "t", ("s", "/elsewhere")).reaching.is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! What goes wrong with movers, as their pairs and scans tell it: who is left out of what follows, and who is told so.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carrack_plan::fleet::{Fault, Illness};
+
+use super::Manager;
+use crate::asks::{Ask, ask};
+
+/// A mover that is told why it is left out has only to hear it.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
+/// A mover that sees something else for so long is told.
+const ODD_AFTER: Duration = Duration::from_secs(3);
+
+/// How long a mover believes that it sees what others do not, unless it is told otherwise.
+const ODD_FOR: Duration = Duration::from_secs(600);
+
+impl Manager {
+    /// Something went wrong with a mover: it is left out for a while, and told why.
+    pub(super) fn fault(self: &Arc<Self>, fault: &Fault) {
+        let now = self.now();
+        let (mover, illness) = {
+            let mut health = self.health();
+            let mover = health.fault(now, fault);
+            let illness = health.left_out(now, &fault.transfer, &mover).cloned();
+            (mover, illness)
+        };
+        let Some(Illness { reason, until, .. }) = illness else { return };
+        let left_out_for = until.saturating_sub(now);
+        self.say(format!(
+            "transfer {}: {mover} is left out for {} s: {reason}",
+            fault.transfer,
+            left_out_for.as_secs()
+        ));
+        self.tell_left_out(mover, reason, left_out_for);
+        self.changed.notify_one();
+    }
+
+    /// Movers that see something else than the others of their site are told so, and told when that is over. Not at once: a mover that
+    /// has just begun may be the odd one for a moment.
+    pub(super) fn tell_odd(self: &Arc<Self>, odd: HashMap<String, String>) {
+        let mut told = Vec::new();
+        {
+            let known = &mut self.known().odd;
+            known.retain(|mover, (_, was_told)| {
+                let stays = odd.contains_key(mover);
+                if !stays && *was_told {
+                    told.push((mover.clone(), String::new()));
+                }
+                stays
+            });
+            for (mover, reason) in odd {
+                let (since, was_told) = known.entry(mover.clone()).or_insert_with(|| (Instant::now(), false));
+                if !*was_told && since.elapsed() > ODD_AFTER {
+                    *was_told = true;
+                    told.push((mover, reason));
+                }
+            }
+        }
+        for (mover, reason) in told {
+            if !reason.is_empty() {
+                self.say(format!("{mover} is left out: {reason}"));
+            }
+            self.tell_left_out(mover, reason, ODD_FOR);
+        }
+    }
+
+    fn tell_left_out(self: &Arc<Self>, mover: String, reason: String, time: Duration) {
+        let manager = Arc::clone(self);
+        tokio::spawn(async move {
+            let for_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            // It is for people only.
+            let _ = ask(&manager.bus, &mover, &Ask::LeftOut { reason, for_ms }, HEARD_WITHIN).await;
+        });
+    }
+}

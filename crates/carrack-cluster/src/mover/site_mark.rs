@@ -1,0 +1,141 @@
+//! How the movers of a site know that they see the same storage: a file with a random mark beneath each of their directories
+//! ([`SITE_MARK`]), which the first of them makes and the others read.
+//!
+//! A mover whose file system is not mounted finds another mark, or makes one: then its record differs from those of the others, and
+//! managers don't use it with them. What was there at the start is looked at again and again: where another file system is mounted
+//! since, or where storage does not answer, the mover says that it is ill and takes no work.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use carrack_storage::Root;
+use rustix::fs::{Mode, OFlags, fsync, openat};
+use rustix::io::{Errno, read, write};
+use tokio::time::{MissedTickBehavior, timeout};
+
+use super::{HANGS, Mover};
+use crate::ids;
+use crate::records::SITE_MARK;
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Storage that does not answer for so long hangs.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Hexadecimal digits of a mark, and a newline.
+const MARK_BYTES: usize = 17;
+
+/// The mark beneath a held directory, made if there is none; empty where it can be neither read nor made, as on a file system that
+/// is read-only.
+fn mark_of(root: &Root) -> String {
+    let Ok(directory) = root.open_directory(&carrack_model::RelPath::root()) else { return String::new() };
+    match read_mark(&directory) {
+        Ok(mark) => mark,
+        Err(Errno::NOENT) => make_mark(&directory).or_else(|_| read_mark(&directory)).unwrap_or_default(),
+        Err(_) => String::new(),
+    }
+}
+
+/// One that is being made is none yet.
+fn read_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(directory, SITE_MARK, flags, Mode::empty())?;
+    let mut mark = [0; MARK_BYTES + 1];
+    let count = read(&file, &mut mark)?;
+    let text = str::from_utf8(&mark[..count]).unwrap_or_default();
+    let is_whole = count == MARK_BYTES && text.trim_end().bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_whole { Ok(text.trim_end().to_owned()) } else { Err(Errno::INVAL) }
+}
+
+fn make_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(directory, SITE_MARK, flags, Mode::from_raw_mode(0o644))?;
+    let mark = ids::new_id();
+    write(&file, format!("{mark}\n").as_bytes())?;
+    fsync(file.as_fd())?;
+    Ok(mark)
+}
+
+/// Why what a mover holds is not what is at its path now; `None` if it is.
+fn changed(path: &Path, held: &Root) -> Option<String> {
+    let why = match Root::open(path) {
+        Ok(now) if now.identity() == held.identity() => return None,
+        Ok(_) => {
+            "another directory is there than when this mover began (mounted, or unmounted, since?)".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Some(format!("{}: {why}; start the mover again when it is right", path.display()))
+}
+
+/// Looks at all directories again and again, for as long as the mover runs.
+pub(super) async fn watch(mover: Arc<Mover>) {
+    let held: Arc<Vec<(PathBuf, Root)>> = Arc::clone(mover.reach.held());
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let directories = Arc::clone(&held);
+        let mut looking = tokio::task::spawn_blocking(move || look(&directories));
+        let looked = match timeout(ANSWERS_WITHIN, &mut looking).await {
+            Ok(looked) => looked,
+            Err(_) => {
+                mover.is_ill(HANGS.to_owned());
+                looking.await
+            }
+        };
+        if let Ok((ill, marks)) = looked {
+            // A session may know better.
+            let hangs = mover.hanging.load(Relaxed) > 0 && ill.is_empty();
+            mover.is_ill(if hangs { HANGS.to_owned() } else { ill });
+            mover.registration.update(|record| record.site_marks = marks);
+        }
+    }
+}
+
+/// What is wrong, and the marks.
+fn look(held: &[(PathBuf, Root)]) -> (String, Vec<String>) {
+    let ill = held.iter().find_map(|(path, root)| changed(path, root)).unwrap_or_default();
+    (ill, marks(held))
+}
+
+/// The marks of all directories.
+pub(super) fn marks(held: &[(PathBuf, Root)]) -> Vec<String> {
+    held.iter().map(|(_, root)| mark_of(root)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_first_makes_the_mark_and_the_others_read_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = || mark_of(&Root::open(dir.path()).unwrap());
+        let first = mark();
+        assert_eq!((first.len(), &mark()), (16, &first));
+        fs::write(dir.path().join(SITE_MARK), "half").unwrap();
+        assert_eq!(mark(), "", "one that is being made is none yet");
+        fs::remove_file(dir.path().join(SITE_MARK)).unwrap();
+        assert_ne!(mark(), first);
+    }
+
+    #[test]
+    fn a_directory_that_takes_the_place_of_another_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("at");
+        fs::create_dir(&path).unwrap();
+        let held = Root::open(&path).unwrap();
+        assert_eq!(changed(&path, &held), None);
+        fs::rename(&path, dir.path().join("away")).unwrap();
+        assert!(changed(&path, &held).is_some());
+        fs::create_dir(&path).unwrap();
+        assert!(changed(&path, &held).is_some_and(|why| why.contains("another directory")));
+    }
+}

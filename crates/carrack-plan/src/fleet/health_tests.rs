@@ -1,0 +1,108 @@
+use super::*;
+
+const T: &str = "t";
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn fault(mover: &str, other: &str, kind: FaultKind) -> Fault {
+    let reason = format!("{mover} {kind:?}");
+    Fault { transfer: T.into(), mover: mover.into(), other: other.into(), kind, reason }
+}
+
+#[test]
+fn a_mover_is_left_out_for_longer_with_each_fault_and_well_after_one_success() {
+    let mut health = Health::new();
+    for (now, until) in [(0, 2), (10, 14), (20, 28)] {
+        health.fault(at(now), &fault("a", "x", FaultKind::Passing));
+        assert_eq!(health.left_out(at(now), T, "a").map(|illness| illness.until), Some(at(until)));
+        assert!(health.left_out(at(until), T, "a").is_none(), "it is tried again");
+    }
+    assert!(health.left_out(at(20), "another transfer", "a").is_none());
+    health.did_well(at(21), T, "a");
+    assert!(health.left_out(at(21), T, "a").is_none());
+    health.fault(at(30), &fault("a", "x", FaultKind::Passing));
+    assert_eq!(health.left_out(at(30), T, "a").map(|illness| illness.strikes), Some(1));
+    for seconds in 0..60 {
+        health.fault(at(seconds), &fault("b", "x", FaultKind::Passing));
+    }
+    assert_eq!(health.left_out(at(59), T, "b").map(|illness| illness.until), Some(at(59) + LEFT_OUT_MAX));
+}
+
+#[test]
+fn storage_that_hangs_and_a_mover_that_nobody_reaches_concern_all_transfers() {
+    for kind in [FaultKind::Hung, FaultKind::Unreachable] {
+        let mut health = Health::new();
+        health.fault(at(0), &fault("a", "x", kind));
+        assert!(health.left_out(at(1), "another transfer", "a").is_some(), "{kind:?}");
+    }
+}
+
+#[test]
+fn no_transfer_fails_by_one_mover_of_two() {
+    let mut health = Health::new();
+    for second in 0..9 {
+        health.fault(at(second), &fault("b", "x", FaultKind::Refused));
+        let verdict = health.verdict(at(second), T, &["x"], &["a", "b"]);
+        assert_eq!(verdict, Verdict::GoOn, "{second}");
+    }
+    health.fault(at(9), &fault("a", "x", FaultKind::Refused));
+    assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), Verdict::Fail("b Refused".into()));
+    health.did_well(at(9), T, "a");
+    assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), Verdict::GoOn);
+}
+
+#[test]
+fn one_that_is_alone_may_refuse_three_times_and_a_full_one_once() {
+    let mut health = Health::new();
+    for second in [0, 10] {
+        health.fault(at(second), &fault("a", "x", FaultKind::Refused));
+        assert!(matches!(health.verdict(at(second), T, &["x"], &["a"]), Verdict::Wait(_)));
+    }
+    health.fault(at(20), &fault("a", "x", FaultKind::Refused));
+    assert!(matches!(health.verdict(at(20), T, &["x"], &["a"]), Verdict::Fail(_)));
+    let mut health = Health::new();
+    health.fault(at(0), &fault("a", "x", FaultKind::Full));
+    assert_eq!(health.verdict(at(0), T, &["x"], &["a"]), Verdict::Fail("a Full".into()));
+    assert_eq!(health.verdict(at(0), T, &["x"], &["a", "b"]), Verdict::GoOn, "b may have room");
+}
+
+#[test]
+fn what_may_pass_is_waited_for() {
+    let mut health = Health::new();
+    for _ in 0..20 {
+        health.fault(at(0), &fault("a", "x", FaultKind::Hung));
+        health.fault(at(0), &fault("b", "x", FaultKind::Passing));
+    }
+    let Verdict::Wait(words) = health.verdict(at(1), T, &["x"], &["a", "b"]) else { panic!("no wait") };
+    assert!(words.contains("all 2 movers") && words.contains("tried again in 30"), "{words}");
+    assert_eq!(health.verdict(at(1), T, &["x"], &[]), Verdict::GoOn);
+}
+
+#[test]
+fn whom_others_reach_is_not_to_blame() {
+    let mut health = Health::new();
+    health.did_well(at(0), T, "a");
+    let blamed = health.fault(at(1), &fault("a", "x", FaultKind::Unreachable));
+    assert_eq!(blamed, "x");
+    assert!(health.left_out(at(1), T, "a").is_none() && health.left_out(at(1), T, "x").is_some());
+    // Long ago says nothing about now.
+    assert_eq!(health.fault(at(100), &fault("a", "x", FaultKind::Unreachable)), "a");
+    health.keep(|mover| mover == "x");
+    assert!(health.left_out(at(100), T, "a").is_none());
+}
+
+#[test]
+fn doubts_end_with_an_entry_that_nobody_can_copy() {
+    let mut health = Health::new();
+    health.fault(at(0), &fault("a", "x", FaultKind::Doubted));
+    assert!(health.left_out(at(1), T, "a").is_some());
+    health.clear_doubts(T);
+    assert!(health.left_out(at(1), T, "a").is_none());
+    health.fault(at(2), &fault("a", "x", FaultKind::Refused));
+    health.clear_doubts(T);
+    assert!(health.left_out(at(2), T, "a").is_some());
+    health.forget(T);
+    assert!(health.left_out(at(2), T, "a").is_none());
+}

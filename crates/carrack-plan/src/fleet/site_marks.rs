@@ -1,0 +1,95 @@
+//! Which movers of a site can be believed to see the same storage: by the marks that they find where they read and write.
+//!
+//! Owns nothing, and decides nothing else.
+
+use std::collections::BTreeMap;
+
+/// What a mover sees at the directory of its own that holds a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight<'a> {
+    /// The directory, as the mover was told to reach it.
+    pub directory: &'a str,
+    /// The mark there; empty where there is none, as on a file system that is read-only.
+    pub mark: &'a str,
+    /// Something is known to be wrong with it there: its mark says nothing about the others.
+    pub is_doubtful: bool,
+}
+
+/// Whom to believe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Believed {
+    /// Of each of the movers that were asked about, whether it can be used.
+    pub is_believed: Vec<bool>,
+    /// Directories at which nobody is believed, as their marks differ and no mark has a majority.
+    pub at_odds: Vec<String>,
+}
+
+/// Of the movers of a site those that see the same storage.
+///
+/// Marks are compared among movers that reach the same directory. One that most of them see is the site's; where none has most, all
+/// of those movers are left out: nobody can tell which of them has not mounted the file system. Where no mark can be made nothing
+/// is known, and all are believed.
+pub fn same_storage(sights: &[Sight<'_>]) -> Believed {
+    let mut tallies: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+    for sight in sights.iter().filter(|sight| !sight.is_doubtful && !sight.mark.is_empty()) {
+        *tallies.entry(sight.directory).or_default().entry(sight.mark).or_default() += 1;
+    }
+    let agreed: BTreeMap<&str, Option<&str>> =
+        tallies.into_iter().map(|(directory, marks)| (directory, most_seen(&marks))).collect();
+    let is_believed = |sight: &Sight<'_>| match agreed.get(sight.directory) {
+        None => true,
+        Some(None) => false,
+        Some(Some(mark)) => sight.mark.is_empty() || sight.mark == *mark,
+    };
+    let at_odds =
+        agreed.iter().filter(|(_, mark)| mark.is_none()).map(|(directory, _)| (*directory).to_owned());
+    Believed { is_believed: sights.iter().map(is_believed).collect(), at_odds: at_odds.collect() }
+}
+
+/// The mark that more movers see than any other.
+fn most_seen<'a>(marks: &BTreeMap<&'a str, usize>) -> Option<&'a str> {
+    let most = marks.values().max()?;
+    let mut seen = marks.iter().filter(|(_, count)| *count == most);
+    let first = seen.next()?;
+    seen.next().is_none().then_some(*first.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn believed(sights: &[(&str, &str, bool)]) -> (String, usize) {
+        let sights: Vec<Sight<'_>> = sights
+            .iter()
+            .map(|&(directory, mark, is_doubtful)| Sight { directory, mark, is_doubtful })
+            .collect();
+        let Believed { is_believed, at_odds } = same_storage(&sights);
+        (is_believed.iter().map(|&is| if is { '+' } else { '-' }).collect(), at_odds.len())
+    }
+
+    #[test]
+    fn most_marks_are_the_sites() {
+        let all = [("/a", "x", false), ("/a", "y", false), ("/a", "x", false), ("/a", "", false)];
+        assert_eq!(believed(&all), ("+-++".into(), 0));
+    }
+
+    #[test]
+    fn of_two_that_differ_none_is_believed() {
+        assert_eq!(
+            believed(&[("/a", "x", false), ("/a", "y", false), ("/b", "z", false)]),
+            ("--+".into(), 1)
+        );
+    }
+
+    #[test]
+    fn one_that_is_known_to_be_wrong_casts_no_doubt_on_others() {
+        assert_eq!(believed(&[("/a", "x", false), ("/a", "y", true)]), ("+-".into(), 0));
+        assert_eq!(believed(&[("/a", "x", true), ("/a", "", false)]), ("++".into(), 0));
+    }
+
+    #[test]
+    fn where_no_mark_can_be_made_all_are_believed() {
+        assert_eq!(believed(&[("/a", "", false), ("/a", "", false)]), ("++".into(), 0));
+        assert_eq!(believed(&[]), (String::new(), 0));
+    }
+}
