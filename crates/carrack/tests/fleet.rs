@@ -358,7 +358,7 @@ const ILLNESSES: [Illness; 3] = [
         site: "east",
         first: "mount -t tmpfs none \"$1\" &&",
         options: &[],
-        said: "is not what other movers of the site see there",
+        said: "does not exist there",
     },
     Illness {
         site: "west",

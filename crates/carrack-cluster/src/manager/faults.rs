@@ -15,6 +15,9 @@ const HEARD_WITHIN: Duration = Duration::from_secs(3);
 /// A mover that sees something else for so long is told.
 const ODD_AFTER: Duration = Duration::from_secs(3);
 
+/// A fault is shown for so long, though the mover is tried again sooner: until it has done something well.
+const SHOWN_FOR: Duration = Duration::from_secs(60);
+
 /// How long a mover believes that it sees what others do not, unless it is told otherwise.
 const ODD_FOR: Duration = Duration::from_secs(600);
 
@@ -35,8 +38,16 @@ impl Manager {
             fault.transfer,
             left_out_for.as_secs()
         ));
-        self.tell_left_out(mover, reason, left_out_for);
+        self.tell_left_out(mover, reason, left_out_for.max(SHOWN_FOR));
         self.changed.notify_one();
+    }
+
+    /// A mover has brought a chunk to its end.
+    pub(super) fn did_well(self: &Arc<Self>, transfer: &str, mover: &str) {
+        let now = self.now();
+        if self.health().did_well(now, transfer, mover) {
+            self.tell_left_out(mover.to_owned(), String::new(), Duration::ZERO);
+        }
     }
 
     /// Movers that see something else than the others of their site are told so, and told when that is over. Not at once: a mover that

@@ -325,13 +325,11 @@ impl Owning {
         if !self.is_current {
             return;
         }
-        let (now, mut health) = (self.manager.now(), self.manager.health());
         if done.failed_entries > 0 {
-            health.clear_doubts(&self.id);
-            return;
+            return self.manager.health().clear_doubts(&self.id);
         }
         for mover in [&done.by, &done.sink].into_iter().filter(|mover| !mover.is_empty()) {
-            health.did_well(now, &self.id, mover);
+            self.manager.did_well(&self.id, mover);
         }
     }
 

@@ -266,7 +266,7 @@ impl Mover {
     /// A manager leaves it out for a while, or, with no reason, does so no longer.
     fn is_left_out(self: &Arc<Self>, reason: String, time: Duration) {
         if !reason.is_empty() {
-            self.say(format!("left out for {} s: {reason}", time.as_secs()));
+            self.say(format!("left out: {reason}"));
         }
         self.registration.update(|record| record.left_out.clone_from(&reason));
         let mover = Arc::clone(self);

@@ -143,13 +143,14 @@ impl Health {
         mover.clone()
     }
 
-    /// A mover has brought a chunk of a transfer to its end.
-    pub fn did_well(&mut self, now: Duration, transfer: &str, mover: &str) {
+    /// A mover has brought a chunk of a transfer to its end. Returns whether it was ill until then.
+    pub fn did_well(&mut self, now: Duration, transfer: &str, mover: &str) -> bool {
         self.well_at.insert(mover.to_owned(), now);
-        if !self.ill.is_empty() {
-            self.ill.remove(&(mover.to_owned(), None));
-            self.ill.remove(&(mover.to_owned(), Some(transfer.to_owned())));
+        if self.ill.is_empty() {
+            return false;
         }
+        let of_all = self.ill.remove(&(mover.to_owned(), None)).is_some();
+        self.ill.remove(&(mover.to_owned(), Some(transfer.to_owned()))).is_some() || of_all
     }
 
     /// Entries of a chunk could not be copied by others either: whoever was doubted for them is not to blame.
