@@ -144,6 +144,7 @@ pub fn transfer(id: &str, submitted_ms: u64) -> TransferRecord {
         priority: 5,
         label: String::new(),
         not_before_ms: None,
+        umask: None,
     };
     TransferRecord::queued(id.into(), "alice", submission, submitted_ms)
 }

@@ -87,6 +87,7 @@ fn nobody_begins_it_before_its_time() {
         priority: 5,
         label: String::new(),
         not_before_ms: Some(start_ms),
+        umask: None,
     };
     let submit = |submission| fleet.runtime.block_on(fleet.control.submit("alice", submission));
     let record = submit(submission.clone()).unwrap();

@@ -137,6 +137,7 @@ impl Fleet {
             priority: 5,
             label: String::new(),
             not_before_ms: None,
+            umask: None,
         };
         self.runtime.block_on(self.control.submit("alice", submission)).unwrap()
     }
