@@ -219,6 +219,20 @@ fn a_file_system_that_can_not_be_asked_what_it_is_takes_a_copy() {
     }
 }
 
+/// What it may have is not told then, and it takes what is usual.
+#[test]
+fn a_process_that_can_not_ask_for_its_limits_copies() {
+    for errno in [libc::ENOSYS, libc::EPERM] {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
+        plant(&tree);
+        let mut command = Command::new(CARRACK);
+        refuse(&mut command, &[libc::SYS_prlimit64], errno);
+        assert_exit(&run(command.args(["cp", "-a"]).arg(tree.join("")).arg(&there)), 0);
+        assert_contents(&tree, &there);
+    }
+}
+
 /// There is nothing in its place, so that is no loss.
 #[test]
 fn a_symbolic_link_that_can_not_be_made_is_a_failure_with_a_way_out() {
