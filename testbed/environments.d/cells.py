@@ -16,6 +16,11 @@ from environment import ENVIRONMENTS
 from fixture import Fixture, Skipped
 
 
+def mark_of(results):
+    """A file beside the results that is there once the first cell has begun."""
+    return results.with_suffix(".begun")
+
+
 def run(args):
     """Sets the environment up, runs its cells, and writes what they said."""
     name, base = args.inside
@@ -27,16 +32,16 @@ def run(args):
     fixture = Fixture(base, tools / "carrack", args.carrack.parent, tools)
     try:
         environment.setup(fixture)
-        found = {"cells": run_cells(environment, fixture, args.operations)}
+        found = {"cells": run_cells(environment, fixture, args)}
     except Skipped as reason:
         found = {"skipped": str(reason)}
     args.results.write_text(json.dumps(found))
     return 0
 
 
-def run_cells(environment, fixture, titles):
+def run_cells(environment, fixture, args):
     """Each operation, one after the other."""
-    titles = re.split(r",(?! )", titles) if titles else environment.operations or operations.OPERATIONS
+    titles = re.split(r",(?! )", args.operations) if args.operations else environment.operations or operations.OPERATIONS
     os.makedirs(fixture.parent, exist_ok=True)
     asked = fixture.make(fixture.parent / "asked")
     probe = fixture.probe(asked)
@@ -46,6 +51,7 @@ def run_cells(environment, fixture, titles):
     shutil.rmtree(asked)
     source = fixture.base / "source"
     tree.build(source, fixture.user, foreign=fixture.user == 0, held=probe)
+    mark_of(args.results).touch()
     return {title: with_reason(environment, title, run_cell(fixture, source, probe, title)) for title in titles}
 
 

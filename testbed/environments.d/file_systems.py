@@ -1,6 +1,7 @@
 """Environments that are file systems: those of the kernel, by loop mounts, and those of user space, by FUSE."""
 
 import os
+import time
 
 from environment import FILE_SYSTEMS, SERVED, add, environment
 from fixture import Skipped
@@ -178,6 +179,7 @@ def gocryptfs(fixture):
     password.write_text("password\n")
     fixture.tell("gocryptfs", "-init", "-q", "-scryptn", "10", "-passfile", password, backing)
     fixture.serve("gocryptfs", "-fg", "-q", "-allow_other", "-passfile", password, backing, fixture.place)
+    time.sleep(0.3)  # it and whoever makes a directory while it looks at its new mount wait for each other for ever
 
 
 BINDFS = {

@@ -96,6 +96,8 @@ impl FleetControl {
             let message = "the start is more than a year ahead".to_owned();
             return Err(ControlError::Refused { message, hint: "not_before_ms is in milliseconds".into() });
         }
+        // Movers make what they make with their own.
+        let submission = Submission { umask: None, ..submission };
         let record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
         self.transfers.create(&record).await.map_err(of_bus)?;
         Ok(self.shown_one(record).await)

@@ -108,6 +108,63 @@ pub struct Submission {
     /// When it may be begun, in milliseconds since 1970: a year ahead at most. At once if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<u64>,
+    /// What new entries at the destination are not to allow, in octal digits, as umask(1) has it: where modes are not kept it is taken
+    /// from them. One machine's queue copies with it, or with the daemon's if nothing is said; the movers of a fleet have their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, pattern = "^[0-7]{1,4}$", example = "0027"))]
+    pub umask: Option<Umask>,
+}
+
+/// Permission bits that new files and directories don't get (umask(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Umask(u16);
+
+/// Why a text is no umask.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no umask: octal digits are, from 0 to 0777")]
+pub struct NotAUmask(String);
+
+impl Umask {
+    /// Of a mode's bits, those that count.
+    pub fn of_bits(bits: u32) -> Umask {
+        Umask((bits & 0o777) as u16)
+    }
+
+    /// As the kernel has it.
+    pub fn bits(self) -> u32 {
+        self.0.into()
+    }
+}
+
+impl FromStr for Umask {
+    type Err = NotAUmask;
+
+    fn from_str(text: &str) -> Result<Umask, NotAUmask> {
+        let are_digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        let bits = u16::from_str_radix(text, 8).ok().filter(|&bits| are_digits && bits <= 0o777);
+        bits.map(Umask).ok_or_else(|| NotAUmask(text.into()))
+    }
+}
+
+impl TryFrom<String> for Umask {
+    type Error = NotAUmask;
+
+    fn try_from(text: String) -> Result<Umask, NotAUmask> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Umask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+impl From<Umask> for String {
+    fn from(umask: Umask) -> String {
+        umask.to_string()
+    }
 }
 
 /// How far ahead a start may be, in milliseconds: what is further is a mistake of the clock or of the unit.
@@ -514,6 +571,17 @@ mod tests {
         assert_eq!(location.to_string(), "alcf:/projects/x/");
         for bad in ["/projects", "alcf", ":/x", "a b:/x", "alcf:x", "alcf:/x/../y", "alcf:/\0"] {
             assert!(bad.parse::<Location>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn umasks_are_read_as_they_are_shown() {
+        for (text, bits, shown) in [("0", 0, "0000"), ("027", 0o027, "0027"), ("0777", 0o777, "0777")] {
+            let umask: Umask = text.parse().unwrap();
+            assert_eq!((umask.bits(), &*umask.to_string()), (bits, shown));
+        }
+        for bad in ["", "8", "1000", "00027", "+27", "-1", "u=rwx"] {
+            assert!(bad.parse::<Umask>().is_err(), "{bad}");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_machine::{Duty, LaneCrew, SlotPool, open_files_max};
+use carrack_machine::{Descriptors, Duty, LaneCrew, SlotPool};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_transport::Link;
 use carrack_transport::fabric::Hub;
@@ -118,10 +118,11 @@ pub(crate) fn cause(
     }
 }
 
-/// Descriptors of a large file: two at each end, where both are in one process, and as many for what goes on beside it.
+/// Descriptors of a large file: two at each end, where both are in one process, and at the sink as many for another one whose group
+/// is not durable yet.
 const DESCRIPTORS_PER_FILE: u64 = 6;
 
 /// Large files that may be open at once at an end of this process.
 pub(crate) fn open_files() -> usize {
-    open_files_max(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
+    Descriptors::of_this_process().files(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
 }

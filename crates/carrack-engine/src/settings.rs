@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use carrack_machine::{MemoryLimit, Scheme, ZoneKind};
+use carrack_machine::{Descriptors, MemoryLimit, Scheme, ZoneKind};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     STALL_MS_DEFAULT, STALL_MS_MIN,
@@ -326,18 +326,20 @@ impl Settings {
         }
     }
 
-    /// I/O threads, where the storage would like `preferred`.
+    /// I/O threads, where the storage would like `preferred`; fewer where the process may have few descriptors.
     pub(crate) fn io_thread_count(&self, preferred: u32) -> usize {
+        let descriptors = Descriptors::of_this_process();
         match self.io_threads {
-            0 => (preferred as usize).clamp(2, 64),
-            count => count.min(IO_THREADS_MAX),
+            0 => (preferred as usize).clamp(2, descriptors.threads(64)),
+            count => count.min(descriptors.threads(IO_THREADS_MAX)),
         }
     }
 
     /// I/O threads that the tuner may come to from so many at the start: four times as many, but no more than 64.
     /// A number that the user chose stays.
     pub(crate) fn io_threads_most(&self, start: usize) -> usize {
-        if self.tunes && self.io_threads == 0 { (4 * start).min(64).max(start) } else { start }
+        let most = Descriptors::of_this_process().threads(64);
+        if self.tunes && self.io_threads == 0 { (4 * start).min(most).max(start) } else { start }
     }
 
     /// Slots of all lanes.

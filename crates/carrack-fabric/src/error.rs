@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use rustix::process::{Resource, getrlimit};
+use carrack_machine::{Resource, resource_limit};
 
 use crate::ffi;
 
@@ -48,7 +48,7 @@ impl FabricError {
     pub(crate) fn of_registering(bytes: usize, code: c_int) -> FabricError {
         let mut error =
             FabricError::of_call(format!("registering {} KiB", bytes >> 10), code, Scope::Endpoint);
-        let limit = getrlimit(Resource::Memlock).current.filter(|_| error.code == ENOMEM);
+        let limit = resource_limit(Resource::RLIMIT_MEMLOCK).filter(|_| error.code == ENOMEM);
         if let Some(limit) = limit {
             error.words += &format!("; this process may lock {} KiB of memory (ulimit -l)", limit >> 10);
         }

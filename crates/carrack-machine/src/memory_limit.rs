@@ -5,9 +5,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use rustix::process::{Resource, getrlimit};
-
-use crate::SysFiles;
+use crate::{Resource, SysFiles, resource_limit};
 
 /// A limit, and what of it is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +146,7 @@ fn used_bytes(stat: &str, names: &[&str]) -> u64 {
 fn resource_limits(files: &SysFiles) -> Vec<MemoryLimit> {
     let status = files.text("proc/self/status").unwrap_or_default();
     let limit_of = |(resource, origin, line): (Resource, &str, &str)| {
-        let limit_bytes = getrlimit(resource).current?;
+        let limit_bytes = resource_limit(resource)?;
         let used = kib_of(&status, line).unwrap_or(0).saturating_mul(1024);
         Some(MemoryLimit {
             origin: origin.to_owned(),
@@ -156,7 +154,8 @@ fn resource_limits(files: &SysFiles) -> Vec<MemoryLimit> {
             free_bytes: limit_bytes.saturating_sub(used),
         })
     };
-    let limits = [(Resource::As, "ulimit -v", "VmSize:"), (Resource::Data, "ulimit -d", "VmData:")];
+    let limits =
+        [(Resource::RLIMIT_AS, "ulimit -v", "VmSize:"), (Resource::RLIMIT_DATA, "ulimit -d", "VmData:")];
     limits.into_iter().filter_map(limit_of).collect()
 }
 

@@ -11,11 +11,11 @@ use std::fmt;
 use std::io;
 
 use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
-use rustix::process::{Resource, getrlimit};
 
 use crate::binding::{self, Policy};
 use crate::id_set::NodeSet;
 use crate::node_state::NodeState;
+use crate::{Resource, resource_limit};
 
 /// Bytes of an explicit huge page: the size that every x86-64 and arm64 kernel with 4 KiB pages offers.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -113,7 +113,7 @@ impl Region {
         let pages = if region.advise_huge_pages() { Pages::Advised } else { Pages::Plain };
         let locked = region.lock();
         if !locked {
-            notes.push(why_not_locked(len, getrlimit(Resource::Memlock).current));
+            notes.push(why_not_locked(len, resource_limit(Resource::RLIMIT_MEMLOCK)));
         }
         let backing = Backing { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes };
         Ok((region, backing))

@@ -4,7 +4,8 @@
 //! place is claimed for its path; the claim of another path fails. What stood there before the run is replaced as everywhere.
 //!
 //! Most file systems tell all names apart, which their number says: nothing is asked of them for a directory. ext4, tmpfs and others have a
-//! flag for each directory. The rest is probed once for each file system, with a temporary file.
+//! flag for each directory. Cluster file systems are known by their mounts where a process serves them (FUSE). The rest is probed
+//! once for each file system, with a temporary file.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,10 +13,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::RelPath;
-use rustix::fs::{AtFlags, Dir, Mode, fstat, ioctl_getflags, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, fstat, ioctl_getflags, openat, statat};
 use rustix::io::Errno;
 use unicode_normalization::UnicodeNormalization;
 
+use crate::layout::{FileSystemKind, kind_of};
 use crate::sink_file::create_flags;
 use crate::target::magic_of;
 use crate::{Identity, ScratchNames, SinkError, keep_times};
@@ -38,7 +40,7 @@ const COMPOSED: &str = "case\u{e9}";
 const DECOMPOSED: &str = "casee\u{301}";
 
 /// What a directory does not regard in names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Folding {
     case: bool,
     composition: bool,
@@ -56,8 +58,8 @@ pub struct FoldingDirectory {
 #[derive(Debug)]
 pub struct FoldedNames {
     scratch: Arc<ScratchNames>,
-    /// The kind of the root, which all directories have on one file system.
-    kind: Option<u32>,
+    /// The magic number of the root's file system, where all directories lie on that.
+    magic: Option<u32>,
     file_systems: Mutex<HashMap<u64, Option<Folding>>>,
     /// The directory that was asked for last: files come one after another.
     last: Mutex<Option<(RelPath, Option<FoldingDirectory>)>>,
@@ -68,14 +70,14 @@ pub struct FoldedNames {
 impl FoldedNames {
     /// For a destination `root`; with one file system beneath it nothing is asked of directories that tell all names apart.
     pub fn new(root: BorrowedFd<'_>, is_one_file_system: bool, scratch: Arc<ScratchNames>) -> FoldedNames {
-        let kind = if is_one_file_system { kind_of(root) } else { None };
+        let magic = if is_one_file_system { magic_of(root).ok() } else { None };
         let (file_systems, last, claims) = Default::default();
-        FoldedNames { scratch, kind, file_systems, last, claims, hasher: RandomState::new() }
+        FoldedNames { scratch, magic, file_systems, last, claims, hasher: RandomState::new() }
     }
 
     /// What a directory that is to be filled, known as `path`, does; nothing if it tells all names apart.
     pub fn of(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Option<FoldingDirectory> {
-        if self.kind.is_some_and(|kind| EXACT.contains(&kind)) {
+        if self.magic.is_some_and(|magic| EXACT.contains(&magic)) {
             return None;
         }
         let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,25 +90,31 @@ impl FoldedNames {
     }
 
     fn look(&self, directory: BorrowedFd<'_>) -> Option<FoldingDirectory> {
-        let kind = self.kind.or_else(|| kind_of(directory))?;
-        if EXACT.contains(&kind) {
+        let magic = self.magic.or_else(|| magic_of(directory).ok())?;
+        if EXACT.contains(&magic) {
             return None;
         }
-        if FLAGGED.contains(&kind) {
+        if FLAGGED.contains(&magic) {
             let flags = ioctl_getflags(directory).ok()?;
             let folding = Folding { case: true, composition: true };
             return (flags.bits() & CASEFOLD != 0)
                 .then_some(FoldingDirectory { folding, identity: Some(Identity::of_open(directory).ok()?) });
         }
-        self.probed(directory).map(|folding| FoldingDirectory { folding, identity: None })
+        self.probed(directory, magic).map(|folding| FoldingDirectory { folding, identity: None })
     }
 
-    fn probed(&self, directory: BorrowedFd<'_>) -> Option<Folding> {
+    fn probed(&self, directory: BorrowedFd<'_>, magic: u32) -> Option<Folding> {
         let device = fstat(directory).ok()?.st_dev;
         let known = self.file_systems.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
         known.unwrap_or_else(|| {
-            // Where no file can be made, nothing will be placed either.
-            let folding = keep_times(directory, || probe(directory, &self.scratch)).ok()?;
+            let folding = match kind_of(directory, device, magic) {
+                // Where no file can be made, nothing will be placed either.
+                FileSystemKind::Plain | FileSystemKind::Set => {
+                    keep_times(directory, || probe(directory, &self.scratch)).ok()?
+                }
+                // Served by a process: the file systems of `EXACT` by another way.
+                _ => Folding::default(),
+            };
             let folding = (folding.case || folding.composition).then_some(folding);
             self.file_systems.lock().unwrap_or_else(PoisonError::into_inner).insert(device, folding);
             folding
@@ -201,10 +209,6 @@ impl Folding {
     }
 }
 
-fn kind_of(directory: BorrowedFd<'_>) -> Option<u32> {
-    magic_of(directory).ok()
-}
-
 /// Makes a file, and looks for it by other names.
 fn probe(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<Folding, Errno> {
     let create = |free: &[u8]| openat(directory, free, create_flags(), Mode::RUSR | Mode::WUSR);
@@ -218,7 +222,8 @@ fn probe(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<Folding, E
         case: has(name.to_ascii_uppercase()),
         composition: has(name.replace(COMPOSED, DECOMPOSED)),
     };
-    unlinkat(directory, temporary.as_bytes(), AtFlags::empty())?;
+    // What is known is known: a file that stays is one, not one for each directory.
+    temporary.remove(directory);
     Ok(folding)
 }
 
@@ -234,6 +239,7 @@ fn is_spelled(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{IFlags, ioctl_setflags};
     use std::fs::{self, File};
     use std::os::fd::AsFd;
 
@@ -285,6 +291,13 @@ mod tests {
         let found = probe(held.as_fd(), &scratch).unwrap();
         assert_eq!(found, Folding { case: false, composition: false });
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        // In a directory that names can only be added to, the answer is the same.
+        if ioctl_setflags(&held, IFlags::APPEND).is_ok() {
+            let found = probe(held.as_fd(), &scratch);
+            ioctl_setflags(&held, IFlags::empty()).unwrap();
+            assert_eq!(found, Ok(Folding::default()));
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
         fs::write(dir.path().join("a"), "").unwrap();
         assert!(is_spelled(held.as_fd(), b"a") && is_spelled(held.as_fd(), b"A"));
     }

@@ -622,6 +622,9 @@ pub struct SinkState {
     /// It knows of `mode_change`, `omit_times` and `omit_dir_times` of [`Settings`].
     #[prost(bool, tag = "20")]
     pub changes_modes: bool,
+    /// Large files that may be open here at a time, as the descriptors of the process allow; 0 for any number that the protocol does.
+    #[prost(uint32, tag = "21")]
+    pub open_files: u32,
 }
 
 /// Where the tree goes.

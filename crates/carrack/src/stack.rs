@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use rustix::process::{Resource, getrlimit};
+use carrack_machine::{Resource, resource_limit};
 
 /// What any command needs at most, by far: the usual limit.
 const ENOUGH_BYTES: usize = 8 << 20;
@@ -11,7 +11,7 @@ const ENOUGH_BYTES: usize = 8 << 20;
 /// Does `work` on this thread, or on one with enough stack if this one's is limited to less. Where no thread can be had either, this
 /// one has to do.
 pub fn with_enough<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    if getrlimit(Resource::Stack).current.is_none_or(|bytes| bytes >= ENOUGH_BYTES as u64) {
+    if resource_limit(Resource::RLIMIT_STACK).is_none_or(|bytes| bytes >= ENOUGH_BYTES as u64) {
         return work();
     }
     let work = Mutex::new(Some(work));

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const FILE_BYTES: usize = 6_000_000;
 /// The file takes seconds.
-const SLOW: [&str; 2] = ["--bwlimit", "2MB"];
+const SLOW: [&str; 2] = ["--bwlimit", "1MB"];
 
 /// A home, and a file to copy in it.
 struct Home(tempfile::TempDir);

@@ -6,7 +6,6 @@ mod common;
 mod daemon;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -214,7 +213,7 @@ fn whoever_is_not_believed_is_told_why() {
     let by_address = format!("carrack://127.0.0.1:{}/data", world.daemon.address.port());
     assert_says(&world.alice(&["ls", &by_address]), &["its certificate is for another name", "hint: "]);
 
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = common::free_port();
     let nobody = world.alice(&["ls", &format!("carrack://localhost:{port}/data")]);
     assert_exit(&nobody, 3);
     assert_says(&nobody, &[&format!("nobody listens at localhost, port {port}"), "hint: `carrack serve`"]);

@@ -243,7 +243,7 @@ fn a_far_end_that_is_killed_is_noticed_and_what_it_had_is_kept() {
         let killed = Instant::now();
         let output = copying.end();
         assert!(matches!(output.status.code(), Some(1 | 3)), "{provider}: {}", talk(&output));
-        assert!(killed.elapsed() < Duration::from_secs(10), "{provider}: {:?}", killed.elapsed());
+        assert!(killed.elapsed() < Duration::from_secs(60), "{provider}: {:?}", killed.elapsed());
         let again = run(&mut world.push(&["--fabric", provider, "--json"]));
         assert_exit(&again, 0);
         world.assert_arrived();

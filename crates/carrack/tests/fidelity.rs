@@ -332,7 +332,8 @@ fn holes_cost_nothing() {
         copy(&[], &file, &copied);
         let took = began.elapsed();
         println!("{size} bytes with 1 MiB in them: {took:?}");
-        assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+        // A terabyte of zeros takes minutes.
+        assert!(took < std::time::Duration::from_secs(60), "{took:?}");
         let found = fs::metadata(&copied).unwrap();
         assert_eq!(found.len(), size);
         assert!(found.blocks() * 512 < 4 << 20, "{} blocks", found.blocks());

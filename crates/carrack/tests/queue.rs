@@ -4,8 +4,8 @@
 
 mod common;
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -61,15 +61,28 @@ impl Site {
         fs::read_to_string(self.path("log")).unwrap_or_default().matches("the queue answers").count()
     }
 
+    /// Of clients that the daemon has taken.
+    fn connections(&self) -> usize {
+        let table = fs::read_to_string("/proc/net/unix").unwrap();
+        let socket = format!(" {}", self.path("socket").display());
+        // One of them listens.
+        table.lines().filter(|line| line.ends_with(&socket)).count().saturating_sub(1)
+    }
+
     fn signal(&mut self, signal: Signal) {
         self.daemon.take().unwrap().end_by(signal);
     }
 
     /// A command that asks this daemon.
     fn ask(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(CARRACK);
+        self.command(CARRACK, words).output().unwrap()
+    }
+
+    fn command(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(words).env("CARRACK_SERVER", format!("unix:{}", self.path("socket").display()));
-        command.stdin(Stdio::null()).output().unwrap()
+        command.stdin(Stdio::null());
+        command
     }
 
     #[track_caller]
@@ -187,6 +200,30 @@ fn a_transfer_is_submitted_carried_out_and_remembered() {
 }
 
 #[test]
+fn copies_have_the_umask_of_who_submitted_them() {
+    let site = Site::started("");
+    let set_mode =
+        |name: &str, mode| fs::set_permissions(site.path(name), Permissions::from_mode(mode)).unwrap();
+    set_mode("src", 0o777);
+    set_mode("src/sub", 0o777);
+    set_mode("src/sub/small", 0o666);
+    set_mode("src/big", 0o777);
+    for mask in [0o000, 0o027, 0o077] {
+        let to = format!("there{mask:o}");
+        let submit = format!("umask {mask:o}; exec \"$0\" \"$@\"");
+        let mut command = site.command("sh", &["-c", &submit, CARRACK, "submit", "--wait"]);
+        let output = command.args([site.local("src/"), site.local(&to)]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for (name, mode) in [("", 0o777), ("sub", 0o777), ("sub/small", 0o666), ("big", 0o777)] {
+            let made = fs::metadata(site.path(&to).join(name)).unwrap().mode() & 0o7777;
+            assert_eq!(made, mode & !mask, "{to}/{name}: {made:o}");
+        }
+        let id = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(site.record(id.trim())["submission"]["umask"], format!("{mask:04o}"));
+    }
+}
+
+#[test]
 fn a_transfer_waits_goes_on_and_ends_as_its_user_wants() {
     let site = Site::started("max_running = 1");
     let slow = ["--bwlimit", "4MB"];
@@ -272,6 +309,7 @@ fn what_ran_when_the_daemon_ended_goes_on_with_the_next_one() {
     let mut waiting = Command::new(CARRACK);
     let server = format!("unix:{}", site.path("socket").display());
     let mut waiting = waiting.args(["wait", &id]).env("CARRACK_SERVER", server).spawn().unwrap();
+    wait_for("somebody waits", || (site.connections() > 0).then_some(()));
     std::thread::sleep(Duration::from_millis(500));
     site.signal(Signal::KILL);
     wait_for("the copies to end with the daemon", || (copies(site.place.path()) == 0).then_some(()));

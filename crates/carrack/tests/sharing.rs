@@ -112,23 +112,30 @@ fn one_has_it_the_other_waits_and_everybody_sees_that() {
     assert_eq!(held.grants.len(), 1, "{held:?}");
     let waits = second.exchange(&asking("b", 1, "", "lfs01/OST0007")).unwrap();
     assert_eq!((waits.grants.len(), waits.epoch), (0, held.epoch), "{waits:?}");
-    let shown = sharer.targets(&["lfs01"]);
-    assert_eq!(shown.len(), 1);
-    let own = |client: &str| Value::from(format!("{}/{client}", own_name()));
-    assert_eq!(shown[0]["target"], "lfs01/OST0007");
-    assert_eq!(
-        (&shown[0]["holders"][0]["client"], &shown[0]["waiting"][0]["client"]),
-        (&own("a"), &own("b"))
-    );
+    // Whose turn it is changes within half a second, which the command may take to begin.
+    let mut number = 1;
+    wait_for("one has it and the other waits", || {
+        number += 1;
+        let ask = |exchange: &SocketExchange, client| {
+            exchange.exchange(&asking(client, number, "", "lfs01/OST0007"))
+        };
+        let _ = (ask(&first, "a"), ask(&second, "b"));
+        let shown = sharer.targets(&["lfs01"]);
+        assert_eq!((shown.len(), &shown[0]["target"]), (1, &"lfs01/OST0007".into()));
+        let of = |what: &str| shown[0][what][0]["client"].as_str().map(str::to_owned);
+        let mut seen = [of("holders")?, of("waiting")?];
+        seen.sort();
+        (seen == ["a", "b"].map(|client| format!("{}/{client}", own_name()))).then_some(())
+    });
     assert_eq!(sharer.targets(&["lfs02"]), Vec::<Value>::new());
     let table = String::from_utf8(sharer.show(&[]).stdout).unwrap();
     assert!(table.starts_with("TARGET") && table.contains("lfs01/OST0007"), "{table}");
 
     // Another start is another epoch, and the connection is made again by itself.
     sharer.signal(Signal::KILL);
-    assert!(first.exchange(&asking("a", 2, "", "lfs01/OST0007")).is_err());
+    assert!(first.exchange(&asking("a", number + 1, "", "lfs01/OST0007")).is_err());
     sharer.start();
-    let anew = first.exchange(&asking("a", 3, "", "lfs01/OST0007")).unwrap();
+    let anew = first.exchange(&asking("a", number + 2, "", "lfs01/OST0007")).unwrap();
     assert!(anew.epoch != held.epoch && anew.epoch != 0, "{anew:?}");
 
     sharer.signal(Signal::TERM);

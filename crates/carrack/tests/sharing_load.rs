@@ -156,7 +156,7 @@ fn a_copy_has_what_computation_leaves(
     if talk(&show(&[place.path().to_str().unwrap()])).contains("lies on nothing") {
         return skip("temporary files lie in memory");
     }
-    fs::write(path("big"), vec![7; 16 << 20]).unwrap();
+    fs::write(path("big"), vec![7; 32 << 20]).unwrap();
     let mut copy = Command::new(CARRACK);
     copy.args(["cp", "--bwlimit", "6MB", "--sharing"]).arg(path("socket")).arg(path("big")).arg(path("copy"));
     let mut copying = copy.stderr(Stdio::null()).spawn().unwrap();

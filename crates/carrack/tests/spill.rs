@@ -127,7 +127,10 @@ fn bytes_in(directory: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-fn pause() {
+/// Until objects go to the sink's flash, and some more do.
+#[track_caller]
+fn pause(running: &Running) {
+    running.wait_for_words("receiving on into it");
     thread::sleep(Duration::from_millis(1_500));
 }
 
@@ -180,7 +183,7 @@ fn what_flash_forgets_is_read_again() {
 #[test]
 fn what_the_sinks_storage_does_not_take_goes_there_and_comes_back() {
     let Some(site) = SlowSink::new() else { return };
-    let output = site.copy_with_pauses(|_| pause());
+    let output = site.copy_with_pauses(pause);
     site.assert_copied(&output);
     assert_says(&output, &["receiving on into it", "written again as usual", "at most at a time"]);
     assert_eq!(fs::read_dir(site.root.path()).unwrap().count(), 1, "what is there has no name");
@@ -190,7 +193,7 @@ fn what_the_sinks_storage_does_not_take_goes_there_and_comes_back() {
 fn what_flash_at_the_sink_forgets_is_sent_again() {
     let Some(site) = SlowSink::new() else { return };
     let output = site.copy_with_pauses(|running| {
-        pause();
+        pause(running);
         let log = log_of(running, site.root.path());
         log.write_all_at(&vec![0xee; 64 << 20], 0).unwrap();
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::error::BusError;
 
-use crate::support::{Server, free_ports, nats, server_program, until};
+use crate::support::{PATIENCE, Server, free_ports, nats, server_program, until};
 
 #[tokio::test]
 async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
@@ -51,7 +51,7 @@ async fn three_servers_keep_three_copies_and_one_of_them_may_end() {
     // Its streams get other leaders within seconds.
     let kept = loop {
         match transfers.create(&record).await {
-            Err(error) if error.may_pass() && began.elapsed() < Duration::from_secs(20) => {
+            Err(error) if error.may_pass() && began.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             kept => break kept,
@@ -101,10 +101,10 @@ async fn silence_is_noticed_and_ends() {
     let bus = nats.bus().await;
     assert_eq!(bus.silent_for(), None);
     nats.stop(1);
-    until("silence", Duration::from_secs(5), || bus.silent_for().is_some()).await;
+    until("silence", || bus.silent_for().is_some()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(bus.silent_for().unwrap() >= Duration::from_millis(100));
     nats.start(1);
-    until("a connection again", Duration::from_secs(10), || bus.silent_for().is_none()).await;
+    until("a connection again", || bus.silent_for().is_none()).await;
     bus.prepare(None).await.unwrap();
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use carrack_cluster::control::{Control, ControlError};
 use carrack_cluster::records::{Options, TransferRecord};
 
+use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, assert_same, noise, small_chunks};
 
 /// A tree of 96 MiB, half of which is moved when this returns.
@@ -25,7 +26,7 @@ fn half_moved(fleet: &Fleet) -> TransferRecord {
 fn goes_on(fleet: &Fleet, before: &TransferRecord) {
     let began = Instant::now();
     let (movers, submitted) = loop {
-        assert!(began.elapsed() < Duration::from_secs(40), "nobody has made it again");
+        assert!(began.elapsed() < PATIENCE, "nobody has made it again");
         let movers = fleet.runtime.block_on(fleet.control.movers()).unwrap_or_default().len();
         // Submitting before there is a bucket is refused as something that may work later.
         if movers == 4 {

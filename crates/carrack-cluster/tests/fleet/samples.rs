@@ -19,9 +19,10 @@ use carrack_cluster::sharing::{SiteSharing, SiteTargetsError, site_targets};
 use carrack_cluster::transfers::Transfers;
 use futures_util::StreamExt;
 
-use crate::support::{Server, free_ports, mover, server_program, transfer, until};
+use crate::support::{PATIENCE, Server, free_ports, mover, server_program, transfer, until};
 
 const ID: &str = "0123456789abcdef";
+/// Of one question, which may be asked again.
 const WAIT: Duration = Duration::from_secs(3);
 const ROLES: [&str; 4] = ["mover", "manager", "user", "observer"];
 
@@ -152,7 +153,7 @@ async fn forgets_and_shows(options: BusOptions, user: &Bus, observer: &Bus) {
     let running = tokio::spawn(manager::run(options, stopped));
     let began = Instant::now();
     while transfers.get(old).await.is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(15), "it stays");
+        assert!(began.elapsed() < PATIENCE, "it stays");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for bus in [user, observer] {
@@ -171,14 +172,14 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
 
     let movers = Movers::follow(manager).await.unwrap();
     let registration = Registration::start(mover_bus, mover("m1", "west")).await.unwrap();
-    until("the mover", WAIT, || movers.get("m1").is_some()).await;
+    until("the mover", || movers.get("m1").is_some()).await;
     for bus in [user, observer] {
         assert_eq!(Movers::list(bus).await.unwrap().len(), 1);
     }
     assert_eq!(Movers::follow(mover_bus).await.unwrap().all().len(), 1);
     let leases = Leases::follow(manager).await.unwrap();
     let mut lease = Lease::acquire(manager, ID, "g1").await.unwrap().unwrap();
-    until("the lease", WAIT, || leases.owner(ID).is_some()).await;
+    until("the lease", || leases.owner(ID).is_some()).await;
     lease.renew().await.unwrap();
 
     let looked = Looked { exists: true, is_directory: true, size: 0, is_link: false, parent_exists: true };
@@ -193,7 +194,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let began = Instant::now();
     let mut asked = ask(manager, "m1", &look, WAIT).await;
     // Across sites the word that somebody listens takes a moment.
-    while asked.is_err() && began.elapsed() < WAIT {
+    while asked.is_err() && began.elapsed() < PATIENCE {
         asked = ask(manager, "m1", &look, WAIT).await;
     }
     assert_eq!(asked.unwrap(), answer);
@@ -203,7 +204,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     managed.prepare(Duration::from_secs(30), 0).await.unwrap();
     managed.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let queue = Queue::open(mover_bus, ID).await.unwrap();
-    let scan = queue.scans().next(WAIT).await.unwrap().unwrap();
+    let scan = queue.scans().next(PATIENCE).await.unwrap().unwrap();
     let mut publisher = queue.publisher();
     let head = ChunkHead::new(1, 0, ChunkKind::Files, 1, 1);
     publisher.publish_chunk(COMMON, &head, b"table".to_vec()).await.unwrap();
@@ -224,7 +225,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let mut watch = std::pin::pin!(mover_pairs.watch(Whose::Mover("m1")).await.unwrap());
     assert!(watch.next().await.is_some());
     let mut heard = reports(observer, ID).await.unwrap();
-    let chunk = queue.chunks(COMMON).next(WAIT).await.unwrap().unwrap();
+    let chunk = queue.chunks(COMMON).next(PATIENCE).await.unwrap().unwrap();
     chunk.in_progress().await.unwrap();
     // The word that somebody listens is on its way as above.
     let hearing = async {
@@ -235,7 +236,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
             }
         }
     };
-    assert_eq!(tokio::time::timeout(WAIT, hearing).await.unwrap().unwrap().mover, "m1");
+    assert_eq!(tokio::time::timeout(PATIENCE, hearing).await.unwrap().unwrap().mover, "m1");
     let note = LogEntry::Note { by: "m1".into(), text: "moved".into() };
     Log::open(mover_bus, ID).unwrap().append(&note).await.unwrap();
     chunk.ack().await.unwrap();
@@ -282,7 +283,7 @@ async fn the_cluster_of_three_keeps_three_copies() {
         };
         match prepared {
             Ok(prepared) => break prepared,
-            Err(error) => assert!(began.elapsed() < Duration::from_secs(30), "{error}"),
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
@@ -307,7 +308,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     let mover_bus = loop {
         match Bus::connect(&samples.options("mover", west_port, Some("east"))).await {
             Ok(bus) => break bus,
-            Err(error) => assert!(began.elapsed() < Duration::from_secs(10), "{error}"),
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
         }
     };
     let [user, observer] = [
@@ -327,7 +328,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     publisher.flush().await.unwrap();
     let registration = Registration::start(&mover_bus, mover("m9", "west")).await.unwrap();
     let chunks = Queue::open(&mover_bus, "t2").await.unwrap().chunks(COMMON);
-    let first = chunks.next(WAIT).await.unwrap().unwrap();
+    let first = chunks.next(PATIENCE).await.unwrap().unwrap();
     drop(east);
     assert!(first.ack().await.is_err(), "nobody hears it");
     assert!(mover_bus.silent_for().is_none(), "its own server is there");
@@ -335,13 +336,13 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     let began = Instant::now();
     let mut left = 2;
     while left > 0 {
-        assert!(began.elapsed() < Duration::from_secs(30), "{left} chunks are left");
+        assert!(began.elapsed() < PATIENCE, "{left} chunks are left");
         if let Ok(Some(delivery)) = chunks.next(Duration::from_secs(1)).await {
             delivery.ack().await.unwrap();
             left -= 1;
         }
     }
     let movers = Movers::follow(&manager).await.unwrap();
-    until("its record", Duration::from_secs(10), || movers.get("m9").is_some()).await;
+    until("its record", || movers.get("m9").is_some()).await;
     registration.leave().await.unwrap();
 }

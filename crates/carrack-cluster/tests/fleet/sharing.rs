@@ -13,6 +13,7 @@ use carrack_plan::grants::{Class, TargetView};
 use futures_util::StreamExt;
 use serde_json::Value;
 
+use super::support::PATIENCE;
 use super::whole::{Fleet, MIB, assert_same, noise};
 
 /// What movers ask, by the subject that they ask at.
@@ -52,7 +53,7 @@ impl Asked {
     fn wait_for(&self, what: &str, is_there: impl Fn(&BTreeMap<String, BTreeSet<u64>>) -> bool) {
         let began = Instant::now();
         while !is_there(&self.epochs()) {
-            assert!(began.elapsed() < Duration::from_secs(40), "{what}: {:?}", self.epochs());
+            assert!(began.elapsed() < PATIENCE, "{what}: {:?}", self.epochs());
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -69,12 +70,21 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     let shares = || fleet.manager_with(|options| options.shares = sites.to_vec());
     let asked = Asked::follow(&fleet);
     let first = shares();
-    // Whoever has the leases has both by the time that the transfer is dealt out: movers ask when a session begins.
-    thread::sleep(Duration::from_millis(500));
+    // It has both leases before there is another one.
+    let bus = fleet.runtime.block_on(Bus::connect(&fleet.nats.options())).unwrap();
+    let is_shared = |site| fleet.runtime.block_on(site_targets(&bus, site, "")).is_ok();
+    let began = Instant::now();
+    while !["a", "b"].into_iter().all(is_shared) {
+        assert!(began.elapsed() < PATIENCE, "nobody shares");
+    }
     let second = shares();
     let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
-    let slow =
-        Options { limit_bytes_per_s: Some(6_000_000), chunk_bytes: Some(8 << 20), ..Options::default() };
+    let slow = Options {
+        limit_bytes_per_s: Some(4_000_000),
+        chunk_bytes: Some(8 << 20),
+        pairs_max: Some(1),
+        ..Options::default()
+    };
     let id = fleet.submit("a/set", "b/set", slow).id;
     asked.wait_for("both ends have answers", |epochs| {
         epochs.len() == 2 && epochs.values().all(|epochs| !epochs.is_empty())
@@ -111,7 +121,7 @@ fn a_transfer_has_its_class_and_everybody_can_see_that() {
         (fleet.manager_with(|options| options.shares = shares), fleet.mover("a", 4), fleet.mover("b", 4));
     let began = Instant::now();
     while look("a", "").is_err() || look("b", "").is_err() {
-        assert!(began.elapsed() < Duration::from_secs(20), "nobody shares");
+        assert!(began.elapsed() < PATIENCE, "nobody shares");
     }
     let urgent = Options {
         class: Some("urgent".into()),
@@ -130,7 +140,7 @@ fn a_transfer_has_its_class_and_everybody_can_see_that() {
         let (target, client, its) = loop {
             match holder(&look(site, "").unwrap()) {
                 Some(seen) => break seen,
-                None => assert!(began.elapsed() < Duration::from_secs(30), "nobody has a target of {site}"),
+                None => assert!(began.elapsed() < PATIENCE, "nobody has a target of {site}"),
             }
         };
         assert_eq!(its, class, "{site}: {client}");

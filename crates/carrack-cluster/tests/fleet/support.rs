@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{Bus, BusOptions};
@@ -94,11 +95,7 @@ impl Server {
         let began = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             let log = config.with_extension("log");
-            assert!(
-                began.elapsed() < Duration::from_secs(10),
-                "{}",
-                std::fs::read_to_string(log).unwrap_or_default()
-            );
+            assert!(began.elapsed() < PATIENCE, "{}", std::fs::read_to_string(log).unwrap_or_default());
             std::thread::sleep(Duration::from_millis(20));
         }
         server
@@ -112,9 +109,18 @@ impl Drop for Server {
     }
 }
 
+/// Ports that nothing uses and that the kernel gives to nobody: below those of outgoing connections. No two calls give the same.
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    const PORTS: std::ops::Range<u32> = 10_000..25_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = || {
+        let number = std::process::id().wrapping_mul(101).wrapping_add(NEXT.fetch_add(1, Relaxed));
+        (PORTS.start + number % (PORTS.end - PORTS.start)) as u16
+    };
+    std::iter::repeat_with(next)
+        .filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        .take(count)
+        .collect()
 }
 
 pub fn mover(id: &str, site: &str) -> MoverRecord {
@@ -147,16 +153,19 @@ pub fn transfer(id: &str, submitted_ms: u64) -> TransferRecord {
         priority: 5,
         label: String::new(),
         not_before_ms: None,
+        umask: None,
     };
     TransferRecord::queued(id.into(), "alice", submission, submitted_ms)
 }
 
+/// Many times what anything here takes on a slow machine that others use too.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Looks again until it is so.
-pub async fn until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    began.elapsed()
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use carrack_cluster::control::Control;
 use carrack_cluster::records::{MoverRecord, MoverState, Options, TransferState};
 
+use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, noise, small_chunks};
 
 #[test]
@@ -61,14 +62,14 @@ fn a_mover_is_as_fast_as_all_its_pairs_and_rests_when_they_are_over() {
     let mut fastest = 0;
     // One pair has 2 MB/s, and what its bucket holds at first.
     while fastest < 3_000_000 {
-        assert!(began.elapsed() < Duration::from_secs(20), "{fastest} bytes/s");
+        assert!(began.elapsed() < PATIENCE, "{fastest} bytes/s");
         fastest = fastest.max(source().map_or(0, |mover| mover.bytes_per_s));
         thread::sleep(Duration::from_millis(100));
     }
     ids.iter().for_each(|id| drop(fleet.done(id)));
     let began = Instant::now();
     while source().is_none_or(|mover| (mover.state, mover.bytes_per_s) != (MoverState::Idle, 0)) {
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", source());
+        assert!(began.elapsed() < PATIENCE, "{:?}", source());
         thread::sleep(Duration::from_millis(100));
     }
 }

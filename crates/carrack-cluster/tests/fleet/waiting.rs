@@ -78,7 +78,7 @@ fn nobody_begins_it_before_its_time() {
     fs::write(fleet.at("a/file"), noise(MIB, 1)).unwrap();
     let _manager = fleet.manager();
     let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
-    let start_ms = now_ms() + 4_000;
+    let start_ms = now_ms() + 8_000;
     let place = |site: &str, path: &str| format!("{site}:{}", fleet.at(path).display()).parse().unwrap();
     let submission = Submission {
         source: place("a", "a/file"),
@@ -87,6 +87,7 @@ fn nobody_begins_it_before_its_time() {
         priority: 5,
         label: String::new(),
         not_before_ms: Some(start_ms),
+        umask: None,
     };
     let submit = |submission| fleet.runtime.block_on(fleet.control.submit("alice", submission));
     let record = submit(submission.clone()).unwrap();

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_machine::{Slot, SlotPool};
+use carrack_machine::{Descriptors, Slot, SlotPool};
+use carrack_model::limits::IO_THREADS_MAX;
 use carrack_plan::Pace;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -80,10 +81,11 @@ impl Bench {
     pub(crate) fn new(top: Top, manners: Manners) -> Result<Bench, SessionError> {
         let local = SessionError::local("preparing to read");
         let chosen = thread::available_parallelism().map_or(THREADS_MIN, usize::from);
-        let threads = match manners.threads {
+        let chosen = match manners.threads {
             0 => chosen.clamp(THREADS_MIN, THREADS_MAX),
-            count => count.min(carrack_model::limits::IO_THREADS_MAX),
+            count => count,
         };
+        let threads = chosen.min(Descriptors::of_this_process().threads(IO_THREADS_MAX));
         let tools = Tools {
             top,
             past_cache: manners.past_cache,
@@ -201,6 +203,7 @@ impl Shared {
         let is_answered = open.units_left == 0;
         drop(queue);
         if is_answered {
+            task.close();
             self.wake();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::subtrees;
 use carrack_machine::Slot;
@@ -29,19 +29,36 @@ pub(super) struct Task {
     /// What the units found, by their numbers.
     parts: Mutex<Vec<Option<Answer>>>,
     /// Of a look at names.
-    directory: OnceLock<io::Result<OwnedFd>>,
+    directory: Held<io::Result<OwnedFd>>,
     /// Of a file's pieces.
-    file: OnceLock<Result<SourceFile, String>>,
+    file: Held<Result<SourceFile, String>>,
+}
+
+/// What the first unit opens and the last one closes: answers may wait, and are to hold nothing open.
+struct Held<T>(Mutex<Option<Arc<T>>>);
+
+impl<T> Held<T> {
+    fn new() -> Held<T> {
+        Held(Mutex::new(None))
+    }
+
+    fn get_or_open(&self, open: impl FnOnce() -> T) -> Arc<T> {
+        Arc::clone(self.lock().get_or_insert_with(|| Arc::new(open())))
+    }
+
+    fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Task {
     pub(super) fn new(question: Question) -> Task {
-        let mut task = Task {
-            question,
-            parts: Mutex::new(Vec::new()),
-            directory: OnceLock::new(),
-            file: OnceLock::new(),
-        };
+        let mut task =
+            Task { question, parts: Mutex::new(Vec::new()), directory: Held::new(), file: Held::new() };
         task.parts = Mutex::new(vec![None; task.unit_count()]);
         task
     }
@@ -81,6 +98,12 @@ impl Task {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)[unit] = part;
     }
 
+    /// All units are done.
+    pub(super) fn close(&self) {
+        self.directory.close();
+        self.file.close();
+    }
+
     /// When all units are done.
     pub(super) fn answer(&self) -> Option<Answer> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,14 +131,15 @@ impl Task {
                 Err(error) => Sight::without_facts(standing_of(&error)),
             };
         }
-        match self.directory.get_or_init(|| tools.top.open_directory(directory)) {
+        match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
             Ok(handle) => look_at(handle.as_fd(), Some(name), digests, tools),
             Err(error) => Sight::without_facts(standing_of(error)),
         }
     }
 
     fn hash(&self, of: &PieceRange, unit: u64, tools: &Tools) -> Result<Vec<[u8; 32]>, String> {
-        let file = self.file.get_or_init(|| open_whole(of, tools)).as_ref().map_err(Clone::clone)?;
+        let file = self.file.get_or_open(|| open_whole(of, tools));
+        let file = (*file).as_ref().map_err(Clone::clone)?;
         let start = unit * UNIT_BYTES;
         let range = ByteRange::new(of.range.offset + start, UNIT_BYTES.min(of.range.len - start));
         tools.spend(range.len);

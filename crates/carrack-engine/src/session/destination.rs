@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_model::Kept;
+use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
 use carrack_storage::{Base, Identity, Looked, Purpose, Root, unknown_account};
 use carrack_wire::message::SinkState;
@@ -17,6 +18,7 @@ use super::keeping::{FoundJournal, Keeping};
 use super::place::{DestinationFacts, PlaceRoot, Standing};
 use super::wait::Wait;
 use crate::error::SessionError;
+use crate::lanes::open_files;
 use crate::settings::Settings;
 use crate::sink::{Records, SinkStorage};
 
@@ -108,6 +110,7 @@ impl Destination {
             takes_holes: !self.keeping.as_ref().is_some_and(Keeping::is_shared),
             syncs: true,
             changes_modes: true,
+            open_files: open_files() as u32,
         }
     }
 
@@ -197,6 +200,8 @@ pub(crate) struct SinkFacts {
     pub(crate) syncs: bool,
     /// It knows of changes of modes, and of times that are not kept.
     pub(crate) changes_modes: bool,
+    /// Large files that it may have open at a time.
+    pub(crate) open_files: usize,
 }
 
 impl SinkFacts {
@@ -224,6 +229,10 @@ impl SinkFacts {
             takes_holes: message.takes_holes,
             syncs: message.syncs,
             changes_modes: message.changes_modes,
+            open_files: match message.open_files {
+                0 => OPEN_FILES_MAX,
+                count => OPEN_FILES_MAX.min(count as usize),
+            },
         })
     }
 }

@@ -399,6 +399,7 @@ impl SourcePart {
             sink_has_targets: self.sink.has_targets,
             sink_resumes: self.sink.resumes,
             takes_holes: self.sink.takes_holes,
+            sink_open_files: self.sink.open_files,
             kept: terms.settings.fidelity.kept.and(self.sink.kept),
             feed: terms.feed.clone().map(|feed| feed.0),
             share: terms.share.clone(),

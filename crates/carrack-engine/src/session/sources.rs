@@ -273,6 +273,7 @@ mod tests {
             takes_holes: true,
             syncs: true,
             changes_modes: true,
+            open_files: 1,
         }
     }
 

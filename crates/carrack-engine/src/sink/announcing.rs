@@ -25,8 +25,8 @@ impl Lane<'_> {
     ) -> Result<(Arc<SinkFile>, Vec<Incoming>), SessionError> {
         let file = Arc::new(self.announced(message)?);
         let confinement = &self.sink.confinement;
-        if !confinement.allows_section(&file.directory, None)
-            || !confinement.allows_entry(&file.directory, &file.entry.name)
+        if !confinement.allows_section(file.directory(), None)
+            || !confinement.allows_entry(file.directory(), &file.entry.name)
         {
             let name = escape(&file.entry.name);
             return Err(SessionError::Protocol(format!("'{name}' was not asked for")));
@@ -53,7 +53,7 @@ impl Lane<'_> {
         if message.coming.is_some() {
             return Err(SessionError::Protocol("a part of a file that nobody else writes to".into()));
         }
-        let take = || sink.past.as_ref().and_then(|past| past.take(&file.directory, &file.entry));
+        let take = || sink.past.as_ref().and_then(|past| past.take(file.directory(), &file.entry));
         let past = message.goes_on.then(take);
         file.entry.metadata = sink.allowed(file.entry.metadata);
         match past {

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carrack_journal::{Batch, Journal, Subtree};
 use carrack_machine::{Attempt, Monitor};
@@ -21,6 +21,7 @@ use super::group::{End, Group, Places, Written};
 use super::sink_file::SinkFile;
 use crate::check::xxh3;
 use crate::error::SessionError;
+use crate::lanes::open_files;
 use crate::settings::{JournalSettings, Settings};
 
 /// Where a transfer's records go, and what becomes durable when.
@@ -38,6 +39,7 @@ pub(super) struct Committer {
     /// Whether everything lies on the file system of the root.
     is_one_file_system: bool,
     settings: JournalSettings,
+    bounds: Bounds,
     verify: Verify,
     /// Where no journal counts.
     next_number: AtomicU64,
@@ -60,6 +62,24 @@ enum Synced {
     Contents,
 }
 
+/// When a group is full.
+struct Bounds {
+    bytes: u64,
+    /// Files that it keeps open: parts, to which others write too. Whole ones are few until they have their names.
+    open_files: usize,
+}
+
+impl Bounds {
+    fn are_reached(&self, group: &Group) -> bool {
+        group.bytes >= self.bytes || group.open_count() >= self.open_files
+    }
+
+    /// Whoever adds more waits.
+    fn are_far_exceeded(&self, group: &Group) -> bool {
+        group.bytes >= 2 * self.bytes || group.open_count() >= 2 * self.open_files
+    }
+}
+
 /// The group that is being filled.
 #[derive(Default)]
 struct Filling {
@@ -74,10 +94,10 @@ struct Filling {
 
 impl Filling {
     /// Takes the group when it is time.
-    fn take(&mut self, settings: &JournalSettings) -> Attempt<(u64, Group)> {
-        let due = self.since.map(|since| since + settings.group_time);
+    fn take(&mut self, bounds: &Bounds, time: Duration) -> Attempt<(u64, Group)> {
+        let due = self.since.map(|since| since + time);
         let is_due = due.is_some_and(|due| Instant::now() >= due);
-        if self.is_wanted || self.group.bytes >= settings.group_bytes || is_due {
+        if self.is_wanted || bounds.are_reached(&self.group) || is_due {
             return Attempt::Done(self.take_now());
         }
         due.map_or(Attempt::NotYet, Attempt::Until)
@@ -114,6 +134,8 @@ impl Committer {
             journal,
             root,
             settings: settings.journal.clone(),
+            // Those on their way are not to fill it.
+            bounds: Bounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
             verify: settings.verify,
             filling: Monitor::new(Filling::default()),
             taken: Monitor::new(0),
@@ -172,15 +194,15 @@ impl Committer {
     }
 
     fn note(&self, bytes: u64, add: impl FnOnce(&mut Group)) -> Result<(), SessionError> {
-        let limit = self.settings.group_bytes;
         let (turn, wakes, is_too_much) = self.filling.with(|filling| {
-            let before = filling.group.bytes;
+            let was_full = self.bounds.are_reached(&filling.group);
             let is_first = filling.since.is_none();
             filling.since.get_or_insert_with(Instant::now);
-            filling.group.bytes += bytes;
-            add(&mut filling.group);
-            let after = filling.group.bytes;
-            (filling.turn, is_first || before < limit && after >= limit, after >= 2 * limit)
+            let group = &mut filling.group;
+            group.bytes += bytes;
+            add(group);
+            let wakes = is_first || !was_full && self.bounds.are_reached(group);
+            (filling.turn, wakes, self.bounds.are_far_exceeded(group))
         });
         if wakes {
             self.filling.release(|_| ());
@@ -209,7 +231,9 @@ impl Committer {
 
     /// Settles group after group until it is closed.
     pub(super) fn run(&self) -> Result<(), SessionError> {
-        while let Ok((turn, group)) = self.filling.take_timed(|filling| filling.take(&self.settings)) {
+        while let Ok((turn, group)) =
+            self.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
+        {
             self.taken.release_many(usize::MAX, |taken| *taken = turn + 1);
             self.settle_group(group)?;
             self.settled.release_many(usize::MAX, |settled| *settled = turn + 1);
@@ -315,13 +339,11 @@ impl Committer {
     }
 
     fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
-        let file = &written.file;
-        let synced = match file.grown() {
-            // What has its name was synced before.
-            Some(growing) if written.end.is_none() => sync_data(growing.descriptor()),
-            _ => Ok(()),
-        };
-        synced.map_err(|error| broken_at(&self.root.full_path(&file.directory, &file.entry.name), error))
+        // What has its name was synced before.
+        let open = written.file.as_ref().filter(|_| written.end.is_none());
+        let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
+        sync_data(growing.descriptor())
+            .map_err(|error| broken_at(&self.root.full_path(file.directory(), &file.entry.name), error))
     }
 
     fn sync_small(&self, places: &Places) -> Result<Synced, SinkError> {
@@ -366,13 +388,13 @@ impl Committer {
     fn read_again(&self, group: &mut Group) -> Result<(), SessionError> {
         let mut buffer = Vec::new();
         for written in group.files.values_mut() {
-            let file = Arc::clone(&written.file);
+            let Some(file) = written.file.clone() else { continue };
             let Some(growing) = file.grown() else { continue };
             for (range, check) in std::mem::take(&mut written.checks) {
                 buffer.resize(range.len as usize, 0);
                 let read = read_back(growing.descriptor(), &mut buffer, range.offset);
                 let count = read.map_err(|error| {
-                    broken_at(&self.root.full_path(&file.directory, &file.entry.name), error)
+                    broken_at(&self.root.full_path(file.directory(), &file.entry.name), error)
                 })?;
                 if xxh3(&buffer[..count]) != check {
                     written.forget(range);

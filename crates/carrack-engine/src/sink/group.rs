@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use carrack_journal::{Batch, Subtree};
 use carrack_model::{ByteRange, RangeSet, RelPath};
+use carrack_storage::GrowingFile;
 
-use super::sink_file::SinkFile;
+use super::sink_file::{FileRecord, SinkFile};
 
 /// So many small files are synced one by one; for more of them one call for the whole file system is cheaper.
 const FEW: usize = 32;
@@ -21,6 +22,8 @@ pub(super) struct Group {
     pub(super) places: Places,
     /// Large files by their numbers in the journal.
     pub(super) files: BTreeMap<u64, Written>,
+    /// Those of them that it keeps open.
+    open_count: usize,
 }
 
 /// Where small files and links were placed.
@@ -33,7 +36,9 @@ pub(super) struct Places {
 
 /// What was written of a large file.
 pub(super) struct Written {
-    pub(super) file: Arc<SinkFile>,
+    record: Arc<FileRecord>,
+    /// Nothing once it has its name: it is closed then, and not when its group is durable, which may have any number of files.
+    pub(super) file: Option<Arc<SinkFile>>,
     ranges: RangeSet,
     subtrees: Vec<Subtree>,
     /// XXH3-128 of each object, if it is to be read again.
@@ -92,8 +97,13 @@ impl Group {
 
     /// Where large files have a name, temporary or final, that was not recorded before.
     pub(super) fn directories_of_large(&self) -> impl Iterator<Item = &RelPath> {
-        let named = self.files.values().filter(|written| written.end.is_some() || !written.file.is_begun());
-        named.map(|written| &written.file.directory)
+        let named = self.files.values().filter(|written| written.end.is_some() || !written.record.is_begun());
+        named.map(|written| &written.record.directory)
+    }
+
+    /// Files that it keeps open.
+    pub(super) fn open_count(&self) -> usize {
+        self.open_count
     }
 
     pub(super) fn add_bundle(&mut self, table: &[u8], places: Places) {
@@ -117,16 +127,26 @@ impl Group {
     }
 
     pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: End) {
-        self.written(file).end = Some(end);
+        let written = self.written(file);
+        written.end = Some(end);
+        // What is still to be compared was written again: it has to be open for that.
+        if end == End::Done && written.checks.is_empty() && written.file.take().is_some() {
+            self.open_count -= 1;
+        }
     }
 
     fn written(&mut self, file: &Arc<SinkFile>) -> &mut Written {
-        self.files.entry(file.number).or_insert_with(|| Written {
-            file: Arc::clone(file),
-            ranges: RangeSet::new(),
-            subtrees: Vec::new(),
-            checks: Vec::new(),
-            end: None,
+        let open_count = &mut self.open_count;
+        self.files.entry(file.number).or_insert_with(|| {
+            *open_count += 1;
+            Written {
+                record: Arc::clone(&file.record),
+                file: Some(Arc::clone(file)),
+                ranges: RangeSet::new(),
+                subtrees: Vec::new(),
+                checks: Vec::new(),
+                end: None,
+            }
         })
     }
 }
@@ -143,17 +163,17 @@ impl Written {
 
     /// Writes what became of the file into `batch`.
     pub(super) fn record(&self, number: u64, batch: &mut Batch) {
-        let file = &self.file;
-        match (self.end, file.is_begun()) {
+        let record = &self.record;
+        match (self.end, record.is_begun()) {
             // Begun and ended within one group: only its end matters.
-            (Some(End::Done), false) => batch.small(&file.table),
+            (Some(End::Done), false) => batch.small(&record.table),
             (Some(End::Done), true) => batch.done(number),
             (Some(End::Dropped), true) => batch.dropped(number),
             (Some(End::Dropped), false) => {}
             (None, is_begun) => {
-                let Some(growing) = file.grown() else { return };
+                let Some(growing) = self.grown() else { return };
                 if !is_begun {
-                    batch.begin(number, &file.table, growing.temporary_name());
+                    batch.begin(number, &record.table, growing.temporary_name());
                 }
                 if !self.ranges.is_empty() {
                     batch.held(number, self.ranges.iter(), &self.subtrees);
@@ -164,8 +184,13 @@ impl Written {
 
     /// Its records are in the journal: what is there of it is for a later session too.
     pub(super) fn is_recorded(&self) {
-        if self.end.is_none() {
-            self.file.is_recorded();
+        if let (None, Some(file)) = (self.end, &self.file) {
+            file.is_recorded();
         }
+    }
+
+    /// The file under its temporary name, if it was created and has no other yet.
+    fn grown(&self) -> Option<&GrowingFile> {
+        self.file.as_ref().and_then(|file| file.grown())
     }
 }

@@ -151,7 +151,7 @@ impl Lane<'_> {
         Ok(verdict)
     }
 
-    /// What is kept has its name: no other entry gets it, and no other had it before.
+    /// What is kept has its name, and its directory has its own: no other entry gets them, and no other had them before.
     fn claim_kept(
         &self,
         folding: Option<&FoldingDirectory>,
@@ -159,7 +159,9 @@ impl Lane<'_> {
         held: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<(), SessionError> {
-        self.sink.claim(folding, held, path, name).or_else(|error| {
+        let Some((names, folding)) = self.sink.names.as_ref().zip(folding) else { return Ok(()) };
+        let claimed = names.claim_directory(folding, path);
+        claimed.and_then(|()| names.claim(folding, held, path, name)).or_else(|error| {
             let path = self.path(path, name);
             self.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
         })

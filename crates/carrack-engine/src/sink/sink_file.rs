@@ -20,14 +20,28 @@ use super::storage::stripe_for;
 use super::writer::Checked;
 use crate::error::SessionError;
 
+/// What the journal has to know of a large file, which may be closed by then.
+pub(super) struct FileRecord {
+    /// Its entry table, as it was announced.
+    pub(super) table: Vec<u8>,
+    pub(super) directory: RelPath,
+    /// Whether the journal knows it.
+    is_begun: AtomicBool,
+}
+
+impl FileRecord {
+    /// Whether the journal knows it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun.load(Relaxed)
+    }
+}
+
 /// A file between its announcement and its end. Dropping it takes the temporary name away, unless something of it is recorded.
 pub(super) struct SinkFile {
     pub(super) id: u64,
     /// By which the journal knows it.
     pub(super) number: u64,
-    /// Its entry table, as it was announced.
-    pub(super) table: Vec<u8>,
-    pub(super) directory: RelPath,
+    pub(super) record: Arc<FileRecord>,
     pub(super) entry: Entry,
     growing: OnceLock<Result<GrowingFile, SinkError>>,
     digest: Mutex<FileDigest>,
@@ -44,8 +58,6 @@ pub(super) struct SinkFile {
     holes: RangeSet,
     /// Whether others bring something of it.
     is_part: bool,
-    /// Whether the journal knows it.
-    is_begun: AtomicBool,
     /// Bytes that were not what was written when they were read again, since they were last asked for.
     damage: Mutex<RangeSet>,
     /// Whether there ever were any.
@@ -79,8 +91,11 @@ impl SinkFile {
         Ok(SinkFile {
             id: message.id,
             number,
-            table: message.table.clone(),
-            directory,
+            record: Arc::new(FileRecord {
+                table: message.table.clone(),
+                directory,
+                is_begun: AtomicBool::new(false),
+            }),
             entry,
             growing: OnceLock::new(),
             digest,
@@ -91,7 +106,6 @@ impl SinkFile {
             there: RangeSet::new(),
             holes,
             is_part: false,
-            is_begun: AtomicBool::new(false),
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
@@ -103,7 +117,7 @@ impl SinkFile {
     pub(super) fn going_on(mut self, past: Partial) -> Result<SinkFile, DigestError> {
         self.add_subtrees(&past.subtrees)?;
         self.number = past.number;
-        self.is_begun = AtomicBool::new(true);
+        self.record.is_begun.store(true, Relaxed);
         self.past = Some(past);
         Ok(self)
     }
@@ -181,7 +195,7 @@ impl SinkFile {
         created: impl FnOnce(&GrowingFile, Option<&str>),
     ) -> Result<&GrowingFile, &SinkError> {
         let create = || {
-            let (growing, outcome) = lane.with_access(&self.directory, || self.create(root, lane))?;
+            let (growing, outcome) = lane.with_access(self.directory(), || self.create(root, lane))?;
             match outcome {
                 StripeOutcome::Refused(why) => created(&growing, Some(&why)),
                 StripeOutcome::Default | StripeOutcome::Set => created(&growing, None),
@@ -192,9 +206,9 @@ impl SinkFile {
     }
 
     fn create(&self, root: &Root, lane: &Lane<'_>) -> Result<(GrowingFile, StripeOutcome), SinkError> {
-        let held = lane.make_directory(root, &self.directory)?;
-        let folding = lane.sink.folding(held.as_fd(), &self.directory)?;
-        lane.sink.claim(folding.as_ref(), held.as_fd(), &self.directory, &self.entry.name)?;
+        let held = lane.make_directory(root, self.directory())?;
+        let folding = lane.sink.folding(held.as_fd(), self.directory())?;
+        lane.sink.claim(folding.as_ref(), held.as_fd(), self.directory(), &self.entry.name)?;
         lane.check_way(held.as_fd(), &self.entry.name)?;
         let storage = &lane.sink.storage;
         let found = match storage.is_one_file_system() {
@@ -253,14 +267,19 @@ impl SinkFile {
         self.growing.get().and_then(|growing| growing.as_ref().ok())
     }
 
+    /// The directory that it goes to.
+    pub(super) fn directory(&self) -> &RelPath {
+        &self.record.directory
+    }
+
     /// Whether the journal knows it.
     pub(super) fn is_begun(&self) -> bool {
-        self.is_begun.load(Relaxed)
+        self.record.is_begun()
     }
 
     /// The journal knows it: it stays for a later session.
     pub(super) fn is_recorded(&self) {
-        self.is_begun.store(true, Relaxed);
+        self.record.is_begun.store(true, Relaxed);
         if let Some(growing) = self.grown() {
             growing.keep(true);
         }

@@ -385,7 +385,7 @@ impl Lane<'_> {
         if is_first {
             self.say(Control::FileFailed(FileRef { id: file.id }));
             self.forsake(file)?;
-            self.fail(EntryFailure { path: self.path(&file.directory, &file.entry.name), kind, detail })?;
+            self.fail(EntryFailure { path: self.path(file.directory(), &file.entry.name), kind, detail })?;
         }
         Ok(())
     }
@@ -472,13 +472,13 @@ impl Lane<'_> {
         let committer = self.sink.committer()?;
         let Some(root) = &self.sink.root else { return Err(SessionError::Internal) };
         if let Some(growing) = file.grown() {
-            self.make_way(growing.directory(), &file.directory, &file.entry.name)?;
+            self.make_way(growing.directory(), file.directory(), &file.entry.name)?;
         }
         let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
             Ok(growing) => {
                 let syncs = committer.syncs_before_naming();
                 let commit = || file.commit(growing, self.sink, syncs);
-                self.with_access(&file.directory, commit).map_err(|e| (e.kind(), e.to_string()))
+                self.with_access(file.directory(), commit).map_err(|e| (e.kind(), e.to_string()))
             }
             Err(error) => Err((error.kind(), error.to_string())),
         });
@@ -489,7 +489,11 @@ impl Lane<'_> {
             Err((kind, detail)) => {
                 self.say(Control::FileFailed(FileRef { id: file.id }));
                 self.forsake(file)?;
-                self.fail(EntryFailure { path: self.path(&file.directory, &file.entry.name), kind, detail })?;
+                self.fail(EntryFailure {
+                    path: self.path(file.directory(), &file.entry.name),
+                    kind,
+                    detail,
+                })?;
                 return Ok(false);
             }
         }
@@ -497,8 +501,8 @@ impl Lane<'_> {
     }
 
     fn is_in_place(&self, root: &Root, file: &SinkFile) -> bool {
-        let held = root.open_directory(&file.directory);
-        held.is_ok_and(|held| self.is_there(&file.directory, held.as_fd(), &file.entry))
+        let held = root.open_directory(file.directory());
+        held.is_ok_and(|held| self.is_there(file.directory(), held.as_fd(), &file.entry))
     }
 
     /// Not all that was written is what the storage holds: it has to come once more.
@@ -515,11 +519,11 @@ impl Lane<'_> {
     fn named(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         self.sink.committer()?.ended(file, End::Done)?;
         let entry = &file.entry;
-        self.note_flags(&file.directory, &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
+        self.note_flags(file.directory(), &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
         self.counters.files_done.fetch_add(1, Relaxed);
         if self.sink.spec.report_digests {
             let digest = file.digest().map_err(|e| SessionError::Protocol(e.to_string()))?;
-            self.report_digest(&file.directory, &file.entry.name, file.entry.size(), digest);
+            self.report_digest(file.directory(), &file.entry.name, file.entry.size(), digest);
         }
         Ok(())
     }

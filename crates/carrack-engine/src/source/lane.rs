@@ -23,7 +23,6 @@ use crate::counters::Counters;
 use crate::error::SessionError;
 use crate::fault::{Fault, Stop};
 use crate::gate::Gate;
-use crate::lanes::open_files;
 use crate::mailbox::Mailbox;
 use crate::report::deliver;
 use crate::spill::Spill;
@@ -102,8 +101,8 @@ impl<'a> Lane<'a> {
         let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
         let flow = Flow::new(source.counts_flow, source.credits);
         let pass = source.share.as_ref().map(|share| share.pass(io_threads));
-        let mut queue =
-            Queue::new(scheduling, io_threads, flow, (open_files() / source.lane_count).max(1), pass.clone());
+        let open_files = (source.open_files / source.lane_count).max(1);
+        let mut queue = Queue::new(scheduling, io_threads, flow, open_files, pass.clone());
         if let Some(steps) = &source.settings.timetable {
             queue.follow(steps.share(source.lane_count));
         }

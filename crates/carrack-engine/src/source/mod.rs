@@ -57,7 +57,7 @@ use crate::chunks::ChunkFeed;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
 use crate::ground::Camp;
-use crate::lanes::{LaneComm, LaneStart, decline, run_comms};
+use crate::lanes::{LaneComm, LaneStart, decline, open_files, run_comms};
 use crate::report::Observer;
 use crate::settings::Settings;
 use crate::sharing::Share;
@@ -94,6 +94,8 @@ pub(crate) struct SourceStart<'a> {
     pub(crate) destination: Option<Identity>,
     /// For each lane.
     pub(crate) credits: u32,
+    /// Large files that the sink may have open, of all lanes.
+    pub(crate) sink_open_files: usize,
     /// The sink writes to several targets and says where files lie.
     pub(crate) sink_has_targets: bool,
     /// The sink has a journal: it is asked what it wants.
@@ -122,6 +124,8 @@ struct Source<'a> {
     is_memory: bool,
     /// Free slots that the sink has promised each lane.
     credits: u32,
+    /// Large files that may be open here and at the sink, of all lanes.
+    open_files: usize,
     /// Whether it matters where at the sink an object goes.
     counts_flow: bool,
     /// What waits for the sink's word, if it is asked.
@@ -157,6 +161,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         io_threads: start.settings.io_thread_count(storage.depth),
         is_memory: storage.is_memory,
         credits: start.credits,
+        open_files: open_files().min(start.sink_open_files),
         counts_flow: start.sink_has_targets,
         offers: (start.spec.sync.is_some() || start.sink_resumes && !start.spec.dry_run)
             .then(|| Offers::new(start.spec.sync.is_some())),

@@ -251,7 +251,13 @@ async fn what_would_be_ignored_is_refused() {
         assert!(answer["detail"].as_str().unwrap().starts_with(told), "{answer}");
         assert!(answer["hint"].as_str().unwrap().contains("leave it out"), "{answer}");
     }
-    for (name, value) in [("/options/policy", json!("round-robin")), ("/priority", json!(9))] {
+    for umask in [json!("0888"), json!("1000"), json!(23)] {
+        let (status, _, answer) = ask(dir.path(), "POST", "/v1/transfers", Some(with("/umask", umask))).await;
+        assert_eq!(status, 422, "{answer}");
+    }
+    for (name, value) in
+        [("/options/policy", json!("round-robin")), ("/priority", json!(9)), ("/umask", json!("0027"))]
+    {
         let (status, _, answer) = ask(dir.path(), "POST", "/v1/transfers", Some(with(name, value))).await;
         assert_eq!(status, 201, "{answer}");
     }

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use carrack_cluster::records::Umask;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The hidden command of [`super::become_copy`].
@@ -19,6 +20,15 @@ const LINE_BYTES_MAX: u64 = 256 << 10;
 /// Of what a copy says to people, the end is kept.
 const SAID_BYTES: u64 = 2 << 10;
 
+/// Whom a copy is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Whose<'a> {
+    /// Whose rights it has; without it the daemon's.
+    pub user: Option<&'a str>,
+    /// Taken from the modes of what it makes; without it the daemon's.
+    pub umask: Option<Umask>,
+}
+
 /// A copy that runs.
 pub struct Copy {
     child: Child,
@@ -29,14 +39,17 @@ pub struct Copy {
 impl Copy {
     /// Starts one. `stderr` is a file for what it says to people, which has no name afterwards. The thread that calls this
     /// has to outlive the process: the kernel ends the one with the other (PR_SET_PDEATHSIG, prctl(2)).
-    pub fn start(words: &[String], user: Option<&str>, stderr: &Path) -> io::Result<Copy> {
+    pub fn start(words: &[String], whose: Whose<'_>, stderr: &Path) -> io::Result<Copy> {
         let said =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(stderr)?;
         std::fs::remove_file(stderr)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("carrack").arg(COMMAND).arg("--parent").arg(std::process::id().to_string());
-        if let Some(user) = user {
+        if let Some(user) = whose.user {
             command.arg("--user").arg(user);
+        }
+        if let Some(umask) = whose.umask {
+            command.arg("--umask").arg(umask.to_string());
         }
         let mut child = command
             .arg("--")

@@ -9,7 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use carrack_cluster::records::Umask;
+use rustix::fs::Mode;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
 use crate::child::account::Account;
 
@@ -21,6 +23,8 @@ const NO_STATE: &str = "/dev/null";
 pub struct Errand<'a> {
     /// Whom to become; without it the process stays who it is.
     pub user: Option<&'a str>,
+    /// What is taken from the modes of what it makes; without it what this process has.
+    pub umask: Option<Umask>,
     /// The process that has started this one.
     pub parent: u32,
     /// The arguments of `carrack`.
@@ -47,6 +51,9 @@ fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
         let path = "/usr/local/bin:/usr/bin:/bin";
         command.env_clear().env("XDG_STATE_HOME", NO_STATE).env("PATH", path).current_dir(directory);
         command.env("HOME", home).env("USER", user).env("LOGNAME", user);
+    }
+    if let Some(bits) = errand.umask {
+        umask(Mode::from_raw_mode(bits.bits()));
     }
     // Becoming somebody else has the kernel forget it (prctl(2)), so it comes after.
     set_parent_process_death_signal(Some(Signal::TERM))?;

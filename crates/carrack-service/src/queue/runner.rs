@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use carrack_cluster::records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
-use super::child::Copy;
+use super::child::{Copy, Whose};
 use super::events::{End, Listener, settle};
 use super::orders::requeue;
 use super::store::StoreError;
@@ -142,8 +142,11 @@ impl Inner {
         if let Some(socket) = &self.settings.sharing {
             words.insert(1, format!("--sharing={}", socket.display()));
         }
-        let user = (record.user != self.owner).then_some(&*record.user);
-        let copy = Copy::start(&words, user, &self.settings.directory.join(format!("{}.said", record.id)))?;
+        let whose = Whose {
+            user: (record.user != self.owner).then_some(&*record.user),
+            umask: record.submission.umask,
+        };
+        let copy = Copy::start(&words, whose, &self.settings.directory.join(format!("{}.said", record.id)))?;
         let mut listener = Listener::new(&mut record.clone());
         {
             let mut state = self.state();

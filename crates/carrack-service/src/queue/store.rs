@@ -223,6 +223,7 @@ pub(super) mod tests {
                 priority,
                 label: String::new(),
                 not_before_ms: None,
+                umask: None,
             },
             user: "alice".into(),
             state: TransferState::Queued,

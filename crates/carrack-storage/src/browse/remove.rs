@@ -1,7 +1,7 @@
 //! Removing a file, a link, or a whole tree, depth first.
 //!
 //! No link is followed and no path resolved on the way: each directory is opened by its name in its parent's descriptor, and
-//! what it holds is unlinked by name there. Of the directories above only the last [`OPEN_LEVELS_MAX`] are held open; those
+//! what it holds is unlinked by name there. Of the directories above only the last [`OPEN_LEVELS_MAX`], or fewer where the process may have few descriptors, are held open; those
 //! further up are opened again on the way back, beneath the directory that holds the tree, and must be the same ones. A
 //! level keeps its place in its listing instead of names, so that even the deepest path (65,535 bytes) takes
 //! less than 3 MiB. What can't be removed is told, and the rest goes on.
@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use carrack_machine::Descriptors;
 use carrack_model::RelPath;
 use carrack_model::limits::PATH_BYTES_MAX;
 use rustix::fs::{AtFlags, Dir, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
@@ -26,9 +27,6 @@ use crate::{Base, Identity, MountIdentity, Purpose};
 
 /// Directories held open at a time: hardly a tree is deeper.
 const OPEN_LEVELS_MAX: usize = 64;
-
-/// Of those that were released, so many are opened again at once on the way back.
-const OPENED_AGAIN_MAX: usize = 32;
 
 /// One `getdents` call's worth of names; some of it is read again after each subdirectory.
 const LISTING_BYTES: usize = 8 << 10;
@@ -254,6 +252,8 @@ struct Remover<'a> {
     /// Beneath `holder`: of the level on top of the stack.
     path: Vec<u8>,
     stack: Vec<Level>,
+    /// Levels that are held open. Of those that were released, half as many are opened again at once on the way back.
+    open_levels_max: usize,
     listing: Box<[MaybeUninit<u8>]>,
     removed_untold: u64,
     removal: Removal,
@@ -279,6 +279,7 @@ impl<'a> Remover<'a> {
             widens: false,
             path: Vec::new(),
             stack: Vec::new(),
+            open_levels_max: Descriptors::of_this_process().walk(OPEN_LEVELS_MAX),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
             removed_untold: 0,
             removal: Removal::default(),
@@ -443,7 +444,7 @@ impl<'a> Remover<'a> {
         self.path.extend_from_slice(name);
         level.path_bytes = self.path.len();
         self.stack.push(level);
-        if let Some(index) = self.stack.len().checked_sub(OPEN_LEVELS_MAX + 1) {
+        if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
             self.stack[index].handle = None;
         }
     }
@@ -508,7 +509,7 @@ impl<'a> Remover<'a> {
 
     /// Opens the directory on top of the stack again, and with it some above it: one long walk for all of them.
     fn open_again(&mut self) -> io::Result<OwnedFd> {
-        let first = self.stack.len().saturating_sub(OPENED_AGAIN_MAX);
+        let first = self.stack.len().saturating_sub(self.open_levels_max / 2);
         let path = RelPath::new(&self.path[..self.stack[first].path_bytes]).map_err(io::Error::other)?;
         let mut handle = open_beneath(self.holder, &path, DIRECTORY)?;
         self.stack[first].check(&handle)?;

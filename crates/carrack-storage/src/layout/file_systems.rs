@@ -238,6 +238,11 @@ fn label_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// The kind of the file system that an open file or directory lies on, whether or not the user declared it as one of a set.
+pub(crate) fn kind_of(fd: BorrowedFd<'_>, device: u64, magic: u32) -> FileSystemKind {
+    choose_provider(fd, magic, mount_of(fd, device).as_ref()).0
+}
+
 /// By the magic number first; what runs in a process (FUSE) is known by the mount's type, and else by trying.
 fn choose_provider(
     fd: BorrowedFd<'_>,

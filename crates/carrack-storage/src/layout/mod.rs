@@ -21,6 +21,7 @@ mod registry;
 
 pub use disk::disks_of;
 pub use file_system::{FileLayout, FileSystem, FileSystemKind};
+pub(crate) use file_systems::kind_of;
 pub use file_systems::{FileSystems, SetError};
 pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe, StripeOutcome};
 pub(crate) use mount_table::{fstab_points, mount_points};

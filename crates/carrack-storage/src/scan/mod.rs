@@ -20,6 +20,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
+use carrack_machine::Descriptors;
 use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{EntryFailure, RelPath, Section};
 
@@ -29,9 +30,9 @@ use queue::TaskQueue;
 pub use record::{Doubt, ScanRecord};
 use walker::Walker;
 
-/// Directories that all threads together hold open while they walk deeper: half of the usual limit of 1,024
-/// descriptors. A thread's suspended levels beyond its share are closed, and opened again on the way back.
-const OPEN_LEVELS_MAX: usize = 512;
+/// Directories that all threads together hold open while they walk deeper, or fewer where the process may have few descriptors. A
+/// thread's suspended levels beyond its share are closed, and opened again on the way back.
+const OPEN_DIRECTORIES_MAX: usize = 512;
 
 /// No thread's share is larger: hardly a tree is deeper.
 const OPEN_LEVELS_PER_THREAD_MAX: usize = 128;
@@ -41,6 +42,12 @@ const OPEN_LEVELS_PER_THREAD_MIN: usize = 2;
 
 /// Directories offered to idle threads, for each thread: enough that one which ends finds another at once.
 const QUEUE_TASKS_PER_THREAD: usize = 2;
+
+/// Directories that a thread has open beside its suspended levels: the one that it lists, and those in which offered ones are.
+const OTHER_DIRECTORIES_PER_THREAD: usize = 1 + QUEUE_TASKS_PER_THREAD;
+
+/// A thread needs so many.
+const DIRECTORIES_PER_THREAD_MIN: usize = OPEN_LEVELS_PER_THREAD_MIN + OTHER_DIRECTORIES_PER_THREAD;
 
 /// One of the sources that the user named.
 #[derive(Clone, Debug)]
@@ -124,10 +131,11 @@ impl Scan {
         around: &(dyn Fn(usize, &dyn Fn()) + Sync),
         found: &(dyn Fn(Found) -> ControlFlow<()> + Sync),
     ) {
-        let threads = self.threads.clamp(1, IO_THREADS_MAX);
+        let directories = Descriptors::of_this_process().walk(OPEN_DIRECTORIES_MAX);
+        let threads = self.threads.min(directories / DIRECTORIES_PER_THREAD_MIN).clamp(1, IO_THREADS_MAX);
         let offers_max = if threads == 1 { 0 } else { threads * QUEUE_TASKS_PER_THREAD };
         let queue = TaskQueue::new(self.roots.len(), offers_max);
-        let work = || Walker::new(self, &queue, found, open_levels_max(threads)).run();
+        let work = || Walker::new(self, &queue, found, open_levels_max(directories / threads)).run();
         thread::scope(|scope| {
             for i in 1..threads {
                 // Where no more threads can be had, those that are there do the work.
@@ -142,6 +150,9 @@ impl Scan {
     }
 }
 
-fn open_levels_max(threads: usize) -> usize {
-    (OPEN_LEVELS_MAX / threads).clamp(OPEN_LEVELS_PER_THREAD_MIN, OPEN_LEVELS_PER_THREAD_MAX)
+/// Of a thread that may hold so many directories open.
+fn open_levels_max(directories: usize) -> usize {
+    directories
+        .saturating_sub(OTHER_DIRECTORIES_PER_THREAD)
+        .clamp(OPEN_LEVELS_PER_THREAD_MIN, OPEN_LEVELS_PER_THREAD_MAX)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
+use carrack_cluster::records::Umask;
 use carrack_service::queue::{Errand, become_copy};
 use carrack_service::{ServeError, Verbosity, serve, serve_local_of, serve_session};
 use clap::Args;
@@ -108,6 +109,10 @@ pub struct QueueCopyArgs {
     #[arg(long)]
     user: Option<String>,
 
+    /// What new entries are not to allow
+    #[arg(long)]
+    umask: Option<Umask>,
+
     /// The process that has started this one
     #[arg(long)]
     parent: u32,
@@ -119,7 +124,8 @@ pub struct QueueCopyArgs {
 
 /// Becomes a copy; returns only if it can't.
 pub fn run_copy(args: &QueueCopyArgs) -> Exit {
-    let errand = Errand { user: args.user.as_deref(), parent: args.parent, words: &args.words };
+    let errand =
+        Errand { user: args.user.as_deref(), umask: args.umask, parent: args.parent, words: &args.words };
     let error = become_copy(&errand);
     let whose = args.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
     Trouble::new(format!("the copy can't be started{whose}: {error}")).tell();

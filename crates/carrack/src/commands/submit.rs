@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
-use carrack_cluster::records::{Location, Options, Submission};
+use carrack_cluster::records::{Location, Options, Submission, Umask};
 use carrack_model::limits::{IO_THREADS_MAX, STREAMS_MAX};
 use clap::Args;
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use super::copied_options::CopiedArgs;
 use super::not_here::NotHere;
@@ -23,7 +25,7 @@ const HOW: &str = "How it is carried out";
 /// SRC and DST are SITE:/path; the site `local` is the machine of the daemon that is asked. They mean what they mean to `carrack cp
 /// -r`: a directory is copied with everything in it, its contents with a slash behind it. The transfer's ID goes to stdout; `carrack
 /// status`, `wait`, `pause`, `resume` and `cancel` take it. What says what of a file is kept and what is left out, and timetables, are for
-/// one machine's queue; a fleet refuses them.
+/// one machine's queue; a fleet refuses them. There a copy is made with your umask, too.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help())]
 pub struct SubmitArgs {
@@ -148,6 +150,7 @@ impl SubmitArgs {
             priority: self.priority,
             label: self.label.clone(),
             not_before_ms,
+            umask: Some(own_umask()),
             options: Options {
                 protection: self.protection.clone(),
                 cipher: self.cipher.clone(),
@@ -175,6 +178,13 @@ impl SubmitArgs {
             },
         })
     }
+}
+
+/// That of this process, which makes nothing meanwhile.
+fn own_umask() -> Umask {
+    let own = umask(Mode::empty());
+    umask(own);
+    Umask::of_bits(own.as_raw_mode())
 }
 
 /// Submits it, and waits for its end if that is wanted.

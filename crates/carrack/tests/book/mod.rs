@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::common::process::{Running, talk};
-use crate::common::{CARRACK, DIRECT_SHELL};
+use crate::common::{CARRACK, DIRECT_SHELL, free_port};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 
@@ -58,7 +57,7 @@ impl Drop for Group {
 /// In an empty directory that is the home, too; it ends at the first command that fails, and what it started ends with it.
 fn run(script: &str, page: &Path) -> Output {
     let home = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = free_port().to_string();
     let program = Path::new(CARRACK).parent().unwrap().display();
     let shells = tempfile::tempdir().unwrap();
     symlink(DIRECT_SHELL, shells.path().join("ssh")).unwrap();

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::World;
 use crate::common::process::{assert_exit, assert_says, json, run, talk};
-use crate::common::tree::{assert_same, plant};
+use crate::common::tree::{assert_same, noise, plant};
 use crate::common::{CARRACK, skip};
 
 fn is_root() -> bool {
@@ -235,6 +235,61 @@ fn small_limits_are_kept_to() {
         &refused,
         &["4 buffers of 67108864 bytes do not fit", "hint: choose a smaller --object-size"],
     );
+}
+
+/// Large files in many directories.
+fn plant_wide(tree: &Path) {
+    let large = noise(1_200_000);
+    for number in 0..60 {
+        let directory = tree.join(format!("wide/{number}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("large"), &large).unwrap();
+        fs::write(directory.join("small"), number.to_string()).unwrap();
+    }
+}
+
+/// More levels than may be open.
+fn plant_deep(tree: &Path) {
+    let mut deep = tree.join("deep");
+    for level in 0..300 {
+        deep.push("level");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), level.to_string()).unwrap();
+    }
+}
+
+/// Of both ends in one process, and of the other one alone. The hard limit is the one that can't be raised.
+#[test]
+fn few_descriptors_are_enough() {
+    let world = World::new();
+    for tree in [world.near("tree"), world.far("tree")] {
+        plant_wide(&tree);
+        plant_deep(&tree);
+    }
+    for limit in ["ulimit -n 64", "ulimit -n 128"] {
+        let done = |words: &[&str]| assert_exit(&limited(&world, limit, words), 0);
+        done(&["cp", "-a", "tree", "copy"]);
+        assert_same(&world.near("tree"), &world.near("copy"));
+        ["copy/wide/7/gone", "copy/gone"].iter().for_each(|path| plant_deep(&world.near(path)));
+        for _ in 0..2 {
+            done(&["sync", "-a", "--delete", "tree/", "copy"]);
+        }
+        done(&["verify", "tree/", "copy"]);
+        assert_same(&world.near("tree"), &world.near("copy"));
+        done(&["rm", "--yes", "-r", "copy"]);
+        assert!(!world.near("copy").exists());
+    }
+    let few = world.script("few", &format!("ulimit -n 64; exec '{CARRACK}' \"$@\""));
+    let done = |verb: &[&str], words: &[&str]| {
+        assert_exit(&world.run(&[verb, &["--remote-carrack", &few], words].concat()), 0);
+    };
+    done(&["cp", "-a"], &["tree", "host:copy"]);
+    assert_same(&world.near("tree"), &world.far("copy"));
+    done(&["verify"], &["tree/", "host:copy"]);
+    done(&["cp", "-a"], &["host:tree", "back"]);
+    assert_same(&world.far("tree"), &world.near("back"));
+    done(&["rm", "--yes", "-r"], &["host:copy"]);
+    assert!(!world.far("copy").exists());
 }
 
 /// Both ends together are in the group, as in a container.

@@ -13,10 +13,12 @@ pub mod tree;
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 /// The command under test.
 pub const CARRACK: &str = env!("CARGO_BIN_EXE_carrack");
@@ -34,6 +36,17 @@ pub fn say_skipped(reason: &str) {
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{reason}");
     say_skipped(reason);
+}
+
+/// A port that nobody has and that the kernel gives to nobody: below those of outgoing connections. Each call gives another one.
+pub fn free_port() -> u16 {
+    const PORTS: std::ops::Range<u16> = 20_000..32_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let ports = PORTS.end - PORTS.start;
+    let begin = (std::process::id().wrapping_mul(101) % u32::from(ports)) as u16;
+    let next = || PORTS.start + (begin + NEXT.fetch_add(1, Relaxed) % ports) % ports;
+    let is_free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
+    std::iter::repeat_with(next).take(ports.into()).find(is_free).expect("a free port")
 }
 
 /// Two directories that stand for two hosts; dropped, they are removed.

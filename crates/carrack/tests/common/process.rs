@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::CARRACK;
 
-/// Many times what anything here takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Many times what anything here takes on a slow machine that others use too.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Looks until there is something to see.
 #[track_caller]

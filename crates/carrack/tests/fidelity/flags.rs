@@ -117,6 +117,13 @@ fn flags_are_kept_and_repeating_does_nothing() {
     }
 }
 
+/// Of the journals beside the destination.
+fn journal_bytes(ground: &Ground) -> u64 {
+    let entries = fs::read_dir(ground.path("")).unwrap().map(Result::unwrap);
+    let journals = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".journal"));
+    journals.map(|journal| journal.metadata().unwrap().len()).sum()
+}
+
 /// Flags come last: a copy that is killed has set none, and the one that goes on has what is there already.
 #[test]
 fn who_goes_on_sets_flags_of_what_was_there() {
@@ -140,8 +147,11 @@ fn who_goes_on_sets_flags_of_what_was_there() {
         ["large", "slow"].map(|name| there.join(name)).into_iter().filter(|f| f.exists()).collect()
     };
     wait_for("the first large file", || (!copied().is_empty()).then_some(()));
-    // Until it is recorded.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    // Until it is recorded: with the group that was being filled, and the one before may not be durable yet.
+    for _ in 0..2 {
+        let before = journal_bytes(&ground);
+        wait_for("a record", || (journal_bytes(&ground) > before).then_some(()));
+    }
     drop(first);
     let [copied] = copied().try_into().expect("one is there, and one is not");
     assert_eq!(flags(&copied) & IFlags::IMMUTABLE, IFlags::empty());

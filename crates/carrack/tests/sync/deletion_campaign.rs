@@ -175,7 +175,7 @@ impl Field {
 fn start(command: &mut Command, source: &Path) -> Running {
     let running = Running::start(command);
     let descriptors = PathBuf::from(format!("/proc/{}/fd", running.id()));
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     // rsync goes there.
     let directory = PathBuf::from(format!("/proc/{}/cwd", running.id()));
     let is_there = |link: &Path| fs::read_link(link).is_ok_and(|path| path.starts_with(source));
