@@ -1,5 +1,5 @@
-//! What a fleet decides, as pure code: how a scan becomes chunks, what a transfer needs next, who moves it, and when movers
-//! ask for more or give up (decision 18).
+//! What a fleet decides, as pure code: how a scan becomes chunks, what a transfer needs next, who moves it, in what order those
+//! that wait begin, and when movers ask for more or give up (decision 18).
 //!
 //! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and why they are so.
 
@@ -7,6 +7,7 @@ mod assign;
 mod curve;
 mod cutter;
 mod deliveries;
+mod rank;
 mod shares;
 mod threshold;
 mod tracker;
@@ -19,6 +20,7 @@ pub use cutter::{
     ChunkLimits, Found, PART_GRAIN_BYTES, SIZE_CLASSES,
 };
 pub use deliveries::Deliveries;
+pub use rank::{RankRules, Ranks, Waiting};
 pub use shares::{Claim, FleetMover, PairLimits, shares};
 pub use threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
 pub use tracker::{FileKey, NEXT_FILES_MAX, Next, Outcome, PartOf, Totals, Tracker, TrackerEvent};
