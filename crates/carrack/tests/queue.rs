@@ -92,6 +92,24 @@ impl Site {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
+    /// Has the user `nobody` read the sources, and write to `open`.
+    fn let_nobody_in(&self) {
+        set_mode(self.place.path(), 0o755);
+        fs::create_dir(self.path("open")).unwrap();
+        set_mode(&self.path("open"), 0o777);
+        // Nobody may run what lies in root's directories: the command is somewhere else for him.
+        fs::copy(CARRACK, self.path("carrack")).unwrap();
+        set_mode(&self.path("carrack"), 0o755);
+    }
+
+    /// A command of the user `nobody` that asks this daemon.
+    fn ask_as_nobody(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(self.path("carrack"));
+        let server = format!("unix:{}", self.path("socket").display());
+        command.args(words).env("CARRACK_SERVER", server).env_remove("HOME").output().unwrap()
+    }
+
     #[track_caller]
     fn refused(&self, words: &[&str], code: i32) -> String {
         let output = self.ask(words);
@@ -139,6 +157,19 @@ impl Site {
             assert!(read("src") == read(to), "{name}");
         }
     }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// Why no command can be another user's.
+fn cannot_be_nobody() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("only root can become somebody else");
+    }
+    let has_setpriv = Command::new("setpriv").arg("--version").output().is_ok();
+    (!has_setpriv).then_some("there is no setpriv")
 }
 
 /// The copies that run beneath this place.
@@ -297,6 +328,33 @@ fn turns_go_by_priority() {
 }
 
 #[test]
+fn users_take_turns_and_only_some_may_say_what_is_urgent() {
+    if let Some(why) = cannot_be_nobody() {
+        return skip(why);
+    }
+    let site = Site::started("max_running = 1\npriorities = { nobody = 6 }");
+    site.let_nobody_in();
+    let first = site.submit("first", &["--bwlimit", "8MB"]);
+    site.wait_for_state(&first, "running");
+    let of_root = ["second", "third"].map(|to| site.submit(to, &[]));
+    let (source, destination) = (site.local("src/sub"), site.local("open/"));
+    let as_nobody =
+        |priority: &str| site.ask_as_nobody(&["submit", "--priority", priority, &source, &destination]);
+    let said = String::from_utf8(as_nobody("7").stderr).unwrap();
+    assert!(said.contains("6 is the most") && said.contains("hint: "), "{said}");
+    assert_eq!(site.asked(&["transfers", "--json"]).lines().count(), 3, "nothing of it is kept");
+    let of_nobody = ["5", "5"].map(|priority| {
+        let output = as_nobody(priority);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    });
+    let started = |id: &String| site.wait_for_state(id, "done")["started_ms"].as_u64().unwrap();
+    let [second, third] = of_root.each_ref().map(started);
+    let [of_other, _] = of_nobody.each_ref().map(started);
+    assert!(of_other < second && second < third, "{of_other}, {second}, {third}");
+}
+
+#[test]
 fn what_ran_when_the_daemon_ended_goes_on_with_the_next_one() {
     let mut site = Site::started("");
     let id = site.submit("there", &["--bwlimit", "3MB"]);
@@ -408,32 +466,15 @@ fn queue_process(place: &Path) -> Option<Pid> {
 
 #[test]
 fn copies_have_the_rights_of_their_user() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can become somebody else");
+    if let Some(why) = cannot_be_nobody() {
+        return skip(why);
     }
     let site = Site::started("");
-    let open = |path: &Path, mode| {
-        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap()
-    };
-    open(site.place.path(), 0o755);
-    fs::create_dir(site.path("open")).unwrap();
-    open(&site.path("open"), 0o777);
-    // Nobody may run what lies in root's directories: the command is somewhere else for him.
-    let program = site.path("carrack");
-    fs::copy(CARRACK, &program).unwrap();
-    open(&program, 0o755);
-    let as_nobody = |words: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(words);
-        command.env("CARRACK_SERVER", format!("unix:{}", site.path("socket").display())).env_remove("HOME");
-        command.output().unwrap()
-    };
+    site.let_nobody_in();
+    let as_nobody = |words: &[&str]| site.ask_as_nobody(words);
     fs::write(site.path("secret"), b"root's").unwrap();
-    open(&site.path("secret"), 0o600);
+    set_mode(&site.path("secret"), 0o600);
     let output = as_nobody(&["submit", "--wait", &site.local("src/sub"), &site.local("open/")]);
-    if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("setpriv") {
-        return skip("there is no setpriv");
-    }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata = fs::metadata(site.path("open/sub/small")).unwrap();
     assert_eq!(metadata.uid(), 65_534);

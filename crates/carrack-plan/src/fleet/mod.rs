@@ -1,5 +1,5 @@
-//! What a fleet decides, as pure code: how a scan becomes chunks, what a transfer needs next, who moves it, and when movers
-//! ask for more or give up (decision 18).
+//! What a fleet decides, as pure code: how a scan becomes chunks, what a transfer needs next, who moves it, in what order those
+//! that wait begin, and when movers ask for more or give up (decision 18).
 //!
 //! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and why they are so.
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::log::{Log, Verbosity};
-use crate::queue::{LocalQueue, QueueSettings, name_of_user};
+use crate::queue::{LocalQueue, QueueSettings, TurnRules, name_of_user};
 use crate::sharing::{ClassRules, SharedTargets};
 
 /// A queue that gives no turns: everything stays as it is.
@@ -28,6 +28,7 @@ fn queue(directory: &Path) -> Arc<LocalQueue> {
         max_running: 1,
         history: Duration::from_secs(60),
         sites: BTreeMap::new(),
+        turns: TurnRules::default(),
         sharing: None,
     };
     Arc::new(LocalQueue::open(settings, Log(Verbosity::Quiet)).unwrap())

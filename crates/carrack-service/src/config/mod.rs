@@ -37,7 +37,7 @@ pub const DEFAULT_PORT: u16 = 7512;
 pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 
 /// A daemon's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where to listen, for control and data connections alike. Sockets that systemd hands over go before it.

@@ -5,17 +5,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carrack_cluster::records::is_name;
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::sharing::SharingConfig;
 use super::value::{absolute, optional_absolute, within, wrong};
-use crate::queue::QueueSettings;
+use crate::queue::{QueueSettings, TurnRules};
 
 /// Where a queue answers unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/carrack/queue.sock";
 
+/// Weights of accounts.
+const WEIGHT_MIN: f64 = 0.001;
+const WEIGHT_MAX: f64 = 1_000.0;
+
 /// `[queue]`: transfers that are submitted, kept and carried out here.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueConfig {
     /// Where the queue is kept. It is the daemon's user's alone.
@@ -33,6 +38,24 @@ pub struct QueueConfig {
     /// Where the paths of other sites than `local` begin, as `carrack cp` takes them: `user@host:`, `carrack://host/export`.
     #[serde(default, deserialize_with = "sites")]
     sites: BTreeMap<String, String>,
+    /// The highest priority that users may say.
+    #[serde(default = "priority_max", deserialize_with = "priority")]
+    priority_max: u8,
+    /// The same for users and accounts that are named.
+    #[serde(default, deserialize_with = "priorities")]
+    priorities: BTreeMap<String, u8>,
+    /// What accounts may use, in proportion.
+    #[serde(default, deserialize_with = "weights")]
+    weights: BTreeMap<String, f64>,
+    /// Users who take turns as one account.
+    #[serde(default)]
+    accounts: BTreeMap<String, String>,
+    /// Minutes after which what waits is one class higher.
+    #[serde(default = "ages_minutes", deserialize_with = "within::<1, 525_600, _>")]
+    ages_minutes: u64,
+    /// Minutes after which what was used counts half.
+    #[serde(default = "halves_minutes", deserialize_with = "within::<1, 525_600, _>")]
+    halves_minutes: u64,
 }
 
 impl QueueConfig {
@@ -43,7 +66,19 @@ impl QueueConfig {
             max_running: usize::try_from(self.max_running).unwrap_or(1),
             history: Duration::from_secs(self.history_days * 24 * 3600),
             sites: self.sites.clone(),
+            turns: self.turns(),
             sharing,
+        }
+    }
+
+    fn turns(&self) -> TurnRules {
+        TurnRules {
+            priority_max: self.priority_max,
+            priorities: self.priorities.clone(),
+            weights: self.weights.clone(),
+            accounts: self.accounts.clone(),
+            ages_every: Duration::from_secs(60 * self.ages_minutes),
+            halves_every: Duration::from_secs(60 * self.halves_minutes),
         }
     }
 
@@ -72,6 +107,47 @@ fn history_days() -> u64 {
     30
 }
 
+fn priority_max() -> u8 {
+    TurnRules::PRIORITY_MAX_DEFAULT
+}
+
+fn ages_minutes() -> u64 {
+    TurnRules::default().ages_every.as_secs() / 60
+}
+
+fn halves_minutes() -> u64 {
+    TurnRules::default().halves_every.as_secs() / 60
+}
+
+fn checked_priority<E: Error>(number: u8) -> Result<u8, E> {
+    // Who says nothing has said 5.
+    let (least, most) = (TurnRules::PRIORITY_MAX_DEFAULT, TurnRules::PRIORITY_MAX);
+    if (least..=most).contains(&number) {
+        return Ok(number);
+    }
+    Err(wrong(format!("{number} is out of range"), format!("it may be {least} to {most}")))
+}
+
+fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    checked_priority(u8::deserialize(deserializer)?)
+}
+
+fn priorities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, u8>, D::Error> {
+    let priorities = BTreeMap::<String, u8>::deserialize(deserializer)?;
+    priorities.into_iter().map(|(name, number)| Ok((name, checked_priority(number)?))).collect()
+}
+
+fn weights<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let weights = BTreeMap::<String, f64>::deserialize(deserializer)?;
+    match weights.iter().find(|(_, weight)| !(WEIGHT_MIN..=WEIGHT_MAX).contains(*weight)) {
+        None => Ok(weights),
+        Some((name, weight)) => Err(wrong(
+            format!("{weight} can't be the weight of {name}"),
+            format!("it may be {WEIGHT_MIN} to {WEIGHT_MAX}; 1 is that of who is not named"),
+        )),
+    }
+}
+
 fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let sites = BTreeMap::<String, String>::deserialize(deserializer)?;
     for (name, prefix) in &sites {
@@ -90,7 +166,7 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 
 /// What a daemon has for the users of its machine; a configuration with nothing else is that of a daemon that answers nobody on the
 /// network.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalConfig {
     /// Transfers that are submitted.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::queue::TurnRules;
 
 const SAMPLE: &str = r#"
 [tls]
@@ -109,6 +110,12 @@ fn a_queue_may_be_alone() {
         "directory = \"q\"",
         "directory = \"/q\"\nmax_running = 0",
         "directory = \"/q\"\nmood = 1",
+        "directory = \"/q\"\npriority_max = 4",
+        "directory = \"/q\"\npriority_max = 10",
+        "directory = \"/q\"\npriorities = { ops = 10 }",
+        "directory = \"/q\"\nweights = { a = 0.0 }",
+        "directory = \"/q\"\nweights = { a = nan }",
+        "directory = \"/q\"\nages_minutes = 0",
         "directory = \"/q\"\nsites = { \"a b\" = \"h:\" }",
         "directory = \"/q\"\nsites = { a = \"--json\" }",
         "directory = \"/q\"\nsites = { a = \"carrack://h/e/\" }",
@@ -116,6 +123,22 @@ fn a_queue_may_be_alone() {
         let error = Config::local_alone(&format!("[queue]\n{wrong}\n")).unwrap_err();
         assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
     }
+}
+
+#[test]
+fn a_queue_has_rules_of_its_order() {
+    let turns = |more: &str| {
+        let text = format!("[queue]\ndirectory = \"/q\"\n{more}");
+        Config::local_alone(&text).unwrap().unwrap().queue.unwrap().settings(None).turns
+    };
+    assert_eq!(turns(""), TurnRules::default());
+    let said = turns(
+        "priority_max = 7\npriorities = { ops = 9 }\nweights = { projx = 2, alice = 0.5 }\n\
+         accounts = { bob = \"projx\" }\nages_minutes = 5\nhalves_minutes = 120",
+    );
+    assert_eq!((said.priority_max, said.priorities["ops"], &*said.accounts["bob"]), (7, 9, "projx"));
+    assert_eq!((said.weights["projx"], said.weights["alice"]), (2.0, 0.5));
+    assert_eq!((said.ages_every, said.halves_every), (Duration::from_secs(300), Duration::from_secs(7_200)));
 }
 
 #[test]

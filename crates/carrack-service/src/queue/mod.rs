@@ -1,7 +1,7 @@
 //! The queue of one machine: the verbs of the fleet without one.
 //!
-//! Transfers are kept in a store (`store`) and carried out by `carrack cp` in processes of their own (`child`), a few at a time, by
-//! priority and then by age. One lock guards the store and what runs; nobody holds it while he waits. Threads: one that
+//! Transfers are kept in a store (`store`) and carried out by `carrack cp` in processes of their own (`child`), a few at a time, in
+//! the order that `turns` says. One lock guards the store and what runs; nobody holds it while he waits. Threads: one that
 //! gives turns (`carrack-queue`), and one for each copy, which starts it, hears it and sees it end.
 
 mod child;
@@ -14,6 +14,7 @@ mod process;
 mod runner;
 mod service;
 mod store;
+mod turns;
 mod wishes;
 mod words;
 
@@ -27,6 +28,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_cluster::records::TransferRecord;
+use carrack_plan::fleet::Ranks;
 use nix::unistd::{Uid, User};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
@@ -38,6 +40,7 @@ pub use launch::{Errand, become_copy};
 pub use service::{EndsWith, QueueError, serve_local};
 use store::Store;
 pub use store::StoreError;
+pub use turns::TurnRules;
 pub use words::{COPY_OPTIONS, LOCAL_SITE};
 
 /// Transfers that are not over, at most: a bound on what users can have the disk hold.
@@ -54,6 +57,8 @@ pub struct QueueSettings {
     pub history: Duration,
     /// Where the paths of other sites begin, as `carrack cp` takes them.
     pub sites: BTreeMap<String, String>,
+    /// In what order transfers begin.
+    pub turns: TurnRules,
     /// The Unix socket at which copies ask for storage targets; without one they look for a daemon of the machine.
     pub sharing: Option<PathBuf>,
 }
@@ -101,6 +106,8 @@ struct Inner {
 
 struct State {
     store: Store,
+    /// Who has used what, of late.
+    ranks: Ranks,
     running: HashMap<String, Running>,
     is_ending: bool,
 }
@@ -114,6 +121,8 @@ struct Running {
     wish: Option<Wish>,
     /// When its process was told to end.
     told: Option<Instant>,
+    /// When its turn began.
+    began: Instant,
     /// When its counts last went to the store.
     saved: Instant,
 }
@@ -153,10 +162,15 @@ impl LocalQueue {
         let inner = Inner {
             owner: name_of_user(geteuid().as_raw()),
             is_root: geteuid().is_root(),
-            settings,
             log,
             _lock: lock,
-            state: Mutex::new(State { store, running: HashMap::new(), is_ending: false }),
+            state: Mutex::new(State {
+                store,
+                ranks: settings.turns.ranks(),
+                running: HashMap::new(),
+                is_ending: false,
+            }),
+            settings,
             turn: Condvar::new(),
             changes: watch::Sender::new(0),
         };

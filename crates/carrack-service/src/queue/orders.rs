@@ -11,6 +11,9 @@ use super::store::{Found, StoreError};
 use super::words::{arguments, refused};
 use super::{Inner, OPEN_MAX, Running, State, Wish};
 
+/// Who may do everything.
+const ROOT: &str = "root";
+
 impl From<StoreError> for ControlError {
     fn from(error: StoreError) -> ControlError {
         ControlError::Away(error.to_string())
@@ -21,6 +24,9 @@ impl Inner {
     pub(super) fn submit(&self, user: &str, submission: Submission) -> Result<TransferRecord, ControlError> {
         self.check_submitter(user)?;
         arguments(&submission, &self.settings.sites)?;
+        if user != self.owner && user != ROOT {
+            self.settings.turns.check_priority(user, submission.priority)?;
+        }
         if !submission.has_possible_start(now_ms()) {
             return Err(refused("the start is more than a year ahead", "not_before_ms is in milliseconds"));
         }
@@ -71,7 +77,7 @@ impl Inner {
     pub(super) fn order(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
         let mut state = self.state();
         let record = state.find(id)?;
-        if user != record.user && user != "root" {
+        if user != record.user && user != ROOT {
             return Err(ControlError::Forbidden(format!("transfer {} is {}'s", record.id, record.user)));
         }
         let record = state.give(record, order)?;

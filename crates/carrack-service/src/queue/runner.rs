@@ -115,13 +115,19 @@ impl Inner {
     }
 
     fn begin_next(&self, state: &mut super::State) -> Result<Option<TransferRecord>, StoreError> {
-        let Some(mut record) = state.store.next(now_ms())? else { return Ok(None) };
+        let now_ms = now_ms();
+        let super::State { store, ranks, running, .. } = state;
+        let waits = store.waiting(now_ms)?;
+        let users: Vec<&str> = running.values().map(|running| &*running.record.user).collect();
+        let Some(next) = self.settings.turns.next(ranks, now_ms, &users, &waits) else { return Ok(None) };
+        let Some(mut record) = store.get(next)? else { return Ok(None) };
         record.state = TransferState::Running;
-        record.started_ms.get_or_insert_with(now_ms);
-        state.store.put(&record)?;
-        let running =
-            Running { record: record.clone(), pidfd: None, wish: None, told: None, saved: Instant::now() };
-        state.running.insert(record.id.clone(), running);
+        record.started_ms.get_or_insert(now_ms);
+        store.put(&record)?;
+        let began = Instant::now();
+        let turn =
+            Running { record: record.clone(), pidfd: None, wish: None, told: None, began, saved: began };
+        running.insert(record.id.clone(), turn);
         Ok(Some(record))
     }
 
@@ -219,7 +225,9 @@ impl Inner {
             // It is running as far as the store knows: the next daemon has it go on.
             self.log.warn(format!("{what}, which can't be kept: {error}"));
         }
+        let used_s = running.began.elapsed().as_secs_f64();
         state.running.remove(id);
+        state.ranks.used(self.settings.turns.account_of(&record.user), used_s, now_ms());
         drop(state);
         self.log.note(what);
         self.tell();

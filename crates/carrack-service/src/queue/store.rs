@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use carrack_cluster::records::{RECORD_VERSION, TransferRecord, TransferState};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use carrack_cluster::records::{RECORD_VERSION, TransferRecord};
+use rusqlite::{Connection, Row, params};
 
 /// Layout of the tables (`user_version`).
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 
 const TABLES: &str = "
 CREATE TABLE transfers (
@@ -22,13 +22,39 @@ CREATE TABLE transfers (
     wish TEXT,
     record TEXT NOT NULL,
     -- When it may begin, milliseconds since 1970.
-    not_before_ms INTEGER
+    not_before_ms INTEGER,
+    user TEXT NOT NULL,
+    submitted_ms INTEGER NOT NULL,
+    deadline_ms INTEGER
 ) STRICT;
-CREATE INDEX transfers_by_turn ON transfers (state, priority DESC, number);
+";
+
+/// What is asked often is answered from these alone.
+const INDEXES: &str = "
+CREATE INDEX transfers_waiting ON transfers (user, priority, submitted_ms, deadline_ms, not_before_ms, id)
+    WHERE state = 'queued';
+CREATE INDEX transfers_running ON transfers (number) WHERE state = 'running';
+CREATE INDEX transfers_by_end ON transfers (ended_ms);
 ";
 
 /// From layout 1, which had no start times.
 const FROM_LAYOUT_1: &str = "ALTER TABLE transfers ADD COLUMN not_before_ms INTEGER;";
+
+/// From layout 2, in which turns went by priority and age alone.
+const FROM_LAYOUT_2: &str = "
+DROP INDEX transfers_by_turn;
+ALTER TABLE transfers ADD COLUMN user TEXT NOT NULL DEFAULT '';
+ALTER TABLE transfers ADD COLUMN submitted_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE transfers ADD COLUMN deadline_ms INTEGER;
+UPDATE transfers SET user = record ->> '$.user', submitted_ms = record ->> '$.submitted_ms',
+    deadline_ms = record ->> '$.submission.options.deadline_ms';
+";
+
+const WAITING: &str = "
+SELECT id, user, priority, submitted_ms, deadline_ms, not_before_ms FROM transfers
+    WHERE state = 'queued' AND (not_before_ms IS NULL OR not_before_ms <= ?1)";
+
+const COUNT_OPEN: &str = "SELECT count(*) FROM transfers WHERE ended_ms IS NULL";
 
 /// Why the store does not do as it should.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +81,23 @@ pub enum Found {
     Several,
 }
 
+/// One that waits for its turn, as far as its turn depends on it.
+#[derive(Debug, PartialEq)]
+pub struct Waits {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub user: String,
+    /// 0 to 9.
+    pub priority: u8,
+    /// When it was submitted, milliseconds since 1970.
+    pub submitted_ms: u64,
+    /// When it should be over.
+    pub deadline_ms: Option<u64>,
+    /// When it may begin.
+    pub not_before_ms: Option<u64>,
+}
+
 /// A transfer that was running when the queue ended.
 #[derive(Debug)]
 pub struct Left {
@@ -77,21 +120,23 @@ impl Store {
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
         let layout: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        let change = match layout {
-            0 => TABLES,
-            1 => FROM_LAYOUT_1,
+        let changes = match layout {
+            0 => [TABLES, ""],
+            1 => [FROM_LAYOUT_1, FROM_LAYOUT_2],
+            2 => [FROM_LAYOUT_2, ""],
             LAYOUT => return Ok(Store(db)),
             later => return Err(StoreError::Later(later)),
         };
-        db.execute_batch(&format!("BEGIN; {change} PRAGMA user_version = {LAYOUT}; COMMIT;"))?;
+        let changes = changes.concat();
+        db.execute_batch(&format!("BEGIN; {changes} {INDEXES} PRAGMA user_version = {LAYOUT}; COMMIT;"))?;
         Ok(Store(db))
     }
 
     /// Adds a transfer.
     pub fn add(&self, record: &TransferRecord) -> Result<(), StoreError> {
         let mut adding = self.0.prepare_cached(
-            "INSERT INTO transfers (id, state, priority, ended_ms, record, not_before_ms)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO transfers (id, state, priority, ended_ms, record, not_before_ms, user, submitted_ms, deadline_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         adding.execute(params![
             record.id,
@@ -99,7 +144,10 @@ impl Store {
             record.submission.priority,
             record.ended_ms.map(signed),
             serde_json::to_string(record)?,
-            record.submission.not_before_ms.map(signed)
+            record.submission.not_before_ms.map(signed),
+            record.user,
+            signed(record.submitted_ms),
+            record.submission.options.deadline_ms.map(signed)
         ])?;
         Ok(())
     }
@@ -161,29 +209,44 @@ impl Store {
         Ok(found)
     }
 
-    /// Whose turn it is of those that may begin now, milliseconds since 1970: the highest priority, then the first that came.
-    pub fn next(&self, now_ms: u64) -> Result<Option<TransferRecord>, StoreError> {
-        let mut asking = self.0.prepare_cached(
-            "SELECT record FROM transfers WHERE state = 'queued' AND (not_before_ms IS NULL OR not_before_ms <= ?1)
-             ORDER BY priority DESC, number LIMIT 1",
-        )?;
-        let text: Option<String> = asking.query_row([signed(now_ms)], |row| row.get(0)).optional()?;
-        Ok(text.map(|text: String| serde_json::from_str(&text)).transpose()?)
+    /// The transfer with this id.
+    pub fn get(&self, id: &str) -> Result<Option<TransferRecord>, StoreError> {
+        let mut asking = self.0.prepare_cached("SELECT record FROM transfers WHERE id = ?1")?;
+        let mut rows = asking.query([id])?;
+        rows.next()?.map(record).transpose()
+    }
+
+    /// Those that may begin now, milliseconds since 1970, in no order.
+    pub fn waiting(&self, now_ms: u64) -> Result<Vec<Waits>, StoreError> {
+        let mut asking = self.0.prepare_cached(WAITING)?;
+        let moment = |row: &Row<'_>, column| -> rusqlite::Result<Option<u64>> {
+            Ok(row.get::<_, Option<i64>>(column)?.map(i64::unsigned_abs))
+        };
+        let waits = |row: &Row<'_>| {
+            Ok(Waits {
+                id: row.get(0)?,
+                user: row.get(1)?,
+                priority: row.get(2)?,
+                submitted_ms: moment(row, 3)?.unwrap_or(0),
+                deadline_ms: moment(row, 4)?,
+                not_before_ms: moment(row, 5)?,
+            })
+        };
+        Ok(asking.query_map([signed(now_ms)], waits)?.collect::<Result<_, _>>()?)
     }
 
     /// How many are not over.
     pub fn count_open(&self) -> Result<u64, StoreError> {
-        let count: i64 =
-            self.0
-                .query_row("SELECT count(*) FROM transfers WHERE ended_ms IS NULL", [], |row| row.get(0))?;
+        let count: i64 = self.0.prepare_cached(COUNT_OPEN)?.query_row([], |row| row.get(0))?;
         Ok(count.unsigned_abs())
     }
 
     /// Those that were running when somebody else ended.
     pub fn left_running(&self) -> Result<Vec<Left>, StoreError> {
-        let mut asking =
-            self.0.prepare("SELECT record, process, wish FROM transfers WHERE state = ?1 ORDER BY number")?;
-        let mut rows = asking.query([TransferState::Running.to_string()])?;
+        let mut asking = self
+            .0
+            .prepare("SELECT record, process, wish FROM transfers WHERE state = 'running' ORDER BY number")?;
+        let mut rows = asking.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             found.push(Left { record: record(row)?, process: row.get(1)?, wish: row.get(2)? });
@@ -208,7 +271,7 @@ fn signed(moment_ms: u64) -> i64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use carrack_cluster::records::{Options, Submission, Tally};
+    use carrack_cluster::records::{Options, Submission, Tally, TransferState};
 
     use super::*;
 
@@ -263,49 +326,85 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn turns_go_by_priority_and_then_by_age() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("queue.db")).unwrap();
-        for (id, priority) in [("1", 5), ("2", 9), ("3", 9), ("4", 0)] {
-            store.add(&sample(id, priority)).unwrap();
-        }
-        let mut turns = Vec::new();
-        while let Some(mut next) = store.next(0).unwrap() {
-            turns.push(next.id.clone());
-            next.state = TransferState::Running;
-            store.put(&next).unwrap();
-        }
-        assert_eq!(turns, ["2", "3", "1", "4"]);
-        assert_eq!((store.left_running().unwrap().len(), store.count_open().unwrap()), (4, 4));
-    }
-
-    #[test]
-    fn nothing_begins_before_its_time() {
+    fn what_waits_and_may_begin_is_listed_with_what_its_turn_depends_on() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("queue.db")).unwrap();
         let mut urgent = sample("1", 9);
         urgent.submission.not_before_ms = Some(100);
-        store.add(&urgent).unwrap();
-        store.add(&sample("2", 0)).unwrap();
-        let next = |now_ms| store.next(now_ms).unwrap().map(|record| record.id);
-        assert_eq!((next(99).as_deref(), next(100).as_deref()), (Some("2"), Some("1")));
+        urgent.submission.options.deadline_ms = Some(200);
+        for record in [&urgent, &sample("2", 0), &sample("3", 5)] {
+            store.add(record).unwrap();
+        }
+        store.put(&TransferRecord { state: TransferState::Running, ..sample("3", 5) }).unwrap();
+        let waiting = |now_ms| {
+            let mut waiting = store.waiting(now_ms).unwrap();
+            waiting.sort_by(|a, b| a.id.cmp(&b.id));
+            waiting
+        };
+        let waits = |id: &str, priority, deadline_ms, not_before_ms| {
+            let (id, user) = (id.to_owned(), "alice".to_owned());
+            Waits { id, user, priority, submitted_ms: 1, deadline_ms, not_before_ms }
+        };
+        let (urgent, other) = (waits("1", 9, Some(200), Some(100)), waits("2", 0, None, None));
+        assert_eq!(waiting(99), [waits("2", 0, None, None)]);
+        assert_eq!(waiting(100), [urgent, other]);
+        assert_eq!(store.get("3").unwrap().unwrap().state, TransferState::Running);
+        assert_eq!((store.left_running().unwrap().len(), store.count_open().unwrap()), (1, 3));
+        assert!(store.get("4").unwrap().is_none());
     }
 
+    /// As the tables of earlier layouts were.
+    const BACK: [(i64, &str); 2] = [
+        (
+            2,
+            "DROP INDEX transfers_waiting; DROP INDEX transfers_running; DROP INDEX transfers_by_end;
+             ALTER TABLE transfers DROP COLUMN user; ALTER TABLE transfers DROP COLUMN submitted_ms;
+             ALTER TABLE transfers DROP COLUMN deadline_ms;
+             CREATE INDEX transfers_by_turn ON transfers (state, priority DESC, number);",
+        ),
+        (1, "ALTER TABLE transfers DROP COLUMN not_before_ms;"),
+    ];
+
     #[test]
-    fn a_store_without_start_times_gets_them() {
+    fn a_store_of_an_earlier_layout_goes_over_to_this_one() {
+        for back in [&BACK[..1], &BACK[..]] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("queue.db");
+            let mut record = sample("1", 5);
+            record.submission.options.deadline_ms = Some(7);
+            let store = Store::open(&path).unwrap();
+            store.add(&record).unwrap();
+            let waiting = store.waiting(0).unwrap();
+            for (layout, change) in back {
+                store.0.execute_batch(change).unwrap();
+                store.0.pragma_update(None, "user_version", layout).unwrap();
+            }
+            drop(store);
+            let store = Store::open(&path).unwrap();
+            assert_eq!(store.waiting(0).unwrap(), waiting);
+            assert_eq!((waiting[0].deadline_ms, &*waiting[0].user), (Some(7), "alice"));
+            let layout = |row: &Row<'_>| row.get::<_, i64>(0);
+            assert_eq!(store.0.pragma_query_value(None, "user_version", layout).unwrap(), LAYOUT);
+        }
+    }
+
+    /// Of 10,000 that wait none of the records is looked at, which are some ten times as long as what a turn depends on.
+    #[test]
+    fn what_is_asked_often_is_answered_from_an_index() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("queue.db");
-        let store = Store::open(&path).unwrap();
-        store.add(&sample("1", 5)).unwrap();
-        let back = "ALTER TABLE transfers DROP COLUMN not_before_ms; PRAGMA user_version = 1;";
-        store.0.execute_batch(back).unwrap();
-        drop(store);
-        let store = Store::open(&path).unwrap();
-        assert_eq!(store.next(0).unwrap().unwrap().id, "1");
-        assert_eq!(
-            store.0.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap(),
-            LAYOUT
-        );
+        let store = Store::open(&dir.path().join("queue.db")).unwrap();
+        for (asked, index) in
+            [(WAITING, "COVERING INDEX transfers_waiting"), (COUNT_OPEN, "COVERING INDEX transfers_by_end")]
+        {
+            let mut explaining = store.0.prepare(&format!("EXPLAIN QUERY PLAN {asked}")).unwrap();
+            let parameters = explaining.parameter_count();
+            let mut rows = explaining.query(rusqlite::params_from_iter(vec![1; parameters])).unwrap();
+            let mut plan = String::new();
+            while let Some(row) = rows.next().unwrap() {
+                plan += &row.get::<_, String>(3).unwrap();
+            }
+            assert!(plan.contains(index), "{plan}");
+        }
     }
 
     #[test]
@@ -344,7 +443,7 @@ pub(super) mod tests {
     fn a_later_layout_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
-        Store::open(&path).unwrap().0.pragma_update(None, "user_version", 3).unwrap();
-        assert!(matches!(Store::open(&path), Err(StoreError::Later(3))));
+        Store::open(&path).unwrap().0.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
+        assert!(matches!(Store::open(&path), Err(StoreError::Later(_))));
     }
 }

@@ -12,6 +12,8 @@ use carrack_model::limits::{
 use carrack_model::{Checksum, Cipher, PolicyChoice, Protection};
 use carrack_plan::Timetable;
 
+use super::turns::TurnRules;
+
 /// The site that is this machine.
 pub const LOCAL_SITE: &str = "local";
 
@@ -73,8 +75,9 @@ pub fn arguments(
     submission: &Submission,
     sites: &BTreeMap<String, String>,
 ) -> Result<Vec<String>, ControlError> {
-    if submission.priority > 9 {
-        return Err(refused(format!("there is no priority {}", submission.priority), "it may be 0 to 9"));
+    if submission.priority > TurnRules::PRIORITY_MAX {
+        let hint = format!("it may be 0 to {}", TurnRules::PRIORITY_MAX);
+        return Err(refused(format!("there is no priority {}", submission.priority), hint));
     }
     if submission.label.len() > LABEL_BYTES_MAX || submission.label.chars().any(char::is_control) {
         return Err(refused("this can't be a label", format!("a line of up to {LABEL_BYTES_MAX} bytes can")));

@@ -1,0 +1,159 @@
+//! Whose turn it is, and which priorities users may say: `carrack-plan`'s rules of the order (`fleet/rank.rs`), for the users of this
+//! machine. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carrack_cluster::control::ControlError;
+use carrack_plan::fleet::{RankRules, Ranks, Waiting};
+
+use super::store::Waits;
+use super::words::refused;
+
+/// What an administrator says of the order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnRules {
+    /// The highest priority that users may say; root and the daemon's own user may say any.
+    pub priority_max: u8,
+    /// The same for the users and accounts that are named here.
+    pub priorities: BTreeMap<String, u8>,
+    /// What accounts may use, in proportion; 1 for those that are not named.
+    pub weights: BTreeMap<String, f64>,
+    /// Whose turn a user's transfers take; his own if he is not named.
+    pub accounts: BTreeMap<String, String>,
+    /// One class up for each time of this length in which transfers of a level wait.
+    pub ages_every: Duration,
+    /// The time after which what an account has used counts half.
+    pub halves_every: Duration,
+}
+
+impl Default for TurnRules {
+    fn default() -> TurnRules {
+        let RankRules { ages_every, halves_every, .. } = RankRules::default();
+        TurnRules {
+            priority_max: TurnRules::PRIORITY_MAX_DEFAULT,
+            priorities: BTreeMap::new(),
+            weights: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            ages_every,
+            halves_every,
+        }
+    }
+}
+
+impl TurnRules {
+    /// What users may say unless an administrator says otherwise. It is also what they have said if they have said nothing.
+    pub const PRIORITY_MAX_DEFAULT: u8 = 5;
+
+    /// What may be said at all.
+    pub const PRIORITY_MAX: u8 = 9;
+
+    /// Nobody has used anything yet.
+    pub(super) fn ranks(&self) -> Ranks {
+        Ranks::new(RankRules {
+            ages_every: self.ages_every,
+            halves_every: self.halves_every,
+            weights: self.weights.iter().map(|(name, weight)| (name.clone(), *weight)).collect(),
+        })
+    }
+
+    /// Whose turn this user's transfers take.
+    pub(super) fn account_of<'a>(&'a self, user: &'a str) -> &'a str {
+        self.accounts.get(user).map_or(user, String::as_str)
+    }
+
+    /// Whether a user, who is not root nor the daemon's own, may say this priority.
+    pub(super) fn check_priority(&self, user: &str, priority: u8) -> Result<(), ControlError> {
+        let named = self.priorities.get(user).or_else(|| self.priorities.get(self.account_of(user)));
+        let most = *named.unwrap_or(&self.priority_max);
+        if priority <= most {
+            return Ok(());
+        }
+        Err(refused(
+            format!("priority {priority} is more than {user} may say: {most} is the most"),
+            format!("say {most} or less; [queue] of the daemon's configuration grants more, by `priorities`"),
+        ))
+    }
+
+    /// The one that begins next, of those that wait; it counts as begun. `running` has the users of those that run.
+    pub(super) fn next<'a>(
+        &self,
+        ranks: &mut Ranks,
+        now_ms: u64,
+        running: &[&str],
+        waits: &'a [Waits],
+    ) -> Option<&'a str> {
+        let running: Vec<&str> = running.iter().map(|user| self.account_of(user)).collect();
+        let waiting: Vec<Waiting<'_>> = waits.iter().map(|waits| self.waiting(waits)).collect();
+        let next = *ranks.order(now_ms, &running, &waiting, 1).first()?;
+        let next = waits.iter().find(|waits| waits.id == next)?;
+        ranks.began(&self.waiting(next), now_ms);
+        Some(&next.id)
+    }
+
+    fn waiting<'a>(&'a self, waits: &'a Waits) -> Waiting<'a> {
+        Waiting {
+            id: &waits.id,
+            account: self.account_of(&waits.user),
+            priority: waits.priority,
+            submitted_ms: waits.submitted_ms,
+            deadline_ms: waits.deadline_ms,
+            not_before_ms: waits.not_before_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> TurnRules {
+        TurnRules {
+            priorities: [("ops".to_owned(), 9), ("carol".to_owned(), 7)].into(),
+            accounts: [("alice", "projx"), ("bob", "projx"), ("dave", "ops")]
+                .map(|(user, account)| (user.to_owned(), account.to_owned()))
+                .into(),
+            ..TurnRules::default()
+        }
+    }
+
+    fn waits(id: &str, user: &str, priority: u8, submitted_ms: u64) -> Waits {
+        let (id, user) = (id.to_owned(), user.to_owned());
+        Waits { id, user, priority, submitted_ms, deadline_ms: None, not_before_ms: None }
+    }
+
+    #[test]
+    fn users_say_what_they_or_their_account_may() {
+        let rules = rules();
+        for (user, most) in [("alice", 5), ("carol", 7), ("dave", 9), ("eve", 5)] {
+            assert!(rules.check_priority(user, most).is_ok(), "{user}");
+            let Err(ControlError::Refused { message, hint }) = rules.check_priority(user, most + 1) else {
+                panic!("{user}")
+            };
+            assert!(
+                message.contains(&format!("{most} is the most")) && hint.contains("[queue]"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn users_of_one_account_take_one_turn() {
+        let rules = rules();
+        let mut left = vec![
+            waits("a", "alice", 5, 1),
+            waits("b", "bob", 5, 2),
+            waits("c", "bob", 5, 3),
+            waits("e", "eve", 5, 4),
+        ];
+        let mut ranks = rules.ranks();
+        let mut running = Vec::new();
+        let mut order = Vec::new();
+        while let Some(next) = rules.next(&mut ranks, 10, &running, &left).map(str::to_owned) {
+            let index = left.iter().position(|waits| waits.id == next).unwrap();
+            running.push(if left.remove(index).user == "eve" { "eve" } else { "alice" });
+            order.push(next);
+        }
+        assert_eq!(order, ["a", "e", "b", "c"]);
+    }
+}
