@@ -156,7 +156,8 @@ impl Observer for PairObserver {
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
-            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => (self.say)(text.clone()),
+            Event::Notice(Notice::Warning(text)) => (self.say)(text.clone()),
+            Event::Notice(Notice::Loss(loss)) => (self.say)(loss.to_string()),
             _ => {}
         }
     }
