@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use async_nats::HeaderMap;
+use carrack_model::Loss;
 use carrack_plan::fleet::FaultKind;
 use futures_util::Stream;
 use futures_util::stream;
@@ -47,9 +48,12 @@ pub enum LogEntry {
         files: u64,
         /// Their bytes.
         bytes: u64,
+        /// Further names of these files, which they get at the end.
+        #[serde(default)]
+        names: u64,
         /// Directories.
         directories: u64,
-        /// Messages with directories.
+        /// Messages with directories and further names.
         directory_messages: u64,
         /// Files that were cut in parts, all named by `LargeFiles`.
         large_files: u64,
@@ -98,18 +102,29 @@ pub enum LogEntry {
         /// The sink's mover.
         by: String,
     },
-    /// The directories have their metadata, and the journals are gone: the transfer is over.
+    /// Files have their further names and directories their metadata, and the journals are gone: the transfer is over.
     Closed {
         /// Of the scan.
         attempt: u32,
         /// The sink's mover.
         by: String,
-        /// Directories that have not: at most the first [`FAILURES_KEPT`].
+        /// Names and directories that have not: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failures: Vec<Failure>,
         /// How many these are.
         #[serde(default)]
         failed_entries: u64,
+    },
+    /// What a session or a scan could not keep of entries since it told of that last.
+    Lost {
+        /// The source's mover.
+        by: String,
+        /// The session, or the scan.
+        of: String,
+        /// Of what it has told, from 0.
+        number: u64,
+        /// Of each kind and reason one.
+        losses: Vec<Loss>,
     },
     /// Bytes that were sent and belong to no chunk that is done.
     Moved {
@@ -224,6 +239,7 @@ impl LogEntry {
             LogEntry::FileFinished { attempt, file, .. } => format!("{attempt}-finished-{file}"),
             LogEntry::FileDiscarded { attempt, file, .. } => format!("{attempt}-discarded-{file}"),
             LogEntry::Closed { attempt, .. } => format!("{attempt}-closed"),
+            LogEntry::Lost { of, number, .. } => format!("{of}-lost-{number}"),
             LogEntry::Moved { .. }
             | LogEntry::Received { .. }
             | LogEntry::PairBroken { .. }

@@ -229,7 +229,7 @@ pub struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timetable: Option<String>,
     /// Options of `carrack cp` that say which entries are copied and what of them is kept, such as `--archive` and
-    /// `--exclude=*.tmp`, in their order; likewise.
+    /// `--exclude=*.tmp`, in their order; a fleet has those that say what is kept, but for `--file-flags`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copy_options: Vec<String>,
     /// `--bwlimit-per-target` of each mover of a pair, in bytes per second.
@@ -355,7 +355,7 @@ pub struct Failure {
     pub detail: String,
 }
 
-/// A socket, pipe or device, which was left out.
+/// A socket, pipe or device, which was left out as none are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Skipped {
@@ -438,6 +438,12 @@ impl TransferRecord {
             waits_for: String::new(),
             manager: String::new(),
         }
+    }
+
+    /// Whether something could not be kept, and its user takes that for a failure (`--strict`).
+    pub fn has_lost_strictly(&self) -> bool {
+        let is_strict = self.submission.options.copy_options.iter().any(|option| option == "--strict");
+        is_strict && !self.losses.is_empty()
     }
 
     /// Whether it may be worked on: its start time has come, or it is to be cleared away.

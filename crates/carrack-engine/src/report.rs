@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use carrack_model::limits::LANES_MAX;
 use carrack_model::{
-    EntryFailure, Event, FailureKind, FileReport, Fill, Kept, LaneReport, Notice, SIZE_CLASSES, Side,
-    SourceReport, TargetId, TargetReport, escape,
+    EntryFailure, Event, FailureKind, FileReport, Fill, Kept, LaneReport, Loss, Lost, Notice, SIZE_CLASSES,
+    Side, SourceReport, TargetId, TargetReport, escape,
 };
 use carrack_plan::{TargetQueues, TargetState, Verdict};
 use carrack_wire::message::{self, Control};
@@ -74,11 +74,22 @@ fn notice_to_message(notice: Notice) -> message::Notice {
         Notice::Text(text) | Notice::Detail(text) => message::Notice { text, ..Default::default() },
         Notice::Warning(text) => message::Notice { kind: 1, text, ..Default::default() },
         Notice::Decision(text) => message::Notice { kind: 3, text, ..Default::default() },
-        Notice::Loss { text, count } => message::Notice { kind: 4, text, count, ..Default::default() },
+        Notice::Loss(loss) => loss_to_message(loss),
         Notice::Skipped { path, reason } => {
-            message::Notice { kind: 2, text: reason, path: path.into(), count: 0 }
+            message::Notice { kind: 2, text: reason, path: path.into(), ..Default::default() }
         }
     }
+}
+
+fn loss_to_message(loss: Loss) -> message::Notice {
+    let text = loss.to_string();
+    let Loss { lost, reason, count } = loss;
+    let (lost, what) = match lost {
+        Lost::Part(what) => (1, what),
+        Lost::Several(what) => (2, what),
+        Lost::Whole(noun) => (3, noun),
+    };
+    message::Notice { kind: 4, text, count, lost, what, reason, ..Default::default() }
 }
 
 fn target_to_message(report: TargetReport) -> message::Target {
@@ -240,9 +251,21 @@ fn notice_to_event(notice: &message::Notice) -> Notice {
         2 => Notice::Skipped { path: notice.path.clone().into(), reason: text },
         1 => Notice::Warning(text),
         3 => Notice::Decision(text),
-        4 => Notice::Loss { text, count: notice.count },
+        4 => loss_of(notice).map_or(Notice::Warning(text), Notice::Loss),
         _ => Notice::Text(text),
     }
+}
+
+/// Nothing if it does not say what was lost.
+fn loss_of(notice: &message::Notice) -> Option<Loss> {
+    let what = printable(&notice.what);
+    let lost = match notice.lost {
+        1 => Lost::Part(what),
+        2 => Lost::Several(what),
+        3 => Lost::Whole(what),
+        _ => return None,
+    };
+    Some(Loss { lost, reason: printable(&notice.reason), count: notice.count })
 }
 
 /// What another machine sends must not drive this one's terminal.
@@ -265,7 +288,9 @@ mod tests {
             }),
             Event::Notice(Notice::Skipped { path: path.clone(), reason: "a socket".into() }),
             Event::Notice(Notice::Warning("slow".into())),
-            Event::Notice(Notice::Loss { text: "the mode of 7 entries not kept".into(), count: 7 }),
+            lost(Lost::Part("the mode".into())),
+            lost(Lost::Several("ACLs".into())),
+            lost(Lost::Whole("device".into())),
             Event::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
             Event::WouldCopy { path: path.clone(), size: 7 },
             Event::WouldDelete { path },
@@ -279,6 +304,10 @@ mod tests {
             let message = to_message(event.clone()).unwrap();
             assert_eq!(to_event(&message, Side::Sink), Some(event));
         }
+    }
+
+    fn lost(lost: Lost) -> Event {
+        Event::Notice(Notice::Loss(Loss { lost, reason: "not permitted".into(), count: 7 }))
     }
 
     fn source() -> SourceReport {

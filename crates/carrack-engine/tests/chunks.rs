@@ -17,8 +17,8 @@ use carrack_engine::{
     TransferIdentity, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    ByteRange, Event, FailureKind, Metadata, RelPath, RunToken, Scheduling, Summary, Timestamp, TransferId,
-    TransferSpec,
+    ByteRange, DeviceNumber, Event, Extras, FailureKind, Metadata, Notice, RelPath, RunToken, SameAs,
+    Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
 };
 use carrack_wire::TableWriter;
 use common::{
@@ -169,6 +169,31 @@ impl Place {
         self.files(number, &paths.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
+    /// Further names of these files beside them, for the end.
+    fn names_again(&self, number: u64, paths: &[&str]) -> Chunk {
+        let mut table = Vec::new();
+        for path in paths {
+            let (directory, name) = path.rsplit_once('/').unwrap();
+            let found = fs::metadata(self.source().join(path)).unwrap();
+            let same_as = Some(SameAs { path: RelPath::new(path.as_bytes()).unwrap(), size: found.size() });
+            let extras = Extras { same_as, ..Extras::default() };
+            TableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+            let mut writer = TableWriter::new(&mut table).with(Some(&extras));
+            writer.regular(format!("{name}-again").as_bytes(), 0, &metadata(&found), found.ino(), None);
+        }
+        Chunk { table, ..self.files(number, &[]) }
+    }
+
+    /// One that need not be there: it is made by its number.
+    fn device(&self, number: u64) -> Chunk {
+        let mut table = Vec::new();
+        let null = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
+        let mut writer = TableWriter::new(&mut table);
+        writer.section(&RelPath::root(), None);
+        writer.special(b"null", &null, &Metadata::default(), 0);
+        Chunk { table, ..self.files(number, &[]) }
+    }
+
     fn part(&self, number: u64, path: &str, offset: u64, len: u64) -> Chunk {
         let work = ChunkWork::Part(ByteRange::new(offset, len));
         Chunk { work, ..self.files(number, &[path]) }
@@ -222,6 +247,57 @@ fn copy(way: Way, transfer: &Transfer, observer: &dyn Observer, abort: &Abort) -
             outcome
         }
     }
+}
+
+/// Further names are made by the session that ends the transfer, of what another one wrote, and of nothing else.
+#[test]
+fn a_name_is_given_to_what_another_session_wrote() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        for path in ["small/0/0", "large/2"] {
+            fs::hard_link(place.source().join(path), place.source().join(format!("{path}-again"))).unwrap();
+        }
+        let run = |run: u8, chunk: Chunk| {
+            let feed = TestFeed::of([chunk]);
+            let mut transfer = place.transfer(run, &feed);
+            transfer.settings.fidelity.kept.hard_links = true;
+            let observer = Recorder::default();
+            let outcome = copy(way, &transfer, &observer, &Abort::new().unwrap());
+            outcome.result.unwrap();
+            (outcome.summary, observer)
+        };
+        run(0, place.small(1, 0));
+        // The other first name is not there.
+        let (summary, observer) = run(1, place.names_again(1, &["small/0/0", "large/2"]));
+        assert_eq!((summary.files_done, summary.entries_failed), (1, 1));
+        let failed = observer.failed();
+        assert!(matches!(&failed[..], [(_, name)] if name == "2-again"), "{failed:?}");
+        let inode = |path: &str| fs::metadata(place.sink().join(path)).map(|found| found.ino()).ok();
+        assert!(inode("small/0/0").is_some() && inode("small/0/0") == inode("small/0/0-again"));
+        assert_eq!(inode("large/2-again"), None);
+    }
+}
+
+#[test]
+fn what_is_lost_is_told_before_its_chunk_is_settled() {
+    let place = Place::new();
+    let feed = TestFeed::open([place.device(1)]);
+    let mut transfer = place.transfer(0, &feed);
+    transfer.settings.special_modes = false;
+    transfer.settings.fidelity.kept.devices = true;
+    let observer = Recorder::default();
+    thread::scope(|scope| {
+        let session = scope.spawn(|| copy(Way::Local, &transfer, &observer, &Abort::new().unwrap()));
+        wait_until("the chunk is settled", || feed.settled() == [1]);
+        let loss = |event| match event {
+            Event::Notice(Notice::Loss(loss)) => Some(loss.to_string()),
+            _ => None,
+        };
+        let told: Vec<String> = observer.events().into_iter().filter_map(loss).collect();
+        assert_eq!(told, ["1 device not made: the sink makes none"]);
+        feed.end();
+        session.join().unwrap().result.unwrap();
+    });
 }
 
 /// One file in parts over two sessions at the same time, small files over both; then its name, then the end.

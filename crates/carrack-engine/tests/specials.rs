@@ -56,7 +56,8 @@ fn finish() -> Control {
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
     let warning = |event| match event {
-        Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => Some(text),
+        Event::Notice(Notice::Warning(text)) => Some(text),
+        Event::Notice(Notice::Loss(loss)) => Some(loss.to_string()),
         _ => None,
     };
     recorder.events().into_iter().filter_map(warning).collect()

@@ -1,6 +1,6 @@
 //! What a transfer tells whoever watches it: events, progress, and the summary at the end.
 
-use crate::{Cipher, EntryFailure, Protection, Side};
+use crate::{Cipher, EntryFailure, Loss, Protection, Side};
 
 /// What limits the transfer at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,13 +95,8 @@ pub enum Notice {
     Warning(String),
     /// What the tuner has decided, in words.
     Decision(String),
-    /// What the destination could not keep of one kind, for one reason. No failure: the contents are right.
-    Loss {
-        /// In words, with the count.
-        text: String,
-        /// How many.
-        count: u64,
-    },
+    /// What could not be kept.
+    Loss(Loss),
 }
 
 /// Classes of file sizes: 0 bytes, then one for each number of bits that a size has, 1, 2 to 3, 4 to 7 bytes and so on.

@@ -10,9 +10,11 @@ mod entry;
 mod error;
 mod event;
 mod extras;
+mod fidelity_options;
 mod file_flags;
 mod ids;
 pub mod limits;
+mod loss;
 mod mode_change;
 mod path;
 mod policy;
@@ -32,8 +34,10 @@ pub use event::{
     TargetReport, size_class,
 };
 pub use extras::{Account, AllTold, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
+pub use fidelity_options::{Chown, FidelityOptions};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
 pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
+pub use loss::{Loss, Lost};
 pub use mode_change::{BadModeChange, ModeChange};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};

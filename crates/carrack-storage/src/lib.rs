@@ -57,7 +57,7 @@ pub use layout::{
     STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
 };
 pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
-pub use losses::{Loss, Losses};
+pub use losses::Losses;
 pub use modes::{ModePolicy, narrow_directory};
 pub use present::{Present, digest_of, dress_file, look_at};
 pub use root::Root;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use carrack_model::Timestamp;
+use carrack_model::{Loss, Lost, Timestamp};
 use rustix::fs::{Stat, Timestamps};
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ const KINDS_MAX: usize = 64;
 /// Any number of threads count.
 #[derive(Debug, Default)]
 pub struct Losses {
-    counts: Mutex<BTreeMap<(What, String), u64>>,
+    counts: Mutex<BTreeMap<(Lost, String), u64>>,
     /// Whether entries with a mode show it; there are 4,096 at most.
     shown_modes: Mutex<BTreeMap<u32, bool>>,
     /// A [`TimeWay`].
@@ -51,25 +51,6 @@ enum TimeWay {
     Both = 2,
 }
 
-/// What was lost, why, and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// In words.
-    pub text: String,
-    /// Owners, modes, attributes and the like, or entries that were not made.
-    pub count: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// What an entry has once.
-    Part(String),
-    /// What an entry has any number of; the word for several.
-    Several(String),
-    /// Entries that are not there at all; the word for one of them.
-    Whole(String),
-}
-
 impl Losses {
     /// `what` of one more entry could not be kept, because of `reason`.
     pub fn count(&self, what: &str, reason: &str) {
@@ -78,28 +59,28 @@ impl Losses {
 
     /// The same of `count` entries.
     pub(crate) fn count_many(&self, what: &str, reason: &str, count: u64) {
-        self.add(What::Part(what.to_owned()), reason, count);
+        self.add(Lost::Part(what.to_owned()), reason, count);
     }
 
     /// One more of `what`, of which an entry may have several, could not be kept.
     pub fn count_several(&self, what: &str, reason: &str) {
-        self.add(What::Several(what.to_owned()), reason, 1);
+        self.add(Lost::Several(what.to_owned()), reason, 1);
     }
 
     /// One more `noun` could not be made, because of `reason`.
     pub fn count_whole(&self, noun: &str, reason: &str) {
-        self.add(What::Whole(noun.to_owned()), reason, 1);
+        self.add(Lost::Whole(noun.to_owned()), reason, 1);
     }
 
-    fn add(&self, what: What, reason: &str, count: u64) {
+    fn add(&self, lost: Lost, reason: &str, count: u64) {
         if count == 0 {
             return;
         }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (what, reason.to_owned());
+        let key = (lost, reason.to_owned());
         let key = match counts.len() < KINDS_MAX || counts.contains_key(&key) {
             true => key,
-            false => (What::Part("other metadata".to_owned()), "various reasons".to_owned()),
+            false => (Lost::Part("other metadata".to_owned()), "various reasons".to_owned()),
         };
         *counts.entry(key).or_default() += count;
     }
@@ -205,32 +186,15 @@ impl Losses {
         self.cuts_times.load(Relaxed)
     }
 
-    /// A line for each, and nothing is counted any more.
+    /// One for each kind and reason, and nothing is counted any more.
     pub fn take(&self) -> Vec<Loss> {
         let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
-        let loss = |((what, reason), count)| {
-            let text = match what {
-                What::Part(what) => {
-                    let entries = if count == 1 { "entry" } else { "entries" };
-                    format!("{what} of {count} {entries} not kept: {reason}")
-                }
-                What::Several(what) => {
-                    let one = what.strip_suffix('s').filter(|_| count == 1).unwrap_or(&what);
-                    format!("{count} {one} not kept: {reason}")
-                }
-                What::Whole(noun) => {
-                    let plural = if count == 1 { "" } else { "s" };
-                    format!("{count} {noun}{plural} not made: {reason}")
-                }
-            };
-            Loss { text, count }
-        };
-        counts.into_iter().map(loss).collect()
+        counts.into_iter().map(|((lost, reason), count)| Loss { lost, reason, count }).collect()
     }
 
-    /// The lines alone.
+    /// The same, a line for each.
     pub fn take_lines(&self) -> Vec<String> {
-        self.take().into_iter().map(|loss| loss.text).collect()
+        self.take().iter().map(Loss::to_string).collect()
     }
 }
 

@@ -873,6 +873,15 @@ pub struct Notice {
     /// How many were not kept.
     #[prost(uint64, tag = "4")]
     pub count: u64,
+    /// What was not kept: 1 something that an entry has once, 2 something that it has any number of, 3 whole entries.
+    #[prost(uint32, tag = "5")]
+    pub lost: u32,
+    /// The word for that.
+    #[prost(string, tag = "6")]
+    pub what: String,
+    /// Why it was not kept.
+    #[prost(string, tag = "7")]
+    pub reason: String,
 }
 
 /// One end's counters since the start, and where its I/O threads' time went.

@@ -88,7 +88,9 @@ impl Exit {
     pub fn of_record(record: &TransferRecord) -> Exit {
         match record.state {
             TransferState::Cancelled => Exit::Interrupted,
-            TransferState::Done if record.tally.entries_failed == 0 => Exit::Complete,
+            TransferState::Done if record.tally.entries_failed == 0 && !record.has_lost_strictly() => {
+                Exit::Complete
+            }
             _ if record.tally.files_done > 0 => Exit::Partial,
             _ => Exit::Nothing,
         }

@@ -7,6 +7,9 @@ mod census;
 mod common;
 #[path = "fidelity/flags.rs"]
 mod flags;
+#[path = "fleet/mod.rs"]
+#[allow(dead_code)] // It has more than what is needed here.
+mod fleet;
 #[path = "fidelity/plant.rs"]
 mod plant;
 #[path = "fidelity/refusals.rs"]
@@ -15,6 +18,8 @@ mod refusals;
 mod rights;
 #[path = "fidelity/specials.rs"]
 mod specials;
+#[path = "fidelity/through_fleet.rs"]
+mod through_fleet;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown};

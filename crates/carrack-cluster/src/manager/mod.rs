@@ -6,6 +6,7 @@
 mod claims;
 mod ends;
 mod faults;
+mod losses;
 mod moved;
 mod owning;
 mod settling;

@@ -15,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::Manager;
 use super::ends::end;
+use super::losses::Losses;
 use super::moved::Moved;
 use super::settling::settle_leg;
 use crate::error::BusError;
@@ -78,6 +79,7 @@ struct Owning {
     attempt: u32,
     failures: Vec<Failure>,
     moved: Moved,
+    losses: Losses,
     /// What the last scan has left out, and how many these are.
     skipped: (Vec<Skipped>, u64),
     /// What went wrong last, and since when nothing has moved.
@@ -156,6 +158,7 @@ async fn carry(
         attempt: 0,
         failures: Vec::new(),
         moved: Moved::default(),
+        losses: Losses::default(),
         skipped: (Vec::new(), 0),
         last_fault: String::new(),
         moved_at: (now, 0),
@@ -243,6 +246,7 @@ impl Owning {
                 chunks,
                 files,
                 bytes,
+                names,
                 directories,
                 large_files,
                 failures,
@@ -260,6 +264,7 @@ impl Owning {
                     chunks,
                     files,
                     bytes,
+                    names,
                     directories,
                     files_in_parts: large_files,
                     failed: failed_entries,
@@ -297,9 +302,13 @@ impl Owning {
             LogEntry::FileDiscarded { attempt, file, .. } => {
                 TrackerEvent::DiscardSettled { attempt, file: FileKey(file) }
             }
-            LogEntry::Closed { attempt, failures, .. } => {
+            LogEntry::Closed { attempt, failures, failed_entries, .. } => {
                 self.note(failures);
-                TrackerEvent::CloseSettled { attempt }
+                TrackerEvent::CloseSettled { attempt, failed: failed_entries }
+            }
+            LogEntry::Lost { losses, .. } => {
+                self.losses.add(losses);
+                return;
             }
             LogEntry::Moved { bytes, session, session_bytes, .. } => {
                 self.moved.add(bytes);
@@ -563,7 +572,7 @@ impl Owning {
         self.recorded_at = Some(Instant::now());
         let (pairs, bytes_per_s) = self.at_work();
         let (totals, failures) = (self.totals(), self.failures.clone());
-        let skipped = self.skipped.clone();
+        let (skipped, losses) = (self.skipped.clone(), self.losses.lines());
         let (manager, wanted) = (self.manager.id.clone(), self.wanted.load(Relaxed));
         let waits_for = if why.is_empty() { self.manager.known().waits_for(&self.id) } else { why };
         let change = |record: &mut TransferRecord| {
@@ -576,6 +585,7 @@ impl Owning {
             record.tally.pairs_wanted = wanted;
             record.tally.bytes_per_s = bytes_per_s;
             record.failures.clone_from(&failures);
+            record.losses.clone_from(&losses);
             (record.skipped, record.tally.entries_skipped) = skipped.clone();
             record.manager.clone_from(&manager);
             if record.state == TransferState::Running {
@@ -594,7 +604,7 @@ impl Owning {
     /// The transfer is over: its work goes, its record stays.
     async fn clear_away(&mut self, state: TransferState, reason: Option<String>) -> Result<(), BusError> {
         let (totals, failures) = (self.totals(), self.failures.clone());
-        let skipped = self.skipped.clone();
+        let (skipped, losses) = (self.skipped.clone(), self.losses.lines());
         self.remove_work().await?;
         let change = |record: &mut TransferRecord| {
             count(record, &totals);
@@ -602,6 +612,7 @@ impl Owning {
             record.tally.pairs_wanted = 0;
             record.tally.bytes_per_s = 0;
             record.failures.clone_from(&failures);
+            record.losses.clone_from(&losses);
             (record.skipped, record.tally.entries_skipped) = skipped.clone();
             record.waits_for.clear();
             if !record.state.is_over() {

@@ -1,4 +1,4 @@
-//! What a scan finds becomes messages: chunks, the large files' entries, the directories. Memory stays the same, however much is
+//! What a scan finds becomes messages: chunks, the large files' entries, what is for the end. Memory stays the same, however much is
 //! found: the scan waits while too many messages are not published yet.
 
 use std::io;
@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{EntryFailure, Section, escape};
+use carrack_model::{Entry, EntryFailure, Section, escape};
 use carrack_plan::fleet::{Chunk, ChunkCutter, ChunkKind as Cut, ChunkLimits, Found as Counts};
 use carrack_storage::Found;
 use carrack_wire::TableWriter;
@@ -32,8 +32,8 @@ enum Item {
 pub struct Report {
     /// Chunks, files, bytes.
     pub counts: Counts,
-    /// Messages with directories.
-    pub messages_of_directories: u64,
+    /// Messages for the end.
+    pub end_messages: u64,
     /// The first of what could not be scanned.
     pub failures: Vec<Failure>,
     /// How many these are.
@@ -165,13 +165,18 @@ fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
         Cut::Files { sections } => {
             vec![Item::Chunk { number, kind: ChunkKind::Files, entries, bytes, table: table_of(&sections) }]
         }
-        Cut::Directories { sections } => {
-            report.messages_of_directories += 1;
+        Cut::End { sections } => {
+            report.end_messages += 1;
             vec![Item::Dirs { number, table: table_of(&sections) }]
         }
         Cut::Part { file, directory, entry, range, index, count } => {
-            let table =
-                table_of(&[Section { directory, metadata: None, extras: None, entries: vec![entry] }]);
+            let alone = |directory, entry| {
+                table_of(&[Section { directory, metadata: None, extras: None, entries: vec![entry] }])
+            };
+            // What is kept beyond the contents is needed once.
+            let large = (index == 0)
+                .then(|| Item::Large { file: file.0, table: alone(Arc::clone(&directory), entry.clone()) });
+            let table = alone(directory, Entry { extras: None, ..entry });
             let part = PartOf {
                 file: file.0,
                 index: index as u32,
@@ -179,7 +184,6 @@ fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
                 offset: range.offset,
                 len: range.len,
             };
-            let large = (index == 0).then(|| Item::Large { file: file.0, table: table.clone() });
             let chunk = Item::Chunk { number, kind: ChunkKind::Part(part), entries, bytes, table };
             large.into_iter().chain([chunk]).collect()
         }
@@ -189,8 +193,11 @@ fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
 fn table_of(sections: &[Section]) -> Vec<u8> {
     let mut table = Vec::new();
     for section in sections {
-        TableWriter::new(&mut table).section(&section.directory.sink, section.metadata.as_ref());
-        section.entries.iter().for_each(|entry| TableWriter::new(&mut table).whole(entry));
+        let mut writer = TableWriter::new(&mut table).with(section.extras.as_deref());
+        writer.section(&section.directory.sink, section.metadata.as_ref());
+        for entry in &section.entries {
+            TableWriter::new(&mut table).with(entry.extras.as_deref()).whole(entry);
+        }
     }
     table
 }

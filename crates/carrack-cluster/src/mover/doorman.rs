@@ -176,6 +176,7 @@ fn served(
     let house = MoverHouse {
         reach: &mover.reach,
         protection_min: options.protection_min,
+        keep_owners: options.keep_owners,
         ports: options.ports.clone(),
         here,
         caller: peer.ip(),

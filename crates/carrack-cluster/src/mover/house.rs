@@ -21,6 +21,8 @@ pub(super) struct MoverHouse<'a> {
     pub reach: &'a Reach,
     /// Data is protected so, or better.
     pub protection_min: Protection,
+    /// Whether it gives files to others, makes devices, and sets what gives rights.
+    pub keep_owners: bool,
     /// Ports for data connections; nothing for any.
     pub ports: Option<RangeInclusive<u16>>,
     /// Where the caller came in.
@@ -57,6 +59,7 @@ impl House for MoverHouse<'_> {
             settings: Settings {
                 sharing: self.sharing.clone(),
                 spill: self.spill.clone(),
+                special_modes: self.keep_owners,
                 ..request.settings
             },
             addresses: vec![self.here],

@@ -81,6 +81,9 @@ pub struct MoverOptions {
     pub lanes: u32,
     /// What travels to it is protected so, or better.
     pub protection_min: Protection,
+    /// Where it writes it gives files to others, makes devices, and sets set-ID bits and attributes that give rights, if it can and a
+    /// transfer asks for it.
+    pub keep_owners: bool,
     /// Who hears what happens.
     pub say: Say,
 }

@@ -1,5 +1,6 @@
 //! The scan of a transfer's source, which becomes chunks (Y3). Runs on threads of its own; one task publishes what they cut.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,16 +8,17 @@ use std::time::Duration;
 
 use carrack_model::RelPath;
 use carrack_plan::fleet::{ChunkLimits, FaultKind};
-use carrack_storage::{Named, Purpose, RootKind, Scan, ScanRoot};
+use carrack_storage::{ExtrasReader, Named, Purpose, RootKind, Scan, ScanRoot};
 use tokio::sync::watch;
 
 use super::Mover;
 use super::cutting::{Report, Taking, cut_and_publish};
 use super::pair::{LEFT_TO_OTHERS, LEFT_TO_OTHERS_MAX, PairFault};
+use super::terms::terms;
 use crate::error::BusError;
 use crate::log::{Log, LogEntry};
 use crate::queue::{Delivery, Queue, ScanHead, Tried};
-use crate::records::{Leg, TransferRecord};
+use crate::records::{Leg, Options, TransferRecord};
 
 /// A request that finds no scan waits so long for one.
 const PULL_WAIT: Duration = Duration::from_secs(2);
@@ -85,7 +87,8 @@ async fn scan(
             }
         }
     });
-    let (mover_here, leg_here) = (Arc::clone(mover), leg.clone());
+    let reader = extras_reader(&record.submission.options);
+    let (mover_here, leg_here, extras) = (Arc::clone(mover), leg.clone(), reader.clone());
     let steps = Arc::new(AtomicU64::new(0));
     let steps_here = Arc::clone(&steps);
     let walk = move |found: &Taking<'_>| {
@@ -98,7 +101,7 @@ async fn scan(
             roots,
             threads: mover_here.options.scan_threads,
             destination: None,
-            extras: None,
+            extras: extras.map_err(io::Error::other)?,
             filter: None,
             record: None,
         }
@@ -129,6 +132,11 @@ async fn scan(
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
     let by = mover.id.clone();
+    let losses: Vec<_> = reader.into_iter().flatten().flat_map(|reader| reader.losses().take()).collect();
+    if !losses.is_empty() {
+        let of = format!("scan-{attempt}");
+        log.append(&LogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
+    }
     let entry = match scanned {
         Ok(report) => LogEntry::ScanDone {
             attempt,
@@ -136,8 +144,9 @@ async fn scan(
             chunks: report.counts.chunks,
             files: report.counts.files,
             bytes: report.counts.bytes,
+            names: report.counts.names,
             directories: report.counts.directories,
-            directory_messages: report.messages_of_directories,
+            directory_messages: report.end_messages,
             large_files: report.counts.files_in_parts,
             failures: report.failures,
             failed_entries: report.failed_entries,
@@ -148,6 +157,12 @@ async fn scan(
     };
     log.append(&entry).await?;
     delivery.ack().await
+}
+
+/// What reads what is kept beyond modes and times, if anything is.
+fn extras_reader(options: &Options) -> Result<Option<Arc<ExtrasReader>>, String> {
+    let (spec, settings) = terms(options)?;
+    Ok(ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new))
 }
 
 /// Returns when nothing was found for too long.
@@ -164,7 +179,7 @@ async fn hangs(steps: &AtomicU64) {
 }
 
 /// What another mover of the site may see otherwise: what could not be read, and that there is nothing at all.
-fn doubt(scanned: &std::io::Result<Report>) -> Option<PairFault> {
+fn doubt(scanned: &io::Result<Report>) -> Option<PairFault> {
     let (kind, reason) = match scanned {
         Err(error) => (FaultKind::Refused, error.to_string()),
         Ok(report) if report.doubt.is_some() => (FaultKind::Doubted, report.doubt.clone()?),
@@ -197,7 +212,7 @@ fn limits(record: &TransferRecord) -> ChunkLimits {
     record.submission.options.chunk_bytes.map_or_else(ChunkLimits::default, ChunkLimits::fixed)
 }
 
-fn root(mover: &Mover, leg: &Leg) -> std::io::Result<ScanRoot> {
+fn root(mover: &Mover, leg: &Leg) -> io::Result<ScanRoot> {
     let source = Path::new(&leg.source);
     let base = mover.reach.base_for(source)?;
     let Some((name, sink_name)) = &leg.only else {

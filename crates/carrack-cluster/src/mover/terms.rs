@@ -6,8 +6,8 @@ use std::time::Duration;
 use carrack_engine::{JournalSettings, Settings};
 use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{
-    Checksum, Durability, Fidelity, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo, TransferSpec,
-    Verify,
+    Checksum, Durability, Fidelity, FidelityOptions, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo,
+    TransferSpec, Verify,
 };
 
 use crate::records::{Options, is_name};
@@ -71,11 +71,6 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
         return Err("timetable: pairs come and go, and none follows one; limit_bytes_per_s is of each pair"
             .to_owned());
     }
-    if let Some(option) = options.copy_options.first() {
-        return Err(format!(
-            "copy_options: {option}: movers copy everything, with modes and times; `carrack cp` and a machine's queue have it"
-        ));
-    }
     let defaults = Settings::default();
     let settings = Settings {
         pool_bytes: options.buffer_bytes.unwrap_or(defaults.pool_bytes),
@@ -86,7 +81,7 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
         journal: JournalSettings { durability: durability(options)?, ..JournalSettings::default() },
         verify: verify(options)?,
         stall: STALL,
-        fidelity: Fidelity { perms: true, ..Fidelity::default() },
+        fidelity: fidelity(&options.copy_options)?,
         class: class(options)?,
         // What one pair tries, the fleet's tuner would see as a change of the path.
         tunes: false,
@@ -100,6 +95,26 @@ where
     T::Err: std::fmt::Display,
 {
     value.map(|value| value.parse().map_err(|error| format!("{name}: {error}"))).transpose()
+}
+
+/// What of files is kept: modes, unless that is said to be otherwise, and what is asked for.
+fn fidelity(words: &[String]) -> Result<Fidelity, String> {
+    let mut options = FidelityOptions { perms: Some(true), ..FidelityOptions::default() };
+    for word in words {
+        if !options.take(word).map_err(|error| format!("copy_options: {error}"))? {
+            return Err(format!(
+                "copy_options: {word}: movers copy everything that they find; `carrack cp` and a machine's queue leave things out"
+            ));
+        }
+    }
+    if options.file_flags {
+        return Err(
+            "copy_options: --file-flags: what is immutable can't be finished by another session; `carrack cp` and a machine's \
+                    queue have it"
+                .to_owned(),
+        );
+    }
+    Ok(options.fidelity())
 }
 
 fn scheduling(options: &Options) -> Result<Scheduling, String> {
@@ -161,6 +176,8 @@ fn verify(options: &Options) -> Result<Verify, String> {
 
 #[cfg(test)]
 mod tests {
+    use carrack_model::Kept;
+
     use super::*;
 
     #[test]
@@ -195,6 +212,24 @@ mod tests {
         );
     }
 
+    fn copying(words: &[&str]) -> Options {
+        Options { copy_options: words.iter().map(|&word| word.to_owned()).collect(), ..Options::default() }
+    }
+
+    #[test]
+    fn files_keep_what_is_asked_for_and_their_modes() {
+        let kept = |words: &[&str]| terms(&copying(words)).unwrap().1.fidelity;
+        assert_eq!(kept(&[]), Fidelity { perms: true, ..Fidelity::default() });
+        assert_eq!(kept(&["--no-perms"]), Fidelity::default());
+        let archive = Kept { file_flags: false, ..Kept::ALL };
+        assert_eq!(
+            kept(&["--archive", "--strict"]),
+            Fidelity { kept: archive, perms: true, ..Fidelity::default() }
+        );
+        let some = Kept { attributes: true, hard_links: true, ..Kept::default() };
+        assert_eq!(kept(&["--xattrs", "--hard-links"]).kept, some);
+    }
+
     #[test]
     fn what_a_fleet_does_not_have_is_refused() {
         for options in [
@@ -206,7 +241,12 @@ mod tests {
             Options { class: Some("two words".into()), ..Options::default() },
             Options { deadline_ms: Some(1_795_399_200_000), ..Options::default() },
             Options { timetable: Some("sat-sun off, 1GB".into()), ..Options::default() },
-            Options { copy_options: vec!["--archive".into()], ..Options::default() },
+            copying(&["--file-flags"]),
+            copying(&["--archive", "--exclude=*.o"]),
+            copying(&["--copy-links"]),
+            copying(&["--chown=:"]),
+            copying(&["--chown=a", "--usermap=a:b"]),
+            copying(&["archive"]),
             Options { pairs_max: Some(0), ..Options::default() },
             Options { chunk_bytes: Some(0), ..Options::default() },
             Options { limit_bytes_per_s: Some(0), ..Options::default() },

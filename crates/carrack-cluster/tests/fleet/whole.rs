@@ -120,6 +120,7 @@ impl Fleet {
             spill: SpillSettings::default(),
             lanes: 1,
             protection_min: Protection::Private,
+            keep_owners: false,
             say: say(site),
         };
         member(|stop| async move { mover::run(options, stop).await.unwrap() })

@@ -8,7 +8,7 @@ use std::time::Instant;
 use carrack_journal::Subtree;
 use carrack_model::{ByteRange, EntryFailure, Event, FailureKind, FileId, Notice, RangeSet, RelPath};
 use carrack_plan::Service;
-use carrack_storage::{GrowingFile, LinkWays, Loss, Restoring, Root, SinkError, WriteIo};
+use carrack_storage::{GrowingFile, LinkWays, Restoring, Root, SinkError, WriteIo};
 use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
 use carrack_wire::message::{Control, FileLacks, FileRef, Mark};
 use carrack_wire::{Arrival, FrameKind, ranges_from_message, ranges_to_message};
@@ -209,7 +209,8 @@ impl Writer<'_> {
         }
         if lane.leads {
             lane.restore_modes(Restoring::All)?;
-            self.tell_losses();
+            lane.tell_losses();
+            self.tell_times();
         }
         if let Some(committer) = &lane.sink.committer {
             lane.counters.time(Stage::Storage, || committer.finish(done > 0))?;
@@ -218,13 +219,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What the destination can't keep, each kind once.
-    fn tell_losses(&self) {
+    /// How the destination stores times, where that is not as they are told.
+    fn tell_times(&self) {
         let sink = self.lane.sink;
         let losses = sink.keeper.losses();
-        for Loss { text, count } in losses.take() {
-            self.lane.report(Event::Notice(Notice::Loss { text, count }));
-        }
         if sink.times.has_refused() {
             let text = "the destination's file system sets no times: files that are later there and have the source's size were taken as equal; -c compares contents";
             self.lane.report(Event::Notice(Notice::Warning(text.to_owned())));
@@ -422,9 +420,18 @@ impl Lane<'_> {
         }
     }
 
-    /// Everything of a chunk was answered: returns when it is durable and recorded.
+    /// What the destination can't keep and was not told of yet, each kind once.
+    fn tell_losses(&self) {
+        for loss in self.sink.keeper.losses().take() {
+            self.report(Event::Notice(Notice::Loss(loss)));
+        }
+    }
+
+    /// Everything of a chunk was answered: returns when it is durable and recorded. Whoever takes it for done knows then what of it
+    /// was lost.
     fn settle(&self, number: u64) -> Result<(), SessionError> {
         self.counters.time(Stage::Storage, || self.sink.committer()?.settle())?;
+        self.tell_losses();
         self.say(Control::Settled(Mark { number }));
         Ok(())
     }

@@ -17,7 +17,7 @@ use carrack_model::{
     TargetId,
 };
 use carrack_plan::{BundleLimits, Bundler, Work};
-use carrack_storage::{ExtrasReader, FileSystem, Filter, Found, Identity, Loss, Scan, ScanRoot};
+use carrack_storage::{ExtrasReader, FileSystem, Filter, Found, Identity, Scan, ScanRoot};
 use carrack_wire::{TableReader, TableRecord};
 
 use super::Source;
@@ -81,8 +81,8 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         }),
     }
     filter.iter().for_each(|filter| feeder.missing(filter));
-    extras.iter().flat_map(|extras| extras.losses().take()).for_each(|Loss { text, count }| {
-        feeder.first().report(Event::Notice(Notice::Loss { text, count }));
+    extras.iter().flat_map(|extras| extras.losses().take()).for_each(|loss| {
+        feeder.first().report(Event::Notice(Notice::Loss(loss)));
     });
     feeder.finish();
 }

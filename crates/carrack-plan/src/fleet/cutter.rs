@@ -8,10 +8,10 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{ByteRange, Directory, Entry, Metadata, Section};
+use carrack_model::{ByteRange, Directory, Entry, Section};
 
 use super::FileKey;
-use crate::{entry_table_bytes, section_table_bytes};
+use crate::{entry_table_bytes, extras_table_bytes, section_table_bytes};
 
 /// Bytes of a chunk at most, if nothing else is said: the paper's (Y3).
 pub const CHUNK_BYTES_DEFAULT: u64 = 1 << 30;
@@ -55,7 +55,7 @@ pub struct ChunkLimits {
     pub chunk_bytes: u64,
     /// Bytes of the first chunks at most; they grow to [`chunk_bytes`](Self::chunk_bytes) with what is found.
     pub chunk_bytes_first: u64,
-    /// Most entries of a chunk, and most directories of a message of directories.
+    /// Most entries of a chunk, and most directories and names of a message for the end.
     pub entries_max: usize,
     /// Upper bound of a chunk's encoded entry table; at least [`SLOT_BYTES_MIN`].
     pub table_bytes_max: usize,
@@ -113,21 +113,22 @@ pub enum ChunkKind {
         /// Parts of the file.
         count: u64,
     },
-    /// No work, but directories with their metadata, which the transfer's end needs: sections without entries.
-    Directories {
-        /// One for each directory.
+    /// Not to be done before everything else is: directories with their metadata and all that is kept of them, and further names of
+    /// files (hard links), which need the first ones.
+    End {
+        /// In the order in which they were found; not each has metadata, and most have no entries.
         sections: Vec<Section>,
     },
 }
 
-/// What a mover takes at once; or a message of directories.
+/// What a mover takes at once; or a message for the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// From 0 without a gap in a cutter's chunks of files and parts; messages of directories are counted by themselves.
+    /// From 0 without a gap in a cutter's chunks of files and parts; messages for the end are counted by themselves.
     pub number: u64,
     /// What it is made of.
     pub kind: ChunkKind,
-    /// Files and links; 1 for a part; 0 for directories.
+    /// Files and links; 1 for a part; further names for the end.
     pub entries: usize,
     /// Bytes of content.
     pub bytes: u64,
@@ -142,6 +143,8 @@ pub struct Found {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Further names of these files.
+    pub names: u64,
     /// Directories of which the metadata came by.
     pub directories: u64,
     /// Files that are cut into parts.
@@ -157,6 +160,7 @@ impl Found {
             chunks: self.chunks.max(other.chunks),
             files: self.files.max(other.files),
             bytes: self.bytes.max(other.bytes),
+            names: self.names.max(other.names),
             directories: self.directories.max(other.directories),
             files_in_parts: self.files_in_parts.max(other.files_in_parts),
             failed: self.failed.max(other.failed),
@@ -168,15 +172,15 @@ impl Found {
 ///
 /// Every file comes out once, or as parts that tile it. Files that were grouped are of one of [`SIZE_CLASSES`]: a chunk of
 /// small files costs a mover time by the file, one of large files by the byte, and a mix of both is neither bundled nor
-/// foreseen well. It holds one open group for each class and one of directories, whatever it is given; what is complete
+/// foreseen well. It holds one open group for each class and one for the end, whatever it is given; what is complete
 /// waits for [`next_chunk`](Self::next_chunk), a large file as one thing, however many parts it has.
 #[derive(Debug)]
 pub struct ChunkCutter {
     limits: ChunkLimits,
     groups: [Group; CLASS_COUNT],
-    directories: Group,
+    end: Group,
     ready: VecDeque<Ready>,
-    directory_messages: u64,
+    end_messages: u64,
     found: Found,
 }
 
@@ -192,20 +196,25 @@ impl ChunkCutter {
         ChunkCutter {
             limits,
             groups: Default::default(),
-            directories: Group::default(),
+            end: Group::default(),
             ready: VecDeque::new(),
-            directory_messages: 0,
+            end_messages: 0,
             found: Found::default(),
         }
     }
 
     /// Takes what the scan found. [`next_chunk`](Self::next_chunk) gives what is complete by that.
     pub fn add(&mut self, section: Section) {
-        let Section { directory, metadata, entries, .. } = section;
-        if let Some(metadata) = metadata {
-            self.add_directory(&directory, metadata);
+        let Section { directory, metadata, extras, entries } = section;
+        if metadata.is_some() {
+            let directory = Arc::clone(&directory);
+            self.add_directory(Section { directory, metadata, extras, entries: Vec::new() });
         }
         for entry in entries {
+            if is_further_name(&entry) {
+                self.add_name(&directory, entry);
+                continue;
+            }
             self.found.files += 1;
             self.found.bytes = self.found.bytes.saturating_add(entry.size());
             let now = self.limits.when_found(&self.found);
@@ -219,8 +228,8 @@ impl ChunkCutter {
 
     /// The scan is at its end: what is left becomes complete.
     pub fn finish(&mut self) {
-        let groups = self.groups.iter_mut().chain([&mut self.directories]);
-        self.ready.extend(groups.filter_map(Group::close));
+        self.ready.extend(self.groups.iter_mut().filter_map(Group::close).map(Ready::Group));
+        self.close_end();
     }
 
     /// The next chunk that is complete. They are numbered as they leave.
@@ -238,15 +247,17 @@ impl ChunkCutter {
             Ready::Group(group) => {
                 let Group { sections, entries, bytes, .. } = mem::take(group);
                 self.ready.pop_front();
-                match entries {
-                    0 => (ChunkKind::Directories { sections }, 0, 0),
-                    _ => (ChunkKind::Files { sections }, entries, bytes),
-                }
+                (ChunkKind::Files { sections }, entries, bytes)
+            }
+            Ready::End(group) => {
+                let Group { sections, entries, .. } = mem::take(group);
+                self.ready.pop_front();
+                (ChunkKind::End { sections }, entries, 0)
             }
         };
-        let counter = match entries {
-            0 => &mut self.directory_messages,
-            _ => &mut self.found.chunks,
+        let counter = match kind {
+            ChunkKind::End { .. } => &mut self.end_messages,
+            ChunkKind::Files { .. } | ChunkKind::Part { .. } => &mut self.found.chunks,
         };
         let number = mem::replace(counter, *counter + 1);
         Some(Chunk { number, kind, entries, bytes })
@@ -262,32 +273,42 @@ impl ChunkCutter {
         self.groups.iter().map(|group| group.entries).sum()
     }
 
-    fn add_directory(&mut self, directory: &Arc<Directory>, metadata: Metadata) {
+    fn add_directory(&mut self, section: Section) {
         self.found.directories += 1;
-        let group = &mut self.directories;
-        let table_bytes = section_table_bytes(directory);
-        let has_room = group.sections.len() < self.limits.entries_max
-            && group.table_bytes + table_bytes <= self.limits.table_bytes_max;
+        let table_bytes =
+            section_table_bytes(&section.directory) + extras_table_bytes(section.extras.as_deref());
+        self.make_room_at_end(table_bytes);
+        self.end.table_bytes += table_bytes;
+        self.end.sections.push(section);
+    }
+
+    fn add_name(&mut self, directory: &Arc<Directory>, entry: Entry) {
+        self.found.names += 1;
+        self.make_room_at_end(self.end.table_bytes_with(directory, &entry));
+        self.end.push(directory, entry);
+    }
+
+    /// For one more directory or name, with so many bytes of a table.
+    fn make_room_at_end(&mut self, table_bytes: usize) {
+        let has_room = self.end.sections.len() + self.end.entries < self.limits.entries_max
+            && self.end.table_bytes + table_bytes <= self.limits.table_bytes_max;
         if !has_room {
-            self.ready.extend(group.close());
+            self.close_end();
         }
-        group.table_bytes += table_bytes;
-        group.sections.push(Section {
-            directory: Arc::clone(directory),
-            metadata: Some(metadata),
-            extras: None,
-            entries: Vec::new(),
-        });
+    }
+
+    fn close_end(&mut self) {
+        self.ready.extend(self.end.close().map(Ready::End));
     }
 
     fn add_small(&mut self, directory: &Arc<Directory>, entry: Entry, limits: &ChunkLimits) {
         let group = &mut self.groups[size_class(entry.size())];
         if !group.has_room(directory, &entry, limits) {
-            self.ready.extend(group.close());
+            self.ready.extend(group.close().map(Ready::Group));
         }
         group.push(directory, entry);
         if group.is_full(limits) {
-            self.ready.extend(group.close());
+            self.ready.extend(group.close().map(Ready::Group));
         }
     }
 
@@ -300,6 +321,11 @@ impl ChunkCutter {
     }
 }
 
+/// Whether an entry is another name of a file that is copied under its first one.
+fn is_further_name(entry: &Entry) -> bool {
+    entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
+}
+
 /// Which class files of a size belong to; links and empty files to the smallest.
 fn size_class(bytes: u64) -> usize {
     SIZE_CLASSES.iter().take_while(|&&limit| bytes >= limit).count()
@@ -309,6 +335,7 @@ fn size_class(bytes: u64) -> usize {
 #[derive(Debug)]
 enum Ready {
     Group(Group),
+    End(Group),
     Large(LargeFile),
 }
 
@@ -338,7 +365,7 @@ impl LargeFile {
     }
 }
 
-/// Files of one class, or directories, that will leave together.
+/// Files of one class, or directories and names, that will leave together.
 #[derive(Debug, Default)]
 struct Group {
     sections: Vec<Section>,
@@ -350,9 +377,14 @@ struct Group {
 
 impl Group {
     fn has_room(&self, directory: &Arc<Directory>, entry: &Entry, limits: &ChunkLimits) -> bool {
-        let header_bytes = if self.is_open_for(directory) { 0 } else { section_table_bytes(directory) };
-        self.table_bytes + header_bytes + entry_table_bytes(entry) <= limits.table_bytes_max
+        self.table_bytes + self.table_bytes_with(directory, entry) <= limits.table_bytes_max
             && (self.entries == 0 || entry.size() <= limits.chunk_bytes.saturating_sub(self.bytes))
+    }
+
+    /// What an entry adds to the table.
+    fn table_bytes_with(&self, directory: &Arc<Directory>, entry: &Entry) -> usize {
+        let header_bytes = if self.is_open_for(directory) { 0 } else { section_table_bytes(directory) };
+        header_bytes + entry_table_bytes(entry)
     }
 
     fn push(&mut self, directory: &Arc<Directory>, entry: Entry) {
@@ -381,8 +413,8 @@ impl Group {
         self.entries >= limits.entries_max || self.bytes >= limits.chunk_bytes
     }
 
-    fn close(&mut self) -> Option<Ready> {
-        (!self.sections.is_empty()).then(|| Ready::Group(mem::take(self)))
+    fn close(&mut self) -> Option<Group> {
+        (!self.sections.is_empty()).then(|| mem::take(self))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
-use carrack_model::{EntryKind, RelPath};
+use carrack_model::{Attribute, EntryKind, Extras, Metadata, RelPath, SameAs};
 use proptest::prelude::*;
 
 use super::*;
@@ -26,6 +26,16 @@ fn entry(name: &str, kind: EntryKind) -> Entry {
 
 fn file(name: &str, size: u64) -> Entry {
     entry(name, EntryKind::Regular { size })
+}
+
+fn further_name(name: &str, first: &str) -> Entry {
+    let same_as = Some(SameAs { path: RelPath::new(first.as_bytes()).unwrap(), size: 7 });
+    Entry { extras: Some(Box::new(Extras { same_as, ..Extras::default() })), ..file(name, 0) }
+}
+
+fn attribute(bytes: usize) -> Box<Extras> {
+    let attribute = Attribute { name: b"user.a"[..].into(), value: vec![b'v'; bytes].into() };
+    Box::new(Extras { attributes: vec![attribute], ..Extras::default() })
 }
 
 fn limits(chunk_bytes: u64) -> ChunkLimits {
@@ -166,7 +176,7 @@ fn directories_travel_by_themselves() {
                 assert!(sections.iter().all(|section| section.metadata.is_none()));
                 (chunk.number, chunk.entries, sections.len())
             }
-            ChunkKind::Directories { sections } => {
+            ChunkKind::End { sections } => {
                 assert!(sections.iter().all(|section| section.metadata.is_some()));
                 (chunk.number, chunk.entries, sections.len())
             }
@@ -175,6 +185,48 @@ fn directories_travel_by_themselves() {
         .collect();
     assert_eq!(shapes, [(0, 0, 2), (0, 1, 1), (1, 0, 1)]);
     assert_eq!((found.chunks, found.directories), (1, 3));
+}
+
+#[test]
+fn further_names_wait_for_the_end_with_their_directories() {
+    let section = |name, metadata: Option<Metadata>, entries| Section {
+        directory: directory(name),
+        extras: metadata.map(|_| attribute(3)),
+        metadata,
+        entries,
+    };
+    let metadata = Some(Metadata::default());
+    let given = vec![
+        section("a", metadata, vec![file("first", 7), further_name("second", "a/first")]),
+        section("b", metadata, vec![further_name("third", "a/first")]),
+        section("a", None, vec![further_name("fourth", "a/first")]),
+    ];
+    let (chunks, found) = cut(ChunkLimits::default(), given.clone());
+    assert_eq!((found.chunks, found.files, found.names, found.directories), (1, 1, 3, 2));
+    let [files, end] = &chunks[..] else { panic!("{chunks:?}") };
+    assert_eq!((files.entries, files.bytes, end.number, end.entries, end.bytes), (1, 7, 0, 3, 0));
+    let ChunkKind::End { sections } = &end.kind else { panic!("{end:?}") };
+    let expected: Vec<Section> = given
+        .into_iter()
+        .map(|section| Section {
+            entries: section.entries.into_iter().filter(is_further_name).collect(),
+            ..section
+        })
+        .collect();
+    assert_eq!(*sections, expected);
+}
+
+#[test]
+fn what_is_kept_of_directories_fills_tables() {
+    let given = (0..5).map(|n| Section {
+        directory: directory(&n.to_string()),
+        metadata: Some(Metadata::default()),
+        extras: Some(attribute(50_000)),
+        entries: vec![],
+    });
+    let limits = ChunkLimits { table_bytes_max: SLOT_BYTES_MIN, ..ChunkLimits::default() };
+    let (chunks, found) = cut(limits, given.collect());
+    assert_eq!((chunks.len(), found.directories), (3, 5));
 }
 
 #[test]
@@ -220,16 +272,20 @@ fn sections() -> impl Strategy<Value = Vec<Section>> {
         1 => (0u64..40 * MIB).prop_map(|size| EntryKind::Regular { size }),
         1 => (1usize..SYMLINK_BYTES_MAX).prop_map(|len| EntryKind::Symlink { target: vec![b't'; len].into() }),
     ];
+    let kind = prop_oneof![9 => kind.prop_map(Some), 1 => Just(None)];
     let section = (0u32..6, any::<bool>(), prop::collection::vec(kind, 0..60));
     prop::collection::vec(section, 0..12).prop_map(|sections| {
         let mut name = 0u32..;
-        let mut named = |kind| entry(&name.next().unwrap().to_string(), kind);
+        let mut named = |kind: Option<EntryKind>| {
+            let name = name.next().unwrap().to_string();
+            kind.map_or_else(|| further_name(&name, "first"), |kind| entry(&name, kind))
+        };
         sections
             .into_iter()
             .map(|(place, has_metadata, kinds)| Section {
                 directory: directory(&format!("{place}{}", "p".repeat(40 * place as usize))),
                 metadata: has_metadata.then(Metadata::default),
-                extras: None,
+                extras: has_metadata.then(|| attribute(100 * place as usize)),
                 entries: kinds.into_iter().map(&mut named).collect(),
             })
             .collect()
@@ -274,16 +330,18 @@ proptest! {
         let limits =
             ChunkLimits { chunk_bytes, chunk_bytes_first, entries_max, table_bytes_max: SLOT_BYTES_MIN };
         let (chunks, found) = cut(limits, given.clone());
-        let mut all = by_name(&given);
-        prop_assert_eq!(found.files, all.len() as u64);
+        let is_name = |(_, (_, entry)): &(Vec<u8>, (RelPath, Entry))| is_further_name(entry);
+        let (names, mut all): (BTreeMap<_, _>, BTreeMap<_, _>) = by_name(&given).into_iter().partition(is_name);
+        prop_assert_eq!((found.files, found.names), (all.len() as u64, names.len() as u64));
         prop_assert_eq!(found.bytes, all.values().map(|(_, entry)| entry.size()).sum::<u64>());
 
-        let mut grouped = Vec::new();
+        let (mut grouped, mut at_end) = (Vec::new(), Vec::new());
         let mut parts: BTreeMap<FileKey, (Vec<u8>, u64, u64)> = BTreeMap::new();
         let mut number = 0;
         for chunk in &chunks {
-            if let ChunkKind::Directories { sections } = &chunk.kind {
-                prop_assert!(sections.len() <= entries_max);
+            if let ChunkKind::End { sections } = &chunk.kind {
+                prop_assert!(sections.len() + chunk.entries <= entries_max + 1);
+                at_end.extend(sections);
                 continue;
             }
             prop_assert_eq!(chunk.number, number);
@@ -309,12 +367,18 @@ proptest! {
                         prop_assert_eq!(range.len % PART_GRAIN_BYTES, 0);
                     }
                 }
-                ChunkKind::Directories { .. } => unreachable!(),
+                ChunkKind::End { .. } => unreachable!(),
             }
         }
         prop_assert_eq!(found.chunks, number);
         prop_assert_eq!(found.files_in_parts, parts.len() as u64);
         // Whatever is not in parts is in a group, once and where it was.
         prop_assert_eq!(by_name(grouped), all);
+        prop_assert_eq!(by_name(at_end.iter().copied()), names);
+        let told = |sections: &[&Section]| -> Vec<(RelPath, Option<Box<Extras>>)> {
+            let with_metadata = sections.iter().filter(|section| section.metadata.is_some());
+            with_metadata.map(|section| (section.directory.sink.clone(), section.extras.clone())).collect()
+        };
+        prop_assert_eq!(told(&at_end), told(&given.iter().collect::<Vec<_>>()));
     }
 }

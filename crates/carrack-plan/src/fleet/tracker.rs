@@ -57,10 +57,12 @@ pub enum TrackerEvent {
         /// The file.
         file: FileKey,
     },
-    /// The directories have their metadata, the journals are removed.
+    /// Files have their further names and directories their metadata, the journals are removed.
     CloseSettled {
         /// The attempt of the scan that the item was made for.
         attempt: u32,
+        /// Names and directories that have not.
+        failed: u64,
     },
 }
 
@@ -104,7 +106,7 @@ pub enum Next {
 /// How far a transfer is, by the scan that counts: the last that is complete, or while none is, the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Files and links that were found.
+    /// Files and links that were found, each name of a file.
     pub files_found: u64,
     /// Their bytes.
     pub bytes_found: u64,
@@ -151,6 +153,8 @@ struct Attempt {
     discarding: Files,
     is_close_asked: bool,
     is_closed: bool,
+    /// What failed at the end.
+    close_failed: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,7 +206,10 @@ impl Tracker {
             TrackerEvent::DiscardSettled { attempt, file } => {
                 add(&mut self.attempt(attempt).discarding.settled, file.0);
             }
-            TrackerEvent::CloseSettled { attempt } => self.attempt(attempt).is_closed = true,
+            TrackerEvent::CloseSettled { attempt, failed } => {
+                let attempt = self.attempt(attempt);
+                (attempt.is_closed, attempt.close_failed) = (true, failed);
+            }
         }
         // A close for a scan that a later one has overtaken doesn't count: it moved nothing of what that one found.
         self.closed = self.counting().filter(|number| {
@@ -261,16 +268,18 @@ impl Tracker {
         let shown = self.counting().or_else(|| self.attempts.keys().next_back().copied());
         let moved = Totals { bytes_moved: self.bytes_moved, ..Totals::default() };
         let Some(attempt) = shown.and_then(|number| self.attempts.get(&number)) else { return moved };
-        let Attempt { found, done, finishing, discarding, .. } = attempt;
+        let Attempt { found, done, finishing, discarding, close_failed, .. } = attempt;
         let finished = covered_by_both(&finishing.due, &finishing.done);
+        let named = if attempt.is_closed { found.names.saturating_sub(*close_failed) } else { 0 };
         Totals {
-            files_found: found.files,
+            files_found: found.files + found.names,
             bytes_found: found.bytes,
             is_scanned: attempt.is_finished,
-            files_done: done.files + finished,
+            files_done: done.files + finished + named,
             bytes_done: done.bytes,
             entries_failed: found.failed
                 + done.failed
+                + close_failed
                 + (covered_by_both(&finishing.due, &finishing.settled) - finished)
                 + discarding.due.covered_bytes(),
             chunks_found: found.chunks,

@@ -38,7 +38,17 @@ fn an_empty_tree_is_closed_and_over() {
     assert_eq!(tracker.next(), Next::Close);
     tracker.asked(&Next::Close);
     assert_eq!(tracker.next(), Next::Wait);
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 1 });
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 0 });
+    assert_eq!(tracker.next(), Next::Over);
+}
+
+#[test]
+fn further_names_are_done_at_the_end() {
+    let mut tracker = fed(&[scanned(1, Found { names: 5, ..found(1, 2, 20) }), files_settled(1, 0, 2, 0)]);
+    assert_eq!((tracker.totals().files_found, tracker.totals().files_done), (7, 2));
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 1 });
+    let totals = tracker.totals();
+    assert_eq!((totals.files_found, totals.files_done, totals.entries_failed), (7, 6, 1));
     assert_eq!(tracker.next(), Next::Over);
 }
 
@@ -102,7 +112,7 @@ fn a_file_that_can_not_be_finished_has_failed() {
 #[test]
 fn it_is_not_over_before_everything_is_settled() {
     let mut tracker = fed(&[
-        TrackerEvent::CloseSettled { attempt: 1 },
+        TrackerEvent::CloseSettled { attempt: 1, failed: 0 },
         scanned(1, found(2, 2, 0)),
         files_settled(1, 1, 1, 0),
     ]);
@@ -128,11 +138,11 @@ fn the_last_complete_scan_counts() {
     tracker.asked(&Next::Close);
     // A third scan that ends after all takes the second's place, and has a close of its own.
     tracker.observe(&scanned(3, found(1, 8, 80)));
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 2 });
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
     assert_eq!(tracker.next(), Next::Wait);
     tracker.observe(&files_settled(3, 0, 8, 0));
     assert_eq!(tracker.next(), Next::Close);
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 3 });
+    tracker.observe(&TrackerEvent::CloseSettled { attempt: 3, failed: 0 });
     assert_eq!((tracker.next(), tracker.totals().files_done), (Next::Over, 8));
     // What comes behind the end changes nothing.
     let at_end = tracker.totals();
@@ -286,7 +296,7 @@ proptest! {
             prop_assert!(tracker.next() != Next::Over);
         }
         prop_assert_eq!(tracker.next(), Next::Close);
-        tracker.observe(&TrackerEvent::CloseSettled { attempt: 2 });
+        tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
         prop_assert_eq!(tracker.next(), Next::Over);
         let totals = tracker.totals();
         prop_assert_eq!(totals.files_done, plan.files_done());
@@ -317,7 +327,7 @@ proptest! {
             match next {
                 Next::Over => break,
                 Next::Wait => {}
-                Next::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1 }),
+                Next::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1, failed: 0 }),
                 Next::FinishFiles(files) => queue.extend(files.into_iter().map(|file| {
                     let is_done = !plan.finish_fails[file.0 as usize];
                     TrackerEvent::FinishSettled { attempt: 1, file, is_done }

@@ -1,6 +1,6 @@
 //! What of an entry is kept beyond contents, mode and modification time.
 
-use carrack_model::{Account, AccountMap, Fidelity, Kept, ModeChange, account};
+use carrack_model::{AccountMap, Chown, Fidelity, FidelityOptions, ModeChange};
 use clap::{ArgAction, Args};
 
 const FIDELITY: &str = "What of a file is kept";
@@ -63,7 +63,7 @@ pub struct FidelityArgs {
     numeric_ids: bool,
 
     /// Give everything to USER and GROUP, by name or number; one of the two may be left out (`alice`, `:staff`)
-    #[arg(long, value_name = "USER:GROUP", value_parser = parse_chown, help_heading = FIDELITY)]
+    #[arg(long, value_name = "USER:GROUP", value_parser = Chown::parse, help_heading = FIDELITY)]
     chown: Option<Chown>,
 
     /// Give what FROM owns to TO: `alice:bob,1000-1999:guest,*:data`
@@ -130,61 +130,37 @@ pub struct FidelityArgs {
     pub strict: bool,
 }
 
-/// Whose everything becomes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Chown {
-    user: Option<Account>,
-    group: Option<Account>,
-}
-
 impl FidelityArgs {
     /// What a source tells.
     pub fn fidelity(&self) -> Fidelity {
-        let (user, group) = self.chown.clone().map_or((None, None), |chown| (chown.user, chown.group));
-        let kept = Kept {
-            users: (self.archive || self.owner) && !self.no_owner || user.is_some() || self.usermap.is_some(),
-            groups: (self.archive || self.group) && !self.no_group
-                || group.is_some()
-                || self.groupmap.is_some(),
-            attributes: (self.archive || self.xattrs) && !self.no_xattrs,
-            acls: (self.archive || self.acls) && !self.no_acls && !self.no_perms,
-            hard_links: (self.archive || self.hard_links) && !self.no_hard_links,
-            devices: (self.archive || self.devices) && !self.no_devices,
-            specials: (self.archive || self.specials) && !self.no_specials,
-            file_flags: self.file_flags,
-        };
-        let (user_map, group_map) = (self.usermap.clone(), self.groupmap.clone());
-        Fidelity {
-            kept,
-            numeric_ids: self.numeric_ids,
-            user,
-            group,
-            user_map: user_map.unwrap_or_default(),
-            group_map: group_map.unwrap_or_default(),
-            perms: (self.archive || self.perms || kept.acls) && !self.no_perms,
-            mode_change: self.chmod.clone().unwrap_or_default(),
-            omit_times: self.no_times,
+        let choice = |yes: bool, no: bool| (yes || no).then_some(yes);
+        let options = FidelityOptions {
+            archive: self.archive,
+            perms: choice(self.perms, self.no_perms),
+            chmod: self.chmod.clone(),
+            no_times: self.no_times,
             omit_dir_times: self.omit_dir_times,
-        }
-    }
-}
-
-fn parse_chown(text: &str) -> Result<Chown, String> {
-    let (user, group) = text.split_once(':').unwrap_or((text, ""));
-    let chown = Chown { user: account(user), group: account(group) };
-    match (&chown.user, &chown.group) {
-        (None, None) => Err("neither a user nor a group".to_owned()),
-        _ => Ok(chown),
+            owner: choice(self.owner, self.no_owner),
+            group: choice(self.group, self.no_group),
+            numeric_ids: self.numeric_ids,
+            chown: self.chown.clone(),
+            usermap: self.usermap.clone(),
+            groupmap: self.groupmap.clone(),
+            xattrs: choice(self.xattrs, self.no_xattrs),
+            acls: choice(self.acls, self.no_acls),
+            hard_links: choice(self.hard_links, self.no_hard_links),
+            devices: choice(self.devices, self.no_devices),
+            specials: choice(self.specials, self.no_specials),
+            file_flags: self.file_flags,
+            strict: self.strict,
+        };
+        options.fidelity()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
-    use std::sync::Arc;
-
-    use carrack_model::NO_NUMBER;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
@@ -194,83 +170,50 @@ mod tests {
         args: FidelityArgs,
     }
 
-    const ARCHIVE: Kept = Kept { file_flags: false, ..Kept::ALL };
-
-    fn kept(options: &[&str]) -> Kept {
-        let words = ["cp"].iter().chain(options);
-        Line::try_parse_from(words).unwrap().args.fidelity().kept
+    fn fidelity(typed: &[&str]) -> Option<Fidelity> {
+        Line::try_parse_from(["cp"].iter().chain(typed)).ok().map(|line| line.args.fidelity())
     }
 
-    #[test]
-    fn an_archive_has_everything_but_what_is_left_out() {
-        assert_eq!(kept(&[]), Kept::default());
-        assert_eq!(kept(&["-a"]), ARCHIVE);
-        assert_eq!(kept(&["-a", "--no-owner"]), Kept { users: false, ..ARCHIVE });
-        assert_eq!(
-            kept(&[
-                "-a",
-                "--no-acls",
-                "--no-xattrs",
-                "--no-group",
-                "--no-hard-links",
-                "--no-devices",
-                "--no-specials"
-            ]),
-            Kept { users: true, ..Kept::default() }
-        );
-        assert_eq!(kept(&["-a", "--file-flags"]), Kept::ALL);
-        assert_eq!(kept(&["--devices"]), Kept { devices: true, ..Kept::default() });
-        assert_eq!(kept(&["--specials"]), Kept { specials: true, ..Kept::default() });
-        assert_eq!(kept(&["-a", "--no-devices"]), Kept { devices: false, ..ARCHIVE });
-        assert_eq!(kept(&["--no-owner", "--owner"]), Kept { users: true, ..Kept::default() });
-        assert_eq!(kept(&["--xattrs"]), Kept { attributes: true, ..Kept::default() });
-        assert_eq!(kept(&["--chown", ":staff"]), Kept { groups: true, ..Kept::default() });
-    }
-
-    #[test]
-    fn modes_are_kept_by_request() {
-        let perms = |options: &[&str]| {
-            let words = ["cp"].iter().chain(options);
-            Line::try_parse_from(words).unwrap().args.fidelity().perms
-        };
-        for (options, is_kept) in [
-            (&[][..], false),
-            (&["-a"], true),
-            (&["--perms"], true),
-            (&["--acls"], true),
-            (&["-a", "--no-perms"], false),
-            (&["--acls", "--no-perms"], false),
-            (&["--no-perms", "--perms"], true),
-        ] {
-            assert_eq!(perms(options), is_kept, "{options:?}");
+    /// What a transfer that is submitted with these words keeps.
+    fn submitted(words: &[&str]) -> Fidelity {
+        let mut options = FidelityOptions::default();
+        for word in words {
+            assert_eq!(options.take(word), Ok(true), "{words:?}");
         }
-        assert_eq!(kept(&["-a", "--no-perms"]), Kept { acls: false, ..ARCHIVE });
-        assert!(Line::try_parse_from(["cp", "--chmod", "u+q"]).is_err());
+        options.fidelity()
     }
 
     #[test]
-    fn rules_for_owners_keep_owners_and_exclude_one_for_all() {
-        assert_eq!(kept(&["--usermap", "a:b"]), Kept { users: true, ..Kept::default() });
-        assert_eq!(kept(&["--groupmap", "a:b", "--no-group"]), Kept { groups: true, ..Kept::default() });
-        let refused = |options: &[&str]| Line::try_parse_from(["cp"].iter().chain(options)).is_err();
-        assert!(refused(&["--usermap", "alice"]));
-        assert!(refused(&["--usermap", "a:b", "--chown", "c"]));
-    }
-
-    #[test]
-    fn accounts_are_names_or_numbers() {
-        let named = |name: &str| Some(Account { number: NO_NUMBER, name: name.as_bytes().into() });
-        let numbered = |number| Some(Account { number, name: Arc::default() });
-        for (text, user, group) in [
-            ("alice", named("alice"), None),
-            ("alice:", named("alice"), None),
-            (":staff", None, named("staff")),
-            ("7:8", numbered(7), numbered(8)),
-            ("7:staff", numbered(7), named("staff")),
-            ("4294967295:1", named("4294967295"), numbered(1)),
-        ] {
-            assert_eq!(parse_chown(text), Ok(Chown { user, group }), "{text}");
+    fn a_submitted_transfer_keeps_what_a_copy_keeps() {
+        let command = Line::command();
+        let words: Vec<String> = command
+            .get_arguments()
+            .filter_map(|arg| Some((arg.get_long()?, arg.get_action().takes_values())))
+            .filter(|(name, _)| *name != "help")
+            .map(|(name, has_value)| match name {
+                "chmod" => "--chmod=D2775,F664".to_owned(),
+                _ if has_value => format!("--{name}=a:b"),
+                _ => format!("--{name}"),
+            })
+            .collect();
+        for word in &words {
+            assert_eq!(fidelity(&[word]), Some(submitted(&[word])), "{word}");
+            if word != "--archive" {
+                let words = ["--archive", word];
+                assert_eq!(fidelity(&words), Some(submitted(&words)), "{words:?}");
+            }
         }
-        assert!(parse_chown("").is_err() && parse_chown(":").is_err());
+        for words in [["--owner", "--no-owner"], ["--no-acls", "--acls"], ["--no-perms", "--acls"]] {
+            assert_eq!(fidelity(&words), Some(submitted(&words)), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn letters_and_what_makes_no_sense() {
+        assert_eq!(fidelity(&["-aHO"]), fidelity(&["--archive", "--hard-links", "--omit-dir-times"]));
+        for typed in [&["--usermap", "alice"][..], &["--usermap", "a:b", "--chown", "c"], &["--chmod", "u+q"]]
+        {
+            assert_eq!(fidelity(typed), None, "{typed:?}");
+        }
     }
 }

@@ -80,6 +80,14 @@ pub struct MoverArgs {
     #[arg(long, value_name = "LEVEL", default_value = "private")]
     protection: Protection,
 
+    /// Where a transfer asks for it, give what it writes its owners and groups, set-user-ID and set-group-ID bits and the attributes that
+    /// only root may set, and make devices
+    ///
+    /// Without it all of that is told as lost. With it whoever may submit transfers can have any file of any user made beneath
+    /// --path: for movers that run as root, among users who are trusted with that.
+    #[arg(long)]
+    keep_owners: bool,
+
     #[command(flatten)]
     nats: NatsArgs,
 }
@@ -260,6 +268,7 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
             spill: SpillSettings::of_either_end(&args.spill, args.spill_budget),
             lanes: 1,
             protection_min: args.protection,
+            keep_owners: args.keep_owners,
             say: say(),
         };
         let runtime = runtime()?;

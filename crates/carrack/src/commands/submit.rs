@@ -24,7 +24,7 @@ const HOW: &str = "How it is carried out";
 ///
 /// SRC and DST are SITE:/path; the site `local` is the machine of the daemon that is asked. They mean what they mean to `carrack cp
 /// -r`: a directory is copied with everything in it, its contents with a slash behind it. The transfer's ID goes to stdout; `carrack
-/// status`, `wait`, `pause`, `resume` and `cancel` take it. What says what of a file is kept and what is left out, and timetables, are for
+/// status`, `wait`, `pause`, `resume` and `cancel` take it. What says which entries are left out, --file-flags and timetables are for
 /// one machine's queue; a fleet refuses them. There a copy is made with your umask, too.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help())]

@@ -95,6 +95,10 @@ fn what_went_wrong(record: &TransferRecord) -> Option<Trouble> {
             Trouble::new(format!("{count} {entries} of transfer {id} could not be copied"))
                 .hint(format!("`carrack status {id}` names them; {}", again(record, "tries them again")))
         }
+        _ if record.has_lost_strictly() => Trouble::new(format!(
+            "something of transfer {id} could not be kept, which is a failure with --strict"
+        ))
+        .hint(format!("`carrack status {id}` tells what")),
         _ => return None,
     };
     Some(trouble.tamed())

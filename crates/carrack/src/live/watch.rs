@@ -103,9 +103,8 @@ impl Watch {
             Event::Targets { side, targets } => self.targets(*side, targets, at_s),
             Event::Source(report) => self.source(report, at_s),
             Event::Failed(failure) => self.say(failed(failure)),
-            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => {
-                self.say(format!("warning: {}", tame(text)));
-            }
+            Event::Notice(Notice::Warning(text)) => self.say(format!("warning: {}", tame(text))),
+            Event::Notice(Notice::Loss(loss)) => self.say(format!("warning: {}", tame(&loss.to_string()))),
             Event::Notice(Notice::Text(text) | Notice::Decision(text)) => self.say(tame(text)),
             Event::Notice(Notice::Skipped { path, reason }) => {
                 self.say(format!("left out: {}: {}", escape(path), tame(reason)));

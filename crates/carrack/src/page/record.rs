@@ -95,9 +95,8 @@ impl Record {
             Event::Targets { side, targets } => self.targets(*side, targets, at_s),
             Event::Source(report) => self.source(report, at_s),
             Event::Failed(failure) => self.failures.add(at_s, || failure.clone()),
-            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => {
-                self.warnings.add(at_s, || text.clone());
-            }
+            Event::Notice(Notice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
+            Event::Notice(Notice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
             Event::Notice(Notice::Decision(text)) => self.decisions.add(at_s, || text.clone()),
             Event::Notice(_)
             | Event::WouldCopy { .. }

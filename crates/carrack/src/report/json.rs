@@ -114,7 +114,7 @@ enum Body<'a> {
         text: &'a str,
     },
     Loss {
-        text: &'a str,
+        text: String,
         count: u64,
     },
     Source(SourceLine<'a>),
@@ -150,7 +150,7 @@ impl<'a> Body<'a> {
             Event::Notice(Notice::Text(text) | Notice::Detail(text)) => Body::Notice { text },
             Event::Notice(Notice::Warning(text)) => Body::Warning { text },
             Event::Notice(Notice::Decision(text)) => Body::Decision { text },
-            Event::Notice(Notice::Loss { text, count }) => Body::Loss { text, count: *count },
+            Event::Notice(Notice::Loss(loss)) => Body::Loss { text: loss.to_string(), count: loss.count },
             Event::Source(report) => Body::Source(SourceLine::of(report)),
         }
     }
@@ -379,7 +379,7 @@ fn outcome_name(exit: Exit) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{FailureKind, Limiter, Summary};
+    use carrack_model::{FailureKind, Limiter, Loss, Lost, Summary};
 
     use super::*;
     use crate::report::summary::tests::ending;
@@ -434,8 +434,12 @@ mod tests {
             ),
             (Event::Notice(Notice::Text("t".into())), r#"{"event":"notice","text":"t","seconds":1.5}"#),
             (
-                Event::Notice(Notice::Loss { text: "l".into(), count: 2 }),
-                r#"{"event":"loss","text":"l","count":2,"seconds":1.5}"#,
+                Event::Notice(Notice::Loss(Loss {
+                    lost: Lost::Several("ACLs".into()),
+                    reason: "r".into(),
+                    count: 2,
+                })),
+                r#"{"event":"loss","text":"2 ACLs not kept: r","count":2,"seconds":1.5}"#,
             ),
             (Event::Notice(Notice::Warning("w".into())), r#"{"event":"warning","text":"w","seconds":1.5}"#),
         ] {

@@ -226,7 +226,7 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
-    use carrack_model::Notice;
+    use carrack_model::{Loss, Lost, Notice};
 
     use super::*;
 
@@ -272,7 +272,8 @@ mod tests {
         for (is_strict, exit, troubles) in [(false, Exit::Complete, 0), (true, Exit::Partial, 1)] {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.strict(is_strict);
-            reporter.event(&Event::Notice(Notice::Loss { text: "the mode of 2 entries".into(), count: 2 }));
+            let lost = Lost::Part("the mode".into());
+            reporter.event(&Event::Notice(Notice::Loss(Loss { lost, reason: "so".into(), count: 2 })));
             assert_eq!(reporter.finish(ended(End::Reached, 3)), exit);
             assert_eq!(*seen.lock().unwrap().last().unwrap(), format!("{exit:?} {troubles}"));
         }

@@ -60,10 +60,11 @@ impl<W: Write + Send> TalkView<W> {
         let is_watched = self.bar.is_some() || self.volume >= Volume::Verbose;
         match event {
             Event::Failed(failure) => self.failure_words(failure),
-            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. })
-                if self.volume >= Volume::Normal =>
-            {
+            Event::Notice(Notice::Warning(text)) if self.volume >= Volume::Normal => {
                 Some(format!("carrack: warning: {}", tame(text)))
+            }
+            Event::Notice(Notice::Loss(loss)) if self.volume >= Volume::Normal => {
+                Some(format!("carrack: warning: {}", tame(&loss.to_string())))
             }
             Event::Notice(Notice::Skipped { path, reason }) if is_watched => {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))

@@ -54,7 +54,7 @@ impl Tally {
                 self.targets.retain(|(known, _)| known != side);
                 self.targets.push((*side, targets.clone()));
             }
-            Event::Notice(Notice::Loss { count, .. }) => self.lost = self.lost.saturating_add(*count),
+            Event::Notice(Notice::Loss(loss)) => self.lost = self.lost.saturating_add(loss.count),
             Event::Progress(_) | Event::Source(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
         }
     }

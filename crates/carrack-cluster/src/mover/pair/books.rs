@@ -120,6 +120,8 @@ pub(super) struct Books {
     pub(super) was_told: bool,
     /// Bytes moved that the log was told of.
     told_bytes: u64,
+    /// How often it was told of losses.
+    losses_told: u64,
     /// At the last report.
     reported: (Instant, u64),
 }
@@ -134,6 +136,7 @@ impl Books {
             closing: None,
             was_told: false,
             told_bytes: 0,
+            losses_told: 0,
             reported: (now, 0),
         }
     }
@@ -143,11 +146,16 @@ impl Books {
         self.held.insert(number, held);
     }
 
-    /// Failures belong to the chunk that has their entries.
+    /// Failures belong to the chunk that has their entries; those of the end to the one that closes.
     fn note_failures(&mut self, last: Option<u64>) {
         for failure in self.work.observer.take_failures() {
-            let owner = self.held.iter().find(|(_, held)| held.has(&failure.path)).map(|(number, _)| *number);
-            if let Some(held) = owner.or(last).and_then(|number| self.held.get_mut(&number)) {
+            let first = |is_it: &dyn Fn(&Held) -> bool| {
+                self.held.iter().find(|(_, held)| is_it(held)).map(|(number, _)| *number)
+            };
+            let owner = first(&|held| held.has(&failure.path))
+                .or(last.filter(|number| self.held.contains_key(number)))
+                .or_else(|| first(&|held| held.head.kind == ChunkKind::Close));
+            if let Some(held) = owner.and_then(|number| self.held.get_mut(&number)) {
                 held.fail(&failure);
             }
         }
@@ -156,6 +164,20 @@ impl Books {
     /// Whether chunks are under way.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// What could not be kept is logged before what it belongs to.
+    async fn log_losses(&mut self) {
+        let losses = self.work.observer.take_losses();
+        if losses.is_empty() {
+            return;
+        }
+        let (by, of) = (self.work.mover.id.clone(), self.work.name.session.clone());
+        let entry = LogEntry::Lost { by, of, number: self.losses_told, losses };
+        self.losses_told += 1;
+        if let Err(error) = self.work.repeated(|| self.work.log.append(&entry)).await {
+            self.work.mover.say(format!("transfer {}: {error}", self.work.pair.transfer));
+        }
     }
 
     /// The sink has settled this one, and perhaps others since: they are told together, as each word takes its time.
@@ -171,6 +193,7 @@ impl Books {
             }
             next = settling.try_recv().ok();
         }
+        self.log_losses().await;
         let work = Arc::clone(&self.work);
         let judged = join_all(settled.into_iter().map(|(number, held)| work.judge(number, held))).await;
         let numbers: Vec<u64> = judged.iter().map(|(number, _)| *number).collect();
@@ -230,6 +253,7 @@ impl Books {
     pub(super) async fn over(mut self, outcome: Outcome) -> PairEnd {
         self.work.observer.bytes_moved.fetch_max(outcome.summary.bytes_done, Relaxed);
         self.note_failures(None);
+        self.log_losses().await;
         self.log_the_rest().await;
         match outcome.result {
             Ok(()) => {

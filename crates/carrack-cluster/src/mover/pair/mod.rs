@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use carrack_engine::{
     Abort, ChunkFeed, Feed, Observer, Outcome, Role, SessionError, Transfer, TransferIdentity, copy_with_peer,
 };
-use carrack_model::{EntryFailure, Event, Notice, Progress, RunToken, TransferId};
+use carrack_model::{EntryFailure, Event, Loss, Notice, Progress, RunToken, TransferId};
 use carrack_plan::fleet::{ChunkThreshold, FaultKind};
 use carrack_storage::{Base, Purpose};
 use tokio::sync::{mpsc, watch};
@@ -108,6 +108,7 @@ struct PairObserver {
     say: Say,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
+    losses: Mutex<Vec<Loss>>,
     /// The last progress that was another one than that before it, and when it came.
     moved_at: Mutex<(Instant, Progress)>,
 }
@@ -115,7 +116,13 @@ struct PairObserver {
 impl PairObserver {
     fn new(say: Say) -> PairObserver {
         let moved_at = Mutex::new((Instant::now(), Progress::default()));
-        PairObserver { say, bytes_moved: AtomicU64::new(0), failures: Mutex::default(), moved_at }
+        PairObserver {
+            say,
+            bytes_moved: AtomicU64::new(0),
+            failures: Mutex::default(),
+            losses: Mutex::default(),
+            moved_at,
+        }
     }
 
     fn progress(&self, progress: &Progress) {
@@ -147,6 +154,10 @@ impl PairObserver {
     fn take_failures(&self) -> Vec<EntryFailure> {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn take_losses(&self) -> Vec<Loss> {
+        std::mem::take(&mut *self.losses.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Observer for PairObserver {
@@ -156,7 +167,10 @@ impl Observer for PairObserver {
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
-            Event::Notice(Notice::Warning(text) | Notice::Loss { text, .. }) => (self.say)(text.clone()),
+            Event::Notice(Notice::Loss(loss)) => {
+                self.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss.clone());
+            }
+            Event::Notice(Notice::Warning(text)) => (self.say)(text.clone()),
             _ => {}
         }
     }

@@ -1,0 +1,60 @@
+//! What of a transfer could not be kept, as all of its sessions have told it.
+
+use std::collections::BTreeMap;
+
+use carrack_model::{Loss, Lost};
+
+use crate::records::FAILURES_KEPT;
+
+/// Counts of each kind and reason; [`FAILURES_KEPT`] kinds at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Losses(BTreeMap<(Lost, String), u64>);
+
+impl Losses {
+    /// These too.
+    pub(super) fn add(&mut self, losses: Vec<Loss>) {
+        for Loss { lost, reason, count } in losses {
+            let key = (lost, reason);
+            if self.0.len() < FAILURES_KEPT || self.0.contains_key(&key) {
+                let sum = self.0.entry(key).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
+
+    /// A line for each, as records have them.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let loss = |((lost, reason), count): (&(Lost, String), &u64)| Loss {
+            lost: lost.clone(),
+            reason: reason.clone(),
+            count: *count,
+        };
+        self.0.iter().map(|counted| loss(counted).to_string()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_sessions_have_lost_is_told_once() {
+        let loss = |what: &str, count| Loss {
+            lost: Lost::Part(what.to_owned()),
+            reason: "not permitted".to_owned(),
+            count,
+        };
+        let mut losses = Losses::default();
+        losses.add(vec![loss("the owner", 1), loss("the group", 1)]);
+        losses.add(vec![loss("the owner", 2)]);
+        let lines = [
+            "the group of 1 entry not kept: not permitted",
+            "the owner of 3 entries not kept: not permitted",
+        ];
+        assert_eq!(losses.lines(), lines);
+        losses.add((0..200).map(|number| loss(&number.to_string(), 1)).collect());
+        losses.add(vec![loss("the owner", 4)]);
+        assert_eq!(losses.lines().len(), FAILURES_KEPT);
+        assert!(losses.lines().iter().any(|line| line.starts_with("the owner of 7 ")));
+    }
+}

@@ -1,0 +1,116 @@
+//! The same tree through a fleet of real processes: what `carrack cp -a` keeps is kept by any number of movers.
+//!
+//! It needs what `tests/fleet.rs` needs, and is skipped where that is.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::path::Path;
+
+use carrack_cluster::records::{TransferRecord, TransferState};
+use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr};
+
+use crate::census::differences;
+use crate::common::process::{assert_exit, assert_says};
+use crate::fleet::stage::{SITES, Stage};
+use crate::specials::node;
+use crate::{is_root, plant};
+
+/// For the tree, and its copy in which there are no holes.
+const BYTES: u64 = 3 << 30;
+
+/// Movers at each site.
+const MOVERS: u8 = 2;
+
+/// Small enough that each pair has many chunks, and large files are in parts.
+const CHUNK: &str = "--chunk-size=1MiB";
+
+/// Someone who has no account.
+const SOMEBODY: u32 = 54_321;
+
+fn stage(options: &[&str]) -> Option<Stage> {
+    let mut stage = is_root().then(|| Stage::start(1, BYTES)).flatten()?;
+    stage.start_manager("manager");
+    for number in 1..=MOVERS {
+        SITES.iter().for_each(|site| stage.start_ill_mover(site, number, "", options));
+    }
+    stage.wait_for_movers(2 * usize::from(MOVERS));
+    Some(stage)
+}
+
+/// Submits a copy of the contents of `tree`, and waits for its end.
+fn carry(stage: &Stage, options: &[&str]) -> TransferRecord {
+    let (from, to) = (stage.location(SITES[0], "tree/"), stage.location(SITES[1], "there"));
+    let words = [&["submit", "--wait", "--buffer=16MiB", CHUNK, &from, &to], options].concat();
+    let record = stage.record(&stage.asked(&words));
+    assert_eq!((record.state, record.tally.entries_failed), (TransferState::Done, 0), "{record:#?}");
+    record
+}
+
+/// What a fleet is to keep and has not: it sends holes as zeros.
+fn lost(stage: &Stage) -> Vec<String> {
+    let lines = differences(&stage.seen("east/tree"), &stage.seen("west/there"));
+    lines.into_iter().filter(|line| !line.contains(": holes: ")).collect()
+}
+
+#[test]
+fn a_fleet_keeps_everything_that_an_archive_keeps() {
+    let Some(stage) = stage(&["--keep-owners"]) else { return };
+    let tree = stage.seen("east/tree");
+    fs::create_dir(&tree).unwrap();
+    plant::plant(&tree);
+    // The second time over what is there.
+    for _ in 0..2 {
+        let record = carry(&stage, &["-a"]);
+        assert_eq!(lost(&stage), [""; 0], "{record:#?}");
+        assert_eq!((record.losses.len(), record.tally.entries_skipped), (0, 0), "{record:#?}");
+        assert_eq!(record.tally.files_done, record.tally.files_found, "{record:#?}");
+        assert!(record.tally.chunks_done > 50, "{record:#?}");
+    }
+    assert!(fs::read_dir(stage.seen("west")).unwrap().count() == 1, "journals are left");
+}
+
+/// A program that would run with somebody's rights, a device, and what anybody may set.
+fn plant_rights(tree: &Path) -> bool {
+    fs::create_dir(tree).unwrap();
+    let program = tree.join("program");
+    fs::write(&program, "x").unwrap();
+    lchown(&program, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    for name in ["user.a", "trusted.a"] {
+        lsetxattr(&program, name, b"v", XattrFlags::empty()).unwrap();
+    }
+    fs::hard_link(&program, tree.join("again")).unwrap();
+    node(&tree.join("pipe"), FileType::Fifo, (0, 0), 0o644);
+    node(&tree.join("null"), FileType::CharacterDevice, (1, 3), 0o666)
+}
+
+/// Whoever may submit gets no rights by that of the root who runs the movers, unless they were started so.
+#[test]
+fn movers_that_keep_no_owners_give_no_rights_and_tell_it() {
+    let Some(stage) = stage(&[]) else { return };
+    let has_device = plant_rights(&stage.seen("east/tree"));
+    let record = carry(&stage, &["-a"]);
+    let there = stage.seen("west/there");
+    let found = fs::metadata(there.join("program")).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777, found.nlink()), (0, 0, 0o755, 2));
+    let has = |name: &str| lgetxattr(there.join("program"), name, &mut [0; 8][..]).is_ok();
+    assert_eq!((has("user.a"), has("trusted.a")), (true, false));
+    assert!(there.join("pipe").exists() && !there.join("null").exists());
+    // The file, the pipe and the directory; the device is not there at all.
+    for told in ["owner and group of 3 entries not kept", "1 extended attribute not kept"] {
+        assert!(record.losses.iter().any(|line| line.starts_with(told)), "{told}: {record:#?}");
+    }
+    let made_none = |line: &String| line.starts_with("1 device not made");
+    assert_eq!(record.losses.iter().any(made_none), has_device, "{record:#?}");
+    assert!(
+        stage.asked(&["status", &record.id]).contains("lost         owner and group of 3 entries not kept")
+    );
+
+    let (from, to) = (stage.location(SITES[0], "tree/"), stage.location(SITES[1], "there"));
+    let strict = stage.ask(&["submit", "--wait", "-a", "--strict", &from, &to]);
+    assert_exit(&strict, 1);
+    assert_says(&strict, &["--strict", "could not be kept"]);
+    let refused = stage.ask(&["submit", "-a", "--exclude=*.o", &from, &to]);
+    assert_exit(&refused, 3);
+    assert_says(&refused, &["copy_options: --exclude=*.o: movers copy everything"]);
+}
