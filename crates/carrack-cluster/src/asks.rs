@@ -27,6 +27,11 @@ pub enum Ask {
         /// Absolute.
         path: String,
     },
+    /// Which names are in this directory? The answer is a digest, to be compared with another mover's.
+    Names {
+        /// Absolute.
+        path: String,
+    },
     /// Which of these files are not there?
     Prove {
         /// Absolute.
@@ -83,6 +88,11 @@ pub enum Answer {
     Unseen {
         /// The paths of those that are not there, or are an older version.
         files: Vec<String>,
+    },
+    /// To [`Ask::Names`].
+    Names {
+        /// Of the names, in hexadecimal digits; of a file of its size; empty where there are too many to tell.
+        digest: String,
     },
     /// To [`Ask::LeftOut`].
     Noted,

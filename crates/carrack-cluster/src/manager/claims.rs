@@ -7,7 +7,7 @@ use std::time::Duration;
 use carrack_plan::fleet::{Claim, FleetMover, FleetPair, Health};
 
 use super::Known;
-use super::ends::end;
+use super::ends::{Which, end};
 use crate::mover::pairs_of;
 use crate::records::{MoverRecord, MoverState, Pair, TransferRecord};
 
@@ -45,8 +45,8 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
         let Some(leg) = record.leg.as_ref().filter(|_| wanted > 0 || is_mine) else { continue };
         let submission = &record.submission;
         let (source_site, sink_site) = (&submission.source.site, &submission.destination.site);
-        let ends = [(source_site, &leg.source), (sink_site, &leg.sink)]
-            .map(|(site, path)| end(movers, health, now, &record.id, (site, path)));
+        let ends = [(Which::Source, source_site, &leg.source), (Which::Sink, sink_site, &leg.sink)]
+            .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
         for end in &ends {
             all.odd.extend(end.odd.clone());
             if !end.at_odds.is_empty() {

@@ -21,13 +21,22 @@ pub(super) struct End {
     pub at_odds: String,
 }
 
+/// Which end of a transfer it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Movers whose marks differ are not believed.
+    Sink,
+    /// That they see the same source was looked at when it was settled where the transfer goes.
+    Source,
+}
+
 /// Who can serve `transfer` at `path`.
 pub(super) fn end(
     movers: &[Arc<MoverRecord>],
     health: &Health,
     now: Duration,
     transfer: &str,
-    (site, path): (&str, &str),
+    (which, site, path): (Which, &str, &str),
 ) -> End {
     let reaching: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].reaches(site, path)).collect();
     let sight = |&index: &usize| {
@@ -41,6 +50,8 @@ pub(super) fn end(
     let mut end = End::default();
     for ((&index, sight), is_believed) in reaching.iter().zip(&sights).zip(is_believed) {
         let mover = &movers[index];
+        let is_believed = is_believed
+            || which == Which::Source && at_odds.iter().any(|directory| directory == sight.directory);
         if !is_believed {
             end.odd.insert(mover.id.clone(), odd(sight.directory));
         } else if mover.ill.is_empty() && health.left_out(now, transfer, &mover.id).is_none() {
@@ -97,7 +108,7 @@ mod tests {
         let movers = [mover("a", "x"), mover("b", "y")];
         let now = Duration::ZERO;
         let mut health = Health::new();
-        let at = |health: &Health| end(&movers, health, now, "t", ("s", "/d/e"));
+        let at = |health: &Health| end(&movers, health, now, "t", (Which::Sink, "s", "/d/e"));
         let both = at(&health);
         assert!(both.able.is_empty() && both.at_odds.contains("a and b") && both.odd.len() == 2);
         let (transfer, mover, other) = ("t".into(), "b".into(), String::new());
@@ -105,6 +116,8 @@ mod tests {
         let one = at(&health);
         assert_eq!((one.able, one.reaching), (vec![0], vec![0, 1]));
         assert!(one.at_odds.is_empty() && one.odd.contains_key("b"));
-        assert!(end(&movers, &health, now, "t", ("s", "/elsewhere")).reaching.is_empty());
+        assert!(end(&movers, &health, now, "t", (Which::Sink, "s", "/elsewhere")).reaching.is_empty());
+        let source = end(&movers, &Health::new(), now, "t", (Which::Source, "s", "/d/e"));
+        assert_eq!((source.able, source.at_odds.as_str()), (vec![0, 1], ""));
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::Manager;
-use super::ends::end;
+use super::ends::{Which, end};
 use super::losses::Losses;
 use super::moved::Moved;
 use super::settling::settle_leg;
@@ -438,10 +438,13 @@ impl Owning {
         let Some(leg) = &record.leg else { return Verdict::GoOn };
         let (movers, now) = (self.manager.movers.all(), self.manager.now());
         let submission = &record.submission;
-        let ends = [(&submission.source.site, &leg.source), (&submission.destination.site, &leg.sink)];
+        let ends = [
+            (Which::Source, &submission.source.site, &leg.source),
+            (Which::Sink, &submission.destination.site, &leg.sink),
+        ];
         let health = self.manager.health();
-        let ids = ends.map(|(site, path)| {
-            let end = end(&movers, &health, now, &self.id, (site, path));
+        let ids = ends.map(|(which, site, path)| {
+            let end = end(&movers, &health, now, &self.id, (which, site, path));
             let is_usable = |&&index: &&usize| !end.odd.contains_key(&movers[index].id);
             end.reaching.iter().filter(is_usable).map(|&index| movers[index].id.clone()).collect::<Vec<_>>()
         });

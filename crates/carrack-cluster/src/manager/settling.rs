@@ -1,17 +1,19 @@
 //! From where to where a transfer goes: settled once, by a look at both ends, with the meaning that `carrack cp -r` gives to
 //! paths (decision 18).
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_plan::fleet::{Fault, FaultKind};
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
 use super::Manager;
-use super::ends::end;
+use super::ends::{Which, end};
 use super::owning::{Stop, current};
 use super::waiting::nobody;
 use crate::asks::{Answer, Ask, AskError, Looked, ask};
@@ -30,6 +32,8 @@ const OTHERS_LOOK_WITHIN: Duration = Duration::from_millis(500);
 enum Unsettled {
     /// It may be later: no mover is there, say.
     Later(String),
+    /// Movers do not see the same there, and it may be later that they do.
+    AtOdds(String),
     /// It can't be.
     Never(String),
 }
@@ -56,7 +60,7 @@ pub(super) async fn settle_leg(
                 let _ = manager.transfers.update(id, change).await;
                 return Ok(None);
             }
-            Err(Unsettled::Later(reason)) => {
+            Err(Unsettled::Later(reason) | Unsettled::AtOdds(reason)) => {
                 manager.known().stuck.insert(id.clone());
                 let change = |record: &mut TransferRecord| {
                     record.manager.clone_from(&manager.id);
@@ -158,8 +162,34 @@ async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Res
         let kind = FaultKind::Refused;
         manager.fault(&Fault { transfer, mover, other: String::new(), kind, reason });
     }
-    // Those that are left may still be of two minds.
-    self::able(manager, &record.id, source, &source.path, false).map(|_| found)
+    let able = match self::able(manager, &record.id, source, &source.path, false) {
+        Err(Unsettled::AtOdds(why)) => see_the_same(manager, record, why).await?,
+        able => able?,
+    };
+    if able.is_empty() { Err(Unsettled::Later(format!("nobody can read {source}"))) } else { Ok(found) }
+}
+
+/// Those of whom nobody can tell which has mounted the right file system can all be used if they have the same names at the source.
+async fn see_the_same(
+    manager: &Manager,
+    record: &TransferRecord,
+    why: String,
+) -> Result<Vec<String>, Unsettled> {
+    let source = &record.submission.source;
+    let movers = manager.movers.all();
+    let which = (Which::Source, &*source.site, &*source.path);
+    let end = end(&movers, &manager.health(), manager.now(), &record.id, which);
+    let able: Vec<String> = end.able.iter().map(|&index| movers[index].id.clone()).collect();
+    let question = Ask::Names { path: source.path.clone() };
+    let answers = join_all(able.iter().map(|mover| ask(&manager.bus, mover, &question, LOOK_WITHIN))).await;
+    let digests: HashSet<String> = answers
+        .into_iter()
+        .map(|answer| match answer {
+            Ok(Answer::Names { digest }) => Ok(digest),
+            _ => Err(Unsettled::Later(why.clone())),
+        })
+        .collect::<Result<_, _>>()?;
+    if digests.len() > 1 { Err(Unsettled::Later(why)) } else { Ok(able) }
 }
 
 /// The movers that can look at a path; all that reach it, whatever is known of them, or those that can be used.
@@ -171,7 +201,8 @@ fn able(
     all: bool,
 ) -> Result<Vec<String>, Unsettled> {
     let movers = manager.movers.all();
-    let end = end(&movers, &manager.health(), manager.now(), transfer, (&location.site, path));
+    let which = (Which::Sink, &*location.site, path);
+    let end = end(&movers, &manager.health(), manager.now(), transfer, which);
     let ids = |indexes: &[usize]| indexes.iter().map(|&index| movers[index].id.clone()).collect::<Vec<_>>();
     if end.reaching.is_empty() {
         let somebody_is_there = !manager.movers.at(&location.site).is_empty();
@@ -182,7 +213,7 @@ fn able(
     }
     match end.able.is_empty() {
         false => Ok(ids(&end.able)),
-        true if !end.at_odds.is_empty() => Err(Unsettled::Later(end.at_odds)),
+        true if !end.at_odds.is_empty() => Err(Unsettled::AtOdds(end.at_odds)),
         true => {
             Err(Unsettled::Later(format!("all movers of site {} that reach {path} are ill", location.site)))
         }

@@ -1,20 +1,31 @@
 //! What a mover tells of its file systems.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use carrack_model::RelPath;
 use carrack_storage::Purpose;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rustix::fs::Dir;
 
 use super::Mover;
 use super::witness::prove;
 use crate::asks::{Answer, Ask, Looked};
 
+/// Directories with more names are taken to be the same.
+const NAMES_MAX: usize = 20_000;
+
 pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> {
     let looking = tokio::task::spawn_blocking(move || match ask {
         Ask::Look { path } => look(&mover, Path::new(&path)),
+        Ask::Names { path } => match names(&mover, Path::new(&path)) {
+            Ok(digest) => Answer::Names { digest },
+            Err(error) => Answer::Failed(error.to_string()),
+        },
         Ask::Prove { directory, files } => {
             let directory = Path::new(&directory);
             match mover.reach.base_for(directory) {
@@ -28,6 +39,32 @@ pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> 
         }
     });
     looking.map(|answer| answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))).boxed()
+}
+
+/// A digest of what is in a directory, but for what carrack has put there.
+fn names(mover: &Mover, path: &Path) -> io::Result<String> {
+    let base = mover.reach.base_for(path)?;
+    let looked = base.look(path, Purpose::ReadThrough)?;
+    let mut hasher = blake3::Hasher::new();
+    if !looked.is_directory {
+        hasher.update(&looked.size.to_le_bytes());
+        return Ok(hasher.finalize().to_hex().to_string());
+    }
+    let directory = base.open(path, Purpose::ReadThrough)?.enter_directory(&RelPath::root())?;
+    let mut names = BTreeSet::new();
+    for entry in Dir::read_from(&directory)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if !name.starts_with(b".carrack") {
+            names.insert(name);
+        }
+        if names.len() > NAMES_MAX {
+            return Ok(String::new());
+        }
+    }
+    for name in names {
+        hasher.update(&name).update(b"\0");
+    }
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 fn look(mover: &Mover, path: &Path) -> Answer {

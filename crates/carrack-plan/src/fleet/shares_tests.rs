@@ -79,8 +79,9 @@ fn priorities_are_weights() {
 }
 
 #[test]
-fn the_oldest_come_first_where_not_all_can() {
-    assert_eq!(shares_of(&two_sites(2, 9), &[(0, 9), (0, 9), (9, 9)]), [1, 1, 0]);
+fn the_highest_priority_and_then_the_oldest_come_first_where_not_all_can() {
+    assert_eq!(shares_of(&two_sites(2, 9), &[(5, 9), (5, 9), (5, 9)]), [1, 1, 0]);
+    assert_eq!(shares_of(&two_sites(2, 9), &[(0, 9), (0, 9), (9, 9)]), [1, 0, 1]);
     assert_eq!(shares_of(&two_sites(3, 9), &[(0, 9), (0, 9), (9, 9)]), [1, 1, 1]);
     assert_eq!(shares_of(&two_sites(0, 9), &[(5, 9)]), [0]);
 }
