@@ -276,6 +276,7 @@ fn fit(sizes: impl Iterator<Item = usize>) -> usize {
 
 /// What one who follows a log gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // All but one are entries.
 pub enum Logged {
     /// An entry, and its place in the stream.
     Entry {

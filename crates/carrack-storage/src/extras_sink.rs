@@ -530,7 +530,7 @@ impl Keeper {
         let (user, group) = (self.user_of(extras), self.group_of(extras));
         if !self.is_trusting {
             if user.is_some() || group.is_some() {
-                self.losses.count("owner and group", "the daemon there sets none");
+                self.losses.count("owner and group", "the sink sets none");
             }
             return Owned::default();
         }
