@@ -45,16 +45,26 @@ pub(crate) struct Counters {
     pub(crate) bytes_arrived: Arc<AtomicU64>,
     /// Threads for whose work nobody shall blame the network.
     storage_busy: AtomicU32,
+    /// Threads that are in a call to storage.
+    in_storage: AtomicU32,
     stage_ns: [AtomicU64; 4],
 }
 
 impl Counters {
     /// Runs `work` and books its time.
     pub(crate) fn time<R>(&self, stage: Stage, work: impl FnOnce() -> R) -> R {
+        let is_storage = matches!(stage, Stage::Storage);
         let began = Instant::now();
+        self.in_storage.fetch_add(is_storage.into(), Relaxed);
         let result = work();
+        self.in_storage.fetch_sub(is_storage.into(), Relaxed);
         self.stage_ns[stage as usize].fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
         result
+    }
+
+    /// Whether a thread is in a call to storage.
+    pub(crate) fn is_in_storage(&self) -> bool {
+        self.in_storage.load(Relaxed) > 0
     }
 
     /// Runs `work`, which may have to wait for storage with what was sent in its hands.

@@ -152,7 +152,8 @@ impl<'a> SourceComm<'a> {
         self.both = self.both();
         self.idle.look(self.both.source.entries_found.wrapping_add(self.lanes_done()), now)?;
         link.queue_control(Control::Counters(self.both.source).to_body());
-        let progress = self.both.progress(&self.before);
+        let mut progress = self.both.progress(&self.before);
+        progress.storage_busy.0 |= self.lanes.iter().any(|lane| lane.counters.is_in_storage());
         if let Some(share) = &self.lane.source.share {
             share.look_at(&progress);
         }

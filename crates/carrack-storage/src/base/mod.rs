@@ -185,7 +185,7 @@ impl Base {
             is_directory: kind == FileType::Directory,
             is_symlink: kind == FileType::Symlink,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            mtime_s: stat.st_mtime.into(),
+            mtime_s: stat.st_mtime,
             special: special_of_stat(&stat),
         })
     }
