@@ -381,9 +381,7 @@ impl Lane<'_> {
     fn give_up(&self, file: &Arc<SinkFile>, kind: FailureKind, detail: String) -> Result<(), SessionError> {
         let is_first = self.files().ledger.give_up(FileId(file.id)).is_some();
         if is_first {
-            self.say(Control::FileFailed(FileRef { id: file.id }));
-            self.forsake(file)?;
-            self.fail(EntryFailure { path: self.path(file.directory(), &file.entry.name), kind, detail })?;
+            self.fail_file(file, kind, detail)?;
         }
         Ok(())
     }
@@ -494,17 +492,19 @@ impl Lane<'_> {
             // Another session was faster: the same version of it has its name.
             Err(_) if self.sink.siblings.is_some() && self.is_in_place(root, file) => {}
             Err((kind, detail)) => {
-                self.say(Control::FileFailed(FileRef { id: file.id }));
-                self.forsake(file)?;
-                self.fail(EntryFailure {
-                    path: self.path(file.directory(), &file.entry.name),
-                    kind,
-                    detail,
-                })?;
+                self.fail_file(file, kind, detail)?;
                 return Ok(false);
             }
         }
         self.named(file).map(|()| true)
+    }
+
+    /// Counted and told of before the source is answered: what it takes for settled is known to have failed then.
+    fn fail_file(&self, file: &Arc<SinkFile>, kind: FailureKind, detail: String) -> Result<(), SessionError> {
+        self.forsake(file)?;
+        self.fail(EntryFailure { path: self.path(file.directory(), &file.entry.name), kind, detail })?;
+        self.say(Control::FileFailed(FileRef { id: file.id }));
+        Ok(())
     }
 
     fn is_in_place(&self, root: &Root, file: &SinkFile) -> bool {
