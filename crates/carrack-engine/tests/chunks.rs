@@ -222,8 +222,21 @@ impl Place {
         (outcome.summary, observer)
     }
 
+    /// Of all that is there, while sessions may make and remove some of it.
     fn names(&self) -> Vec<String> {
-        snapshot(&self.sink()).keys().map(|path| path.to_string_lossy().into_owned()).collect()
+        let mut names = Vec::new();
+        let mut left = vec![self.sink()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    left.push(path.clone());
+                }
+                names.push(path.strip_prefix(self.sink()).unwrap().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        names
     }
 
     fn hidden(&self) -> usize {
