@@ -21,9 +21,7 @@ use carrack_model::{
     Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
 };
 use carrack_wire::TableWriter;
-use common::{
-    Recorder, Way, assert_same, channel, noise, peer, serve_any, snapshot, transfer, wait_until, write,
-};
+use common::{Recorder, Way, assert_same, channel, noise, peer, serve_any, transfer, wait_until, write};
 
 const MIB: u64 = 1 << 20;
 
