@@ -5,12 +5,13 @@
 //! published until then is of the log, and the next one reads it there.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::bus::{Bus, LEASE};
+use crate::clock::since_boot;
 use crate::error::BusError;
 use crate::ids;
 use crate::records::{RECORD_VERSION, is_name, now_ms};
@@ -56,7 +57,8 @@ pub struct Lease {
     transfer: String,
     record: LeaseRecord,
     revision: u64,
-    confirmed: Instant,
+    /// When the last renewal that was confirmed was sent, by the clock that goes on while the machine sleeps.
+    confirmed: Duration,
 }
 
 impl Lease {
@@ -74,7 +76,7 @@ impl Lease {
         let since_ms = now_ms();
         let (version, manager, token) = (RECORD_VERSION, manager.to_owned(), ids::new_id());
         let record = LeaseRecord { version, manager, token, since_ms };
-        let began = Instant::now();
+        let began = since_boot();
         match bucket.create(transfer, &record).await {
             Ok(revision) => {
                 Ok(Some(Lease { bucket, transfer: transfer.to_owned(), record, revision, confirmed: began }))
@@ -94,7 +96,7 @@ impl Lease {
     /// # Errors
     /// [`RenewError::Lost`] if it is ours no longer.
     pub async fn renew(&mut self) -> Result<(), RenewError> {
-        let began = Instant::now();
+        let began = since_boot();
         if let Err(error) = self.swap(began).await {
             let BusError::Conflict(_) = error else { return Err(error.into()) };
             // A renewal whose answer was lost counts all the same: then what is there is ours, with another revision.
@@ -107,7 +109,7 @@ impl Lease {
         Ok(())
     }
 
-    async fn swap(&mut self, began: Instant) -> Result<(), BusError> {
+    async fn swap(&mut self, began: Duration) -> Result<(), BusError> {
         self.revision = self.bucket.update(&self.transfer, &self.record, self.revision).await?;
         self.confirmed = began;
         Ok(())
@@ -115,7 +117,7 @@ impl Lease {
 
     /// Whether nobody else can have it yet, by our own clock.
     pub fn is_sure(&self) -> bool {
-        self.confirmed.elapsed() < SURE_FOR
+        since_boot().saturating_sub(self.confirmed) < SURE_FOR
     }
 
     /// Gives it up, so that another one can take it at once.

@@ -6,6 +6,7 @@ pub mod asks;
 mod beginning;
 pub mod bus;
 pub mod client;
+mod clock;
 pub mod control;
 pub mod curves;
 pub mod error;

@@ -18,6 +18,7 @@ use super::ends::{Which, end};
 use super::losses::Losses;
 use super::moved::Moved;
 use super::settling::settle_leg;
+use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::log::{ChunkDone, Log, LogEntry, Logged};
@@ -168,7 +169,7 @@ async fn carry(
         trimmed_at: now,
         observed_at: now,
     };
-    owning.begin(&record);
+    owning.begin(&record).await;
     let mut next = tokio::time::Instant::now();
     let mut renewals = tokio::time::interval(RENEW_EVERY);
     renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -220,16 +221,40 @@ async fn as_kept(manager: &Manager, id: &str) -> Result<Option<TransferRecord>, 
 }
 
 impl Owning {
-    /// The first guess: a pair for each mover of the smaller site.
-    fn begin(&mut self, record: &TransferRecord) {
+    /// The first guess: the pairs with which an earlier transfer between the sites was fastest, or one for each mover of the smaller.
+    async fn begin(&mut self, record: &TransferRecord) {
         let movers = self.manager.movers.all();
         let submission = &record.submission;
         let count = |site: &str| movers.iter().filter(|mover| mover.site == site).count() as u32;
-        let start = count(&submission.source.site).min(count(&submission.destination.site)).max(1);
+        let fewest = count(&submission.source.site).min(count(&submission.destination.site)).max(1);
+        let start = self.fastest_before(record).await.unwrap_or(fewest).min(capacity(&self.manager));
         self.tuner = match submission.options.static_striping {
             true => PairTuner::new(pairs_of(record), pairs_of(record)),
             false => PairTuner::new(start.min(submission.options.pairs_max.unwrap_or(u32::MAX)), start),
         };
+    }
+
+    /// Nothing is known, or can be asked: then it begins as if none had been before.
+    async fn fastest_before(&self, record: &TransferRecord) -> Option<u32> {
+        let submission = &record.submission;
+        let curves = Curves::open(&self.manager.bus).await.ok()?;
+        let curve = curves.get(&submission.source.site, &submission.destination.site).await.ok()??;
+        curve.points.iter().max_by_key(|point| point.bytes_per_s).map(|point| point.pairs.max(1))
+    }
+
+    /// What was learnt of the path is there for the next transfer on it.
+    async fn keep_curve(&self, record: &TransferRecord) {
+        let points: Vec<CurvePoint> =
+            self.tuner.points().map(|(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s }).collect();
+        let submission = &record.submission;
+        if points.is_empty() || submission.options.static_striping {
+            return;
+        }
+        // The next one begins as if it were the first, then.
+        if let Ok(curves) = Curves::open(&self.manager.bus).await {
+            let curve = CurveRecord::new(points, now_ms());
+            let _ = curves.put(&submission.source.site, &submission.destination.site, &curve).await;
+        }
     }
 
     fn logged(&mut self, logged: Logged) {
@@ -411,6 +436,7 @@ impl Owning {
                 }
             }
             Next::Over => {
+                self.keep_curve(&record).await;
                 return self.clear_away(TransferState::Done, None).await.map(|()| true);
             }
         }
@@ -535,8 +561,7 @@ impl Owning {
             return self.want(pairs_of(record));
         }
         let now = self.began.elapsed();
-        let capacity: u32 = self.manager.movers.all().iter().map(|mover| mover.pairs_max).sum();
-        let most = record.submission.options.pairs_max.unwrap_or(u32::MAX).min(capacity).max(1);
+        let most = record.submission.options.pairs_max.unwrap_or(u32::MAX).min(capacity(&self.manager));
         self.tuner.set_most(now, most);
         let (pairs, bytes_per_s) = self.at_work();
         let totals = self.tracker.totals();
@@ -640,6 +665,11 @@ impl Owning {
         self.queue.remove().await?;
         self.log.remove().await
     }
+}
+
+/// Pairs that all movers together could have, and one at least.
+fn capacity(manager: &Manager) -> u32 {
+    manager.movers.all().iter().map(|mover| mover.pairs_max).sum::<u32>().max(1)
 }
 
 /// Grows only: a later scan that counts may have found less.

@@ -3,6 +3,7 @@
 use carrack_model::{EntryFailure, FailureKind, escape};
 use carrack_wire::{TableReader, TableRecord};
 
+use super::pair::LEFT_TO_OTHERS_MAX;
 use crate::log::{ChunkDone, LogEntry};
 use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
 use crate::records::{FAILURES_KEPT, Failure};
@@ -46,6 +47,11 @@ impl Held {
     /// Its entry table.
     pub fn table(&self) -> &[u8] {
         &self.table
+    }
+
+    /// Whether it was given to others so often that whoever has it now keeps what comes of it: they may not be able to take it.
+    pub fn was_left_often(&self) -> bool {
+        self.delivered > LEFT_TO_OTHERS_MAX
     }
 
     /// Whether an entry of it has this path, which one of the ends knows by more than the chunk does.

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carrack_engine::Abort;
 use carrack_plan::fleet::Deliveries;
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, timeout};
 
+use crate::clock::since_boot;
 use crate::queue::{ACK_WAIT, Acker};
 
 /// How often it looks.
@@ -21,7 +22,6 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 
 /// What a pair holds.
 pub(super) struct Keeper {
-    began: Instant,
     kept: Mutex<Kept>,
 }
 
@@ -33,17 +33,17 @@ struct Kept {
 impl Keeper {
     pub fn new() -> Keeper {
         let kept = Kept { deliveries: Deliveries::new(ACK_WAIT), ackers: HashMap::new() };
-        Keeper { began: Instant::now(), kept: Mutex::new(kept) }
+        Keeper { kept: Mutex::new(kept) }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This was delivered then.
-    pub fn take(&self, number: u64, acker: Acker, at: Instant) {
+    /// This was delivered then, by the clock of [`since_boot`].
+    pub fn take(&self, number: u64, acker: Acker, at: Duration) {
         let mut kept = self.kept();
-        kept.deliveries.take(number, at.duration_since(self.began));
+        kept.deliveries.take(number, at);
         kept.ackers.insert(number, acker);
     }
 
@@ -60,10 +60,10 @@ impl Keeper {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if self.kept().deliveries.is_lost(self.began.elapsed()) {
+            if self.kept().deliveries.is_lost(since_boot()) {
                 return abort.interrupt();
             }
-            let sent_at = self.began.elapsed();
+            let sent_at = since_boot();
             let due: Vec<(u64, Acker)> = {
                 let mut kept = self.kept();
                 let numbers = kept.deliveries.extend(sent_at);

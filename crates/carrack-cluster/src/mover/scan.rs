@@ -68,12 +68,13 @@ async fn scan(
 ) -> Result<(), BusError> {
     let mut tried = queue.scan_tried().await?;
     let able = mover.movers.able(&record.submission.source.site, &leg.source);
-    let is_for_others = tried.is_for_others(&mover.id, "", &able, &[]);
-    if delivery.is_again() && delivery.delivered <= LEFT_TO_OTHERS_MAX && is_for_others {
+    // Not for ever: others may not be able to take it.
+    let may_be_left = delivery.delivered <= LEFT_TO_OTHERS_MAX;
+    if may_be_left && tried.is_for_others(&mover.id, "", &able, &[]) {
         return delivery.nak(LEFT_TO_OTHERS).await;
     }
     tried.add(true, &mover.id);
-    let others_may = tried.leaves(true, &able);
+    let others_may = may_be_left && tried.leaves(true, &able);
     // Each delivery is an attempt of its own: what a mover that died has published is told from it.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = Log::open(&mover.bus, &record.id)?;

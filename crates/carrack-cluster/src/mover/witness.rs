@@ -99,14 +99,14 @@ fn expected(held: &Held) -> Vec<Expected> {
     files
 }
 
-/// Which of these a mover does not see. A file may have changed since it was scanned, and is newer then.
+/// Which of these a mover does not see. A file may have changed since it was scanned, and is no older then.
 pub(super) fn prove(base: &Base, directory: &Path, files: &[Expected]) -> Vec<String> {
     let is_seen = |file: &&Expected| {
         let path: Vec<u8> = percent_decode_str(&file.path).collect();
         let looked = base.look(&directory.join(OsStr::from_bytes(&path)), Purpose::Browse);
         looked.is_ok_and(|looked| {
             let is_file = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
-            is_file && (looked.size == file.size || looked.mtime_s > file.mtime_s)
+            is_file && (looked.size == file.size || looked.mtime_s >= file.mtime_s)
         })
     };
     files.iter().filter(|file| !is_seen(file)).map(|file| file.path.clone()).collect()

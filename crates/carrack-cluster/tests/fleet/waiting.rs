@@ -3,6 +3,8 @@
 use std::fs;
 
 use carrack_cluster::control::{Control, Order};
+use carrack_cluster::curves::{CurvePoint, CurveRecord, Curves};
+use carrack_cluster::pairs::{Pairs, Whose};
 use carrack_cluster::records::{Options, Submission, TransferRecord, TransferState, now_ms};
 
 use crate::whole::{Fleet, MIB, noise};
@@ -99,4 +101,59 @@ fn nobody_begins_it_before_its_time() {
     assert!(record.started_ms.is_some_and(|ms| ms >= start_ms), "{record:#?}");
     let far = Submission { not_before_ms: Some(start_ms * 1000), ..submission };
     assert!(submit(far).is_err_and(|error| error.to_string().contains("more than a year")));
+}
+
+#[test]
+fn what_is_urgent_goes_before_a_backlog_and_nothing_is_left_of_either() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::create_dir(fleet.at("a/tree")).unwrap();
+    (0..3)
+        .for_each(|number| fs::write(fleet.at(&format!("a/tree/{number}")), noise(10_000, number)).unwrap());
+    let place = |site: &str, path: &str| format!("{site}:{}", fleet.at(path).display()).parse().unwrap();
+    let submit = |number: usize, priority| {
+        let submission = Submission {
+            source: place("a", "a/tree"),
+            destination: place("b", &format!("b/{number}")),
+            options: Options::default(),
+            priority,
+            label: String::new(),
+            not_before_ms: None,
+            umask: None,
+        };
+        fleet.runtime.block_on(fleet.control.submit("alice", submission)).unwrap().id
+    };
+    let backlog: Vec<String> = (0..24).map(|number| submit(number, 0)).collect();
+    let urgent = submit(24, 9);
+    // One place for all of them.
+    let _members = (fleet.mover("a", 1), fleet.mover("b", 1), fleet.manager());
+    let ended = |id: &String| {
+        let record = fleet.done(id);
+        assert_eq!(record.tally.files_done, 3, "{record:#?}");
+        record.ended_ms.unwrap()
+    };
+    let urgent_ended = ended(&urgent);
+    let before = backlog.iter().filter(|id| ended(id) < urgent_ended).count();
+    assert!(before <= 4, "{before} of {} had ended before it", backlog.len());
+    let left = fleet.runtime.block_on(async {
+        let pairs = Pairs::open(&fleet.nats.bus().await).await.unwrap();
+        pairs.list(Whose::Everybody).await.unwrap()
+    });
+    assert_eq!(left, []);
+}
+
+#[test]
+fn a_transfer_begins_with_what_an_earlier_one_has_found() {
+    let Some(fleet) = Fleet::new() else { return };
+    fs::write(fleet.at("a/file"), noise(64 * MIB, 1)).unwrap();
+    let points = [(1, 10), (3, 30), (4, 20)];
+    let points = points.map(|(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s });
+    fleet.runtime.block_on(async {
+        let curves = Curves::open(&fleet.nats.bus().await).await.unwrap();
+        curves.put("a", "b", &CurveRecord::new(points.to_vec(), now_ms())).await.unwrap();
+    });
+    let _members = (fleet.mover("a", 4), fleet.mover("b", 4), fleet.manager());
+    let options = Options { chunk_bytes: Some(1 << 20), pairs_max: None, ..slow() };
+    let id = fleet.submit("a/file", "b/one", options).id;
+    let record = fleet.wait(&id, |record| record.tally.pairs_wanted > 0);
+    assert_eq!(record.tally.pairs_wanted, 3, "{record:#?}");
 }

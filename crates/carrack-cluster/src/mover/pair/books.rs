@@ -54,7 +54,7 @@ impl Work {
     /// and for the manager.
     async fn is_for_others(&self, held: &Held) -> bool {
         let doubts = held.doubts();
-        if doubts.is_empty() {
+        if doubts.is_empty() || held.was_left_often() {
             return false;
         }
         let [sources, sinks] = self.able();

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::books::LEFT_TO_OTHERS;
 use super::{AGAIN, Taken, Work};
+use crate::clock::since_boot;
 use crate::error::BusError;
 use crate::mover::held::Held;
 use crate::mover::supply::Supply;
@@ -52,7 +53,7 @@ impl Work {
                 let held = Held::new(delivery);
                 let table = held.table().to_vec();
                 // Told before the session has it: what is settled is known then.
-                if taken.send(Taken { number, held, at: Instant::now() }).is_err() {
+                if taken.send(Taken { number, held, at: since_boot() }).is_err() {
                     return;
                 }
                 if head.kind == ChunkKind::Close {

@@ -199,7 +199,8 @@ struct Work {
 struct Taken {
     number: u64,
     held: Held,
-    at: Instant,
+    /// By the clock that goes on while the machine sleeps.
+    at: Duration,
 }
 
 /// Runs until `stop` turns true and what was taken is settled, or until the session breaks.
