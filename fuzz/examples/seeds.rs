@@ -490,7 +490,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("file_done", Control::FileDone(file)),
         ("file_failed", Control::FileFailed(file)),
         ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
-        ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec(), count: 1 })),
+        ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec(), count: 1, ..Notice::default() })),
         ("counters", Control::Counters(counters())),
         ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
         ("verify", Control::Verify(verify)),
