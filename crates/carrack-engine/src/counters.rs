@@ -55,9 +55,13 @@ impl Counters {
     pub(crate) fn time<R>(&self, stage: Stage, work: impl FnOnce() -> R) -> R {
         let is_storage = matches!(stage, Stage::Storage);
         let began = Instant::now();
-        self.in_storage.fetch_add(is_storage.into(), Relaxed);
+        if is_storage {
+            self.in_storage.fetch_add(1, Relaxed);
+        }
         let result = work();
-        self.in_storage.fetch_sub(is_storage.into(), Relaxed);
+        if is_storage {
+            self.in_storage.fetch_sub(1, Relaxed);
+        }
         self.stage_ns[stage as usize].fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
         result
     }

@@ -21,6 +21,11 @@ pub(super) struct End {
     pub at_odds: String,
 }
 
+/// The ids of movers that are known by their index.
+pub(super) fn ids(movers: &[Arc<MoverRecord>], indexes: &[usize]) -> Vec<String> {
+    indexes.iter().map(|&index| movers[index].id.clone()).collect()
+}
+
 /// Which end of a transfer it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {

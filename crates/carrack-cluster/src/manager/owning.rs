@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::Manager;
-use super::ends::{Which, end};
+use super::ends::{Which, end, ids};
 use super::losses::Losses;
 use super::moved::Moved;
 use super::settling::settle_leg;
@@ -469,12 +469,12 @@ impl Owning {
             (Which::Sink, &submission.destination.site, &leg.sink),
         ];
         let health = self.manager.health();
-        let ids = ends.map(|(which, site, path)| {
+        let usable = ends.map(|(which, site, path)| {
             let end = end(&movers, &health, now, &self.id, (which, site, path));
-            let is_usable = |&&index: &&usize| !end.odd.contains_key(&movers[index].id);
-            end.reaching.iter().filter(is_usable).map(|&index| movers[index].id.clone()).collect::<Vec<_>>()
+            let is_usable = |&index: &usize| !end.odd.contains_key(&movers[index].id);
+            ids(&movers, &end.reaching.iter().copied().filter(is_usable).collect::<Vec<_>>())
         });
-        let [sources, sinks] = ids.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
+        let [sources, sinks] = usable.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
         health.verdict(now, &self.id, &sources, &sinks)
     }
 

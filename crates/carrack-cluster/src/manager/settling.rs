@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
 use super::Manager;
-use super::ends::{Which, end};
+use super::ends::{Which, end, ids};
 use super::owning::{Stop, current};
 use super::waiting::nobody;
 use crate::asks::{Answer, Ask, AskError, Looked, ask};
@@ -123,11 +123,11 @@ async fn settle(manager: &Arc<Manager>, record: &TransferRecord) -> Result<(Leg,
 /// What the source is, as those that have it see it. Who has it not, where others have, is left out of the transfer.
 async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Result<Looked, Unsettled> {
     let source = &record.submission.source;
-    let able = able(manager, &record.id, source, &source.path, true)?;
+    let reaching = movers_at(manager, &record.id, Which::Sink, source, &source.path)?.reaching;
     let looks =
-        able.iter().map(|mover| look_at(manager, mover, &source.path).map(move |looked| (mover, looked)));
+        reaching.iter().map(|mover| look_at(manager, mover, &source.path).map(move |looked| (mover, looked)));
     let mut looks: FuturesUnordered<_> = looks.collect();
-    let (mut found, mut lacking, mut failed) = (None, Vec::new(), None);
+    let (mut found, mut lacking, mut unanswered) = (None, Vec::new(), None);
     let mut until = None;
     loop {
         let next = async {
@@ -141,83 +141,85 @@ async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Res
                 until.get_or_insert_with(|| tokio::time::Instant::now() + OTHERS_LOOK_WITHIN);
                 found = Some(looked);
             }
-            Some((mover, Ok(_))) => lacking.push((mover, format!("{} does not exist there", source.path))),
-            Some((mover, Err(Unsettled::Never(why)))) => {
-                lacking.push((mover, why.clone()));
-                failed = Some(why);
-            }
-            Some((_, Err(later))) => {
-                if found.is_none() && looks.is_empty() && lacking.is_empty() {
-                    return Err(later);
-                }
-            }
+            Some((mover, Ok(_))) => lacking.push((mover, None)),
+            Some((mover, Err(Unsettled::Never(why)))) => lacking.push((mover, Some(why))),
+            Some((_, Err(later))) => unanswered = Some(later),
             None => break,
         }
     }
     let Some(found) = found else {
-        return Err(Unsettled::Never(failed.unwrap_or_else(|| format!("{source} does not exist"))));
+        // Who has not answered may have it.
+        let why = lacking.into_iter().find_map(|(_, why)| why);
+        let why = why.unwrap_or_else(|| format!("{source} does not exist"));
+        return Err(unanswered.unwrap_or(Unsettled::Never(why)));
     };
-    for (mover, reason) in lacking {
+    for (mover, why) in lacking {
+        let reason = why.unwrap_or_else(|| format!("{} does not exist there", source.path));
         let (transfer, mover) = (record.id.clone(), mover.clone());
         let kind = FaultKind::Refused;
         manager.fault(&Fault { transfer, mover, other: String::new(), kind, reason });
     }
-    let able = match self::able(manager, &record.id, source, &source.path, false) {
+    match movers_at(manager, &record.id, Which::Sink, source, &source.path)?.able(source, &source.path) {
         Err(Unsettled::AtOdds(why)) => see_the_same(manager, record, why).await?,
-        able => able?,
-    };
-    if able.is_empty() { Err(Unsettled::Later(format!("nobody can read {source}"))) } else { Ok(found) }
+        able => drop(able?),
+    }
+    Ok(found)
 }
 
 /// Those of whom nobody can tell which has mounted the right file system can all be used if they have the same names at the source.
-async fn see_the_same(
-    manager: &Manager,
-    record: &TransferRecord,
-    why: String,
-) -> Result<Vec<String>, Unsettled> {
+async fn see_the_same(manager: &Manager, record: &TransferRecord, why: String) -> Result<(), Unsettled> {
     let source = &record.submission.source;
-    let movers = manager.movers.all();
-    let which = (Which::Source, &*source.site, &*source.path);
-    let end = end(&movers, &manager.health(), manager.now(), &record.id, which);
-    let able: Vec<String> = end.able.iter().map(|&index| movers[index].id.clone()).collect();
+    let able = movers_at(manager, &record.id, Which::Source, source, &source.path)?;
+    let able = able.able(source, &source.path)?;
     let question = Ask::Names { path: source.path.clone() };
     let answers = join_all(able.iter().map(|mover| ask(&manager.bus, mover, &question, LOOK_WITHIN))).await;
-    let digests: HashSet<String> = answers
+    let digests: Option<HashSet<String>> = answers
         .into_iter()
         .map(|answer| match answer {
-            Ok(Answer::Names { digest }) => Ok(digest),
-            _ => Err(Unsettled::Later(why.clone())),
+            Ok(Answer::Names { digest }) => Some(digest),
+            _ => None,
         })
-        .collect::<Result<_, _>>()?;
-    if digests.len() > 1 { Err(Unsettled::Later(why)) } else { Ok(able) }
+        .collect();
+    if digests.is_some_and(|digests| digests.len() == 1) { Ok(()) } else { Err(Unsettled::Later(why)) }
 }
 
-/// The movers that can look at a path; all that reach it, whatever is known of them, or those that can be used.
-fn able(
+/// The movers that reach a path, by their ids.
+struct MoversAt {
+    /// All of them, whatever is known of them.
+    reaching: Vec<String>,
+    /// Those that can be used.
+    able: Vec<String>,
+    at_odds: String,
+}
+
+impl MoversAt {
+    fn able(self, location: &Location, path: &str) -> Result<Vec<String>, Unsettled> {
+        match self.able.is_empty() {
+            false => Ok(self.able),
+            true if !self.at_odds.is_empty() => Err(Unsettled::AtOdds(self.at_odds)),
+            true => Err(Unsettled::Later(format!(
+                "all movers of site {} that reach {path} are ill",
+                location.site
+            ))),
+        }
+    }
+}
+
+fn movers_at(
     manager: &Manager,
     transfer: &str,
+    which: Which,
     location: &Location,
     path: &str,
-    all: bool,
-) -> Result<Vec<String>, Unsettled> {
+) -> Result<MoversAt, Unsettled> {
     let movers = manager.movers.all();
-    let which = (Which::Sink, &*location.site, path);
-    let end = end(&movers, &manager.health(), manager.now(), transfer, which);
-    let ids = |indexes: &[usize]| indexes.iter().map(|&index| movers[index].id.clone()).collect::<Vec<_>>();
+    let end = end(&movers, &manager.health(), manager.now(), transfer, (which, &location.site, path));
     if end.reaching.is_empty() {
         let somebody_is_there = !manager.movers.at(&location.site).is_empty();
         return Err(Unsettled::Later(nobody(&location.site, path, somebody_is_there)));
     }
-    if all {
-        return Ok(ids(&end.reaching));
-    }
-    match end.able.is_empty() {
-        false => Ok(ids(&end.able)),
-        true if !end.at_odds.is_empty() => Err(Unsettled::AtOdds(end.at_odds)),
-        true => {
-            Err(Unsettled::Later(format!("all movers of site {} that reach {path} are ill", location.site)))
-        }
-    }
+    let (reaching, able) = (ids(&movers, &end.reaching), ids(&movers, &end.able));
+    Ok(MoversAt { reaching, able, at_odds: end.at_odds })
 }
 
 /// What is at a path, as the first that answers sees it.
@@ -228,7 +230,7 @@ async fn look(
     path: &str,
 ) -> Result<Looked, Unsettled> {
     let mut reason = None;
-    for mover in able(manager, transfer, location, path, false)? {
+    for mover in movers_at(manager, transfer, Which::Sink, location, path)?.able(location, path)? {
         match look_at(manager, &mover, path).await {
             Ok(looked) => return Ok(looked),
             Err(why) => reason = Some(why),

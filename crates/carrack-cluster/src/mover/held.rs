@@ -3,9 +3,8 @@
 use carrack_model::{EntryFailure, FailureKind, escape};
 use carrack_wire::{TableReader, TableRecord};
 
-use super::pair::LEFT_TO_OTHERS_MAX;
 use crate::log::{ChunkDone, LogEntry};
-use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
+use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery, LEFT_TO_OTHERS_MAX};
 use crate::records::{FAILURES_KEPT, Failure};
 
 /// What was delivered, and what became of it so far.

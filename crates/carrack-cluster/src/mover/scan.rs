@@ -13,11 +13,11 @@ use tokio::sync::watch;
 
 use super::Mover;
 use super::cutting::{Report, Taking, cut_and_publish};
-use super::pair::{LEFT_TO_OTHERS, LEFT_TO_OTHERS_MAX, PairFault};
+use super::pair::PairFault;
 use super::terms::terms;
 use crate::error::BusError;
 use crate::log::{Log, LogEntry};
-use crate::queue::{Delivery, Queue, ScanHead, Tried};
+use crate::queue::{Acker, Delivery, Queue, ScanHead, Tried};
 use crate::records::{Leg, Options, TransferRecord};
 
 /// A request that finds no scan waits so long for one.
@@ -68,26 +68,16 @@ async fn scan(
 ) -> Result<(), BusError> {
     let mut tried = queue.scan_tried().await?;
     let able = mover.movers.able(&record.submission.source.site, &leg.source);
-    // Not for ever: others may not be able to take it.
-    let may_be_left = delivery.delivered <= LEFT_TO_OTHERS_MAX;
+    let may_be_left = delivery.may_be_left();
     if may_be_left && tried.is_for_others(&mover.id, "", &able, &[]) {
-        return delivery.nak(LEFT_TO_OTHERS).await;
+        return delivery.leave_to_others().await;
     }
     tried.add(true, &mover.id);
     let others_may = may_be_left && tried.leaves(true, &able);
     // Each delivery is an attempt of its own: what a mover that died has published is told from it.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = Log::open(&mover.bus, &record.id)?;
-    let extending = tokio::spawn({
-        let acker = delivery.acker();
-        async move {
-            loop {
-                tokio::time::sleep(EXTEND_EVERY).await;
-                // Not extended it is delivered again, and the later attempt counts.
-                let _ = acker.in_progress().await;
-            }
-        }
-    });
+    let extending = tokio::spawn(extend(delivery.acker()));
     let reader = extras_reader(&record.submission.options);
     let (mover_here, leg_here, extras) = (Arc::clone(mover), leg.clone(), reader.clone());
     let steps = Arc::new(AtomicU64::new(0));
@@ -112,12 +102,12 @@ async fn scan(
     let stripes = if record.submission.options.static_striping { pairs_of(record) } else { 0 };
     let cut = cut_and_publish(queue.clone(), attempt, stripes, limits(record), walk);
     let mut cutting = tokio::spawn(cut);
-    let ended = tokio::select! {
-        ended = &mut cutting => Ok(ended),
+    let over = tokio::select! {
+        over = &mut cutting => Ok(over),
         () = hangs(&steps), if others_may => Err(PairFault::hung("its scan has stood still")),
     };
     extending.abort();
-    let (scanned, published) = match ended {
+    let (scanned, published) = match over {
         Ok(Ok(ended)) => ended,
         Ok(Err(panic)) => (Err(std::io::Error::other(panic)), Ok(())),
         Err(fault) => {
@@ -138,7 +128,22 @@ async fn scan(
         let of = format!("scan-{attempt}");
         log.append(&LogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
     }
-    let entry = match scanned {
+    log.append(&ended(scanned, attempt, by)).await?;
+    delivery.ack().await
+}
+
+/// Keeps a scan from being delivered to others, until it is aborted.
+async fn extend(acker: Acker) {
+    loop {
+        tokio::time::sleep(EXTEND_EVERY).await;
+        // Not extended it is delivered again, and the later attempt counts.
+        let _ = acker.in_progress().await;
+    }
+}
+
+/// What the log is told of a scan.
+fn ended(scanned: io::Result<Report>, attempt: u32, by: String) -> LogEntry {
+    match scanned {
         Ok(report) => LogEntry::ScanDone {
             attempt,
             by,
@@ -155,9 +160,7 @@ async fn scan(
             skipped_entries: report.skipped_entries,
         },
         Err(error) => LogEntry::ScanFailed { attempt, by, reason: error.to_string() },
-    };
-    log.append(&entry).await?;
-    delivery.ack().await
+    }
 }
 
 /// What reads what is kept beyond modes and times, if anything is.
@@ -200,7 +203,7 @@ async fn give_to_others(
 ) -> Result<(), BusError> {
     mover.tell_fault(queue.transfer(), "", fault).await;
     queue.note_scan_tried(tried).await?;
-    delivery.nak(LEFT_TO_OTHERS).await
+    delivery.leave_to_others().await
 }
 
 /// Pairs that a transfer with static striping has.

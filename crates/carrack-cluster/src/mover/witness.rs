@@ -35,12 +35,14 @@ impl Mover {
         sink: &str,
         directory: &str,
     ) -> Vec<EntryFailure> {
-        let files = expected(held);
+        let mut others = self.movers.able(site, directory);
+        others.retain(|mover| mover != sink);
+        // Nothing is put together where nobody could look for it.
+        let files = if others.is_empty() { Vec::new() } else { expected(held) };
         if files.is_empty() {
             return Vec::new();
         }
-        let others = self.movers.able(site, directory).into_iter().filter(|mover| mover != sink);
-        for witness in others.take(WITNESSES_MAX) {
+        for witness in others.into_iter().take(WITNESSES_MAX) {
             if let Some(unseen) = self.seen_by(&witness, directory, &files).await {
                 return unseen;
             }

@@ -32,6 +32,12 @@ pub const ACK_WAIT: Duration = Duration::from_secs(30);
 /// Chunks that may be out at the same time: more than any fleet has pairs, each with a few.
 const OUT_MAX: i64 = 100_000;
 
+/// What others are to try is there for them at once, and for whoever has failed it a little later.
+const LEFT_TO_OTHERS: Duration = Duration::from_millis(300);
+
+/// How often an item may have been delivered before whoever gets it keeps what comes of it, though others have not tried it: some 20 s.
+pub(crate) const LEFT_TO_OTHERS_MAX: u64 = 60;
+
 /// Pairs that may wait for a chunk at the same time.
 const WAITING_MAX: i64 = 20_000;
 

@@ -45,7 +45,7 @@ impl Work {
         let is_for_others = self.is_for_others(&held).await;
         if is_for_others {
             // Else it is delivered again when its time is over.
-            let _ = self.repeated(|| held.acker.nak(LEFT_TO_OTHERS)).await;
+            let _ = self.repeated(|| held.acker.leave_to_others()).await;
         }
         (number, (!is_for_others).then_some(held))
     }
@@ -105,9 +105,6 @@ impl Work {
         }
     }
 }
-
-/// What others are to try is there for them at once, and for this pair a little later.
-pub(in crate::mover) const LEFT_TO_OTHERS: Duration = Duration::from_millis(300);
 
 /// The state of the task that keeps the books.
 pub(super) struct Books {

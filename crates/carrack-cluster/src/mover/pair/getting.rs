@@ -10,7 +10,6 @@ use carrack_model::ByteRange;
 use carrack_plan::fleet::ChunkThreshold;
 use tokio::sync::mpsc;
 
-use super::books::LEFT_TO_OTHERS;
 use super::{AGAIN, Taken, Work};
 use crate::clock::since_boot;
 use crate::error::BusError;
@@ -20,9 +19,6 @@ use crate::queue::{ChunkHead, ChunkKind, Delivery};
 
 /// A pull that finds nothing waits so long for something to come.
 const PULL_WAIT: Duration = Duration::from_secs(5);
-
-/// How often a chunk may be given back before whoever gets it tries it, though it has failed it before: some 20 s.
-pub(in crate::mover) const LEFT_TO_OTHERS_MAX: u64 = 60;
 
 impl Work {
     /// What is learnt of the session holds from now on.
@@ -66,10 +62,9 @@ impl Work {
         }
     }
 
-    /// Gives a chunk back that one of this pair's movers has failed, and others have not: not for ever, as they may have other things
-    /// to do.
+    /// Gives a chunk back that one of this pair's movers has failed, and others have not.
     async fn leaves_to_others(&self, delivery: &Delivery<ChunkHead>) -> bool {
-        if !delivery.is_again() || delivery.delivered > LEFT_TO_OTHERS_MAX {
+        if !delivery.is_again() || !delivery.may_be_left() {
             return false;
         }
         let Ok(tried) = self.queue.tried(&delivery.head).await else { return false };
@@ -77,7 +72,7 @@ impl Work {
         if !tried.is_for_others(&self.mover.id, &self.pair.sink, &sources, &sinks) {
             return false;
         }
-        delivery.nak(LEFT_TO_OTHERS).await.is_ok()
+        delivery.leave_to_others().await.is_ok()
     }
 
     async fn pull(&self, supply: &mut Supply) -> Vec<Delivery<ChunkHead>> {

@@ -6,9 +6,6 @@
 mod books;
 mod getting;
 
-pub(super) use books::LEFT_TO_OTHERS;
-pub(super) use getting::LEFT_TO_OTHERS_MAX;
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
