@@ -4,10 +4,15 @@
 //! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and why they are so.
 
 mod assign;
+mod chunk_case;
+mod coordinator;
 mod curve;
 mod cutter;
 mod deliveries;
 mod health;
+mod intake;
+mod lease_term;
+mod pair_set;
 mod rank;
 mod shares;
 mod site_marks;
@@ -16,6 +21,8 @@ mod tracker;
 mod waiting;
 
 pub use assign::{Changes, FleetPair, assign};
+pub use chunk_case::{Able, ChunkAnswer, ChunkCase, ChunkStep, Doubt, Tried, left_for, may_be_left};
+pub use coordinator::{Answer, Coordinator, Ending, Outlook, RecordState, RecordView, Step};
 pub use curve::PairTuner;
 pub use cutter::{
     CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, Chunk, ChunkCutter, ChunkKind,
@@ -23,6 +30,9 @@ pub use cutter::{
 };
 pub use deliveries::Deliveries;
 pub use health::{Fault, FaultKind, Health, Illness, Verdict};
+pub use intake::{Candidate, OwnedTransfer, Phantoms, to_take};
+pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
+pub use pair_set::{PairAct, PairId, PairSet};
 pub use rank::{RankRules, Ranks, Waiting};
 pub use shares::{Claim, FleetMover, PairLimits, shares};
 pub use site_marks::{Believed, Sight, same_storage};

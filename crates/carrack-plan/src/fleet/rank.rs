@@ -70,6 +70,11 @@ pub struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
+    /// Whether it may begin. It may have been submitted by a clock that is ahead of this one.
+    fn is_due(&self, now_ms: u64) -> bool {
+        self.not_before_ms.is_none_or(|at_ms| at_ms <= now_ms)
+    }
+
     /// Since when it waits for nothing but its turn.
     fn since_ms(&self) -> u64 {
         self.submitted_ms.max(self.not_before_ms.unwrap_or(0))
@@ -171,7 +176,7 @@ impl Ranks {
     ) -> Vec<&'a str> {
         let mut accounts = Accounts::new(self, now_ms);
         let mut levels: [Level<'a>; LEVELS] = Default::default();
-        for one in waiting.iter().filter(|one| one.since_ms() <= now_ms) {
+        for one in waiting.iter().filter(|one| one.is_due(now_ms)) {
             let account = accounts.number(one.account);
             levels[usize::from(one.level(now_ms))].add(account, one);
         }

@@ -111,6 +111,13 @@ fn what_may_not_begin_yet_neither_comes_nor_ages() {
 }
 
 #[test]
+fn what_a_clock_has_submitted_that_is_ahead_does_not_wait_for_it() {
+    let ahead = NOW_MS + HOUR_MS;
+    let waiting = [one("a", "u", 5, ahead), one("b", "v", 5, NOW_MS)];
+    assert_eq!(ranks(&[]).order(NOW_MS, &[], &waiting, 9), ["b", "a"]);
+}
+
+#[test]
 fn a_level_ages_until_one_of_it_begins() {
     let old = NOW_MS - 21 * MINUTE_MS;
     let waiting = [

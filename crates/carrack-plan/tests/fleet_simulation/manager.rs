@@ -1,0 +1,609 @@
+//! A manager: the coordinators of its transfers, driven as the product drives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use carrack_plan::fleet::{
+    Answer, Candidate, Changes, Claim, Coordinator, FileKey, FleetMover, FleetPair, Found, Health,
+    LEASE_RENEW_EVERY, LeaseTerm, Outcome, Outlook, OwnedTransfer, PairLimits, PairTuner, PartOf, Phantoms,
+    RankRules, Ranks, Step, TrackerEvent, Verdict, Waiting, assign, shares, to_take,
+};
+
+use super::server::{
+    Change, Entry, Item, ItemKind, PairKey, Record, Registration, Reply, Request, State, key_of,
+};
+use super::world::{Body, Process, Task as AnyTask, World};
+
+/// How often it looks around, and for more to take.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+pub struct Manager {
+    pub body: Body,
+    /// What its wall clock is wrong by.
+    pub clock_ms: i64,
+    /// As it follows them: those that are open.
+    records: BTreeMap<String, Record>,
+    leases: BTreeMap<String, u64>,
+    pairs: BTreeMap<PairKey, FleetPair>,
+    health: Health,
+    ranks: Option<Ranks>,
+    phantoms: Phantoms<PairKey>,
+    owned: BTreeMap<String, Owned>,
+    acquiring: BTreeMap<String, u64>,
+    /// Changes of pairs that are not answered yet: pairs are dealt again when they are.
+    dealing: usize,
+    tokens: u64,
+}
+
+struct Owned {
+    coordinator: Coordinator,
+    term: LeaseTerm,
+    token: u64,
+    account: String,
+    /// Entries of the log that were told; `None` while it does not follow it.
+    log: Option<usize>,
+    /// The step that is being carried out.
+    step: Option<Step>,
+    /// Of the last wait: earlier ones are over.
+    wake: u64,
+    is_stuck: bool,
+    waits_for: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum Task {
+    Look,
+    Acquired { transfer: String, token: u64, sent_at: Duration },
+    Renew { transfer: String, token: u64 },
+    Renewed { transfer: String, token: u64, sent_at: Duration },
+    Settled { transfer: String, token: u64 },
+    Stepped { transfer: String, token: u64 },
+    Drive { transfer: String, token: u64, wake: u64 },
+    LogCurrent { transfer: String, token: u64 },
+    PairPut(FleetPair),
+    PairRemoved(PairKey),
+    PhantomRead(PairKey),
+    Nothing,
+}
+
+fn later(world: &mut World, process: Process, at: Duration, task: Task) {
+    world.wake(process, at, AnyTask::Manager(task));
+}
+
+fn ask(world: &mut World, process: Process, request: Request, task: Task) {
+    world.ask(process, request, AnyTask::Manager(task));
+}
+
+fn now_ms(world: &World, process: Process) -> u64 {
+    let ms = 1_000_000_000 + world.now.as_millis() as i64 + world.managers[process.index].clock_ms;
+    ms.max(0) as u64
+}
+
+pub fn start(world: &mut World, process: Process) {
+    let manager = &mut world.managers[process.index];
+    let tokens = manager.tokens + 1_000_000 * (process.index as u64 + 1);
+    let (body, clock_ms) = (manager.body.clone(), manager.clock_ms);
+    let server = &world.server;
+    *manager = Manager {
+        body,
+        clock_ms,
+        records: server
+            .records
+            .iter()
+            .filter(|(_, record)| record.is_open())
+            .map(|(id, record)| (id.clone(), record.clone()))
+            .collect(),
+        leases: server.leases.iter().map(|(id, (token, _))| (id.clone(), *token)).collect(),
+        pairs: server.pairs.clone(),
+        ranks: Some(Ranks::new(RankRules::default())),
+        tokens: tokens + 1,
+        ..Manager::default()
+    };
+    later(world, process, world.now, Task::Look);
+}
+
+pub fn told(world: &mut World, process: Process, change: Change) {
+    let manager = &mut world.managers[process.index];
+    match change {
+        Change::Record(record) => follow(&mut manager.records, record),
+        Change::Lease { transfer, owner: Some(token) } => drop(manager.leases.insert(transfer, token)),
+        Change::Lease { transfer, owner: None } => drop(manager.leases.remove(&transfer)),
+        Change::PairPut(pair) => drop(manager.pairs.insert(key_of(&pair), pair)),
+        Change::PairGone(key) => drop(manager.pairs.remove(&key)),
+        Change::Logged { transfer, place, entry } => {
+            let Some(owned) = manager.owned.get_mut(&transfer) else { return };
+            if owned.log.is_some_and(|seen| place == seen + 1) {
+                owned.log = Some(place);
+                logged(world, process, &transfer, entry);
+            }
+        }
+    }
+}
+
+fn follow(records: &mut BTreeMap<String, Record>, record: Record) {
+    if record.is_open() {
+        records.insert(record.id.clone(), record);
+    } else {
+        records.remove(&record.id);
+    }
+}
+
+fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
+    let now = world.now;
+    let manager = &mut world.managers[process.index];
+    let Some(owned) = manager.owned.get_mut(transfer) else { return };
+    let is_news = owned.coordinator.is_current();
+    let event = match entry {
+        Entry::ScanDone { attempt, chunks, files, large } => {
+            let found = Found { chunks, files, files_in_parts: large, ..Found::default() };
+            TrackerEvent::Scanned { attempt, found, is_finished: true }
+        }
+        Entry::ScanFailed { reason } => {
+            owned.coordinator.scan_failed(reason);
+            return drive_soon(world, process, transfer);
+        }
+        Entry::Chunk { item, delivered, by, sink, files, failed } => {
+            if is_news && failed > 0 {
+                manager.health.clear_doubts(transfer);
+            } else if is_news {
+                manager.health.did_well(now, transfer, &by);
+                manager.health.did_well(now, transfer, &sink);
+            }
+            let part = match item.kind {
+                ItemKind::Part { file, count, .. } => Some(PartOf { file: FileKey(file), count }),
+                _ => None,
+            };
+            let outcome = Outcome { files, failed, ..Outcome::default() };
+            let delivery = delivered as u32;
+            TrackerEvent::ChunkSettled { attempt: item.attempt, number: item.number, delivery, outcome, part }
+        }
+        Entry::Finished { attempt, file, is_done } => {
+            TrackerEvent::FinishSettled { attempt, file: FileKey(file), is_done }
+        }
+        Entry::Discarded { attempt, file } => TrackerEvent::DiscardSettled { attempt, file: FileKey(file) },
+        Entry::Closed { attempt } => TrackerEvent::CloseSettled { attempt, failed: 0 },
+        Entry::Broken(fault) => {
+            if is_news {
+                owned.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
+                manager.health.fault(now, &fault);
+            }
+            return;
+        }
+    };
+    owned.coordinator.observe(&event);
+    drive_soon(world, process, transfer);
+}
+
+pub fn woken(world: &mut World, process: Process, task: Task) {
+    match task {
+        Task::Look => {
+            look(world, process);
+            let at = world.now + LOOK_EVERY;
+            later(world, process, at, Task::Look);
+        }
+        Task::Renew { transfer, token } => {
+            if is_own(world, process, &transfer, token) {
+                let sent_at = world.now;
+                let request = Request::Renew { transfer: transfer.clone(), token };
+                ask(world, process, request, Task::Renewed { transfer, token, sent_at });
+            }
+        }
+        Task::Settled { transfer, token } => {
+            if is_own(world, process, &transfer, token) {
+                settle(world, process, transfer, token);
+            }
+        }
+        Task::Drive { transfer, token, wake } => {
+            let owned = world.managers[process.index].owned.get(&transfer);
+            if owned.is_some_and(|owned| owned.token == token && owned.wake == wake && owned.step.is_none()) {
+                drive(world, process, &transfer);
+            }
+        }
+        Task::LogCurrent { transfer, token } => {
+            if is_own(world, process, &transfer, token)
+                && let Some(owned) = world.managers[process.index].owned.get_mut(&transfer)
+            {
+                owned.coordinator.current();
+                drive_soon(world, process, &transfer);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_own(world: &World, process: Process, transfer: &str, token: u64) -> bool {
+    world.managers[process.index].owned.get(transfer).is_some_and(|owned| owned.token == token)
+}
+
+pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<Reply>) {
+    let now = world.now;
+    match task {
+        Task::Acquired { transfer, token, sent_at } => {
+            let manager = &mut world.managers[process.index];
+            manager.acquiring.remove(&transfer);
+            if let Some(Reply::Done) = reply {
+                let now_ms = now_ms(world, process);
+                let manager = &mut world.managers[process.index];
+                if let (Some(record), Some(ranks)) = (manager.records.get(&transfer), &mut manager.ranks) {
+                    ranks.began(&waiting(record), now_ms);
+                }
+                let owned = Owned {
+                    coordinator: Coordinator::new(now),
+                    term: LeaseTerm::new(sent_at),
+                    token,
+                    account: transfer.clone(),
+                    log: None,
+                    step: None,
+                    wake: 0,
+                    is_stuck: false,
+                    waits_for: String::new(),
+                };
+                manager.owned.insert(transfer.clone(), owned);
+                world.tell(|| format!("{process:?} has {transfer}"));
+                later(world, process, now + LEASE_RENEW_EVERY, Task::Renew { transfer: transfer.clone(), token });
+                drive(world, process, &transfer);
+            }
+        }
+        Task::Renewed { transfer, token, sent_at } => {
+            if !is_own(world, process, &transfer, token) {
+                return;
+            }
+            let owned = world.managers[process.index].owned.get_mut(&transfer).unwrap();
+            if let Some(Reply::Done) = reply {
+                owned.term.confirm(sent_at);
+            }
+            if matches!(reply, Some(Reply::Refused)) || !owned.term.is_sure(now) {
+                world.managers[process.index].owned.remove(&transfer);
+                return world.tell(|| format!("{process:?} has lost {transfer}"));
+            }
+            later(world, process, sent_at + LEASE_RENEW_EVERY, Task::Renew { transfer, token });
+        }
+        Task::Stepped { transfer, token } => {
+            if is_own(world, process, &transfer, token) {
+                stepped(world, process, &transfer, reply);
+            }
+        }
+        Task::PairPut(pair) => {
+            let manager = &mut world.managers[process.index];
+            manager.dealing -= 1;
+            if let Some(Reply::Done) = reply {
+                manager.pairs.insert(key_of(&pair), pair);
+            }
+        }
+        Task::PairRemoved(key) => {
+            let manager = &mut world.managers[process.index];
+            manager.dealing -= 1;
+            if let Some(Reply::Done) = reply {
+                manager.pairs.remove(&key);
+            }
+        }
+        Task::PhantomRead(key) => {
+            if let Some(Reply::Record(record)) = reply
+                && record.is_none_or(|record| !record.is_open())
+            {
+                world.managers[process.index].dealing += 1;
+                ask(world, process, Request::RemovePair(key.clone()), Task::PairRemoved(key));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn stepped(world: &mut World, process: Process, transfer: &str, reply: Option<Reply>) {
+    let now = world.now;
+    let Some(owned) = world.managers[process.index].owned.get_mut(transfer) else { return };
+    let Some(step) = owned.step.take() else { return };
+    let answer = match (&step, reply) {
+        (Step::ReadRecord, Some(Reply::Record(record))) => Answer::Record(record.map(|record| record.view())),
+        (Step::CheckQueue, Some(Reply::Count(count))) => Answer::Idle(count == 0),
+        (Step::Open, Some(Reply::Done)) => Answer::Opened(Box::new(PairTuner::new(2, 8))),
+        (_, Some(Reply::Done)) => Answer::Done,
+        _ => Answer::Failed,
+    };
+    let has_opened = matches!(answer, Answer::Opened(_));
+    if let (Step::WriteEnd(_), Answer::Done) = (&step, &answer) {
+        // Not before the watch has seen it.
+        world.managers[process.index].records.remove(transfer);
+    }
+    let Some(owned) = world.managers[process.index].owned.get_mut(transfer) else { return };
+    owned.coordinator.answer(now, &step, answer);
+    if has_opened {
+        open_log(world, process, transfer);
+    }
+    drive(world, process, transfer);
+}
+
+/// Tells what is in the log, and then that this was all.
+fn open_log(world: &mut World, process: Process, transfer: &str) {
+    let entries = world.server.logs.get(transfer).cloned().unwrap_or_default();
+    let Some(owned) = world.managers[process.index].owned.get_mut(transfer) else { return };
+    (owned.log, owned.step) = (Some(0), None);
+    let token = owned.token;
+    for (index, entry) in entries.into_iter().enumerate() {
+        let change = Change::Logged { transfer: transfer.to_owned(), place: index + 1, entry };
+        world.tell_past(process, change);
+    }
+    let at = world.body(process.kind, process.index).told_at();
+    later(world, process, at, Task::LogCurrent { transfer: transfer.to_owned(), token });
+}
+
+fn drive_soon(world: &mut World, process: Process, transfer: &str) {
+    let soon = world.now + Duration::from_millis(5);
+    let Some(owned) = world.managers[process.index].owned.get_mut(transfer) else { return };
+    owned.coordinator.decide_by(soon);
+    if owned.step.is_none() {
+        owned.wake += 1;
+        let (token, wake) = (owned.token, owned.wake);
+        later(world, process, soon, Task::Drive { transfer: transfer.to_owned(), token, wake });
+    }
+}
+
+/// Has the coordinator say what is next, and begins it.
+fn drive(world: &mut World, process: Process, transfer: &str) {
+    let now = world.now;
+    let movers = movers(world);
+    let manager = &mut world.managers[process.index];
+    let Some(mut owned) = manager.owned.remove(transfer) else { return };
+    let lately: Vec<Registration> = world.server.lately().cloned().collect();
+    let verdict = || verdict(&manager.health, now, transfer, &lately);
+    let outlook = Outlook {
+        lease_is_sure: owned.term.is_sure(now),
+        record: manager.records.get(transfer).map(Record::view),
+        verdict: &verdict,
+        pairs_most: movers.iter().map(|mover| mover.pairs_max).sum::<u32>().max(1),
+    };
+    let step = owned.coordinator.next(now, &outlook);
+    let (token, id) = (owned.token, transfer.to_owned());
+    let stepped = Task::Stepped { transfer: id.clone(), token };
+    owned.step = Some(step.clone());
+    owned.wake += 1;
+    let (wake, totals, waits_for) = (owned.wake, owned.coordinator.totals(), owned.waits_for.clone());
+    let attempt = owned.coordinator.counting().unwrap_or(1);
+    if let Step::Wait(_) | Step::Release = step {
+        owned.step = None;
+    }
+    if step != Step::Release {
+        manager.owned.insert(id.clone(), owned);
+    }
+    match step {
+        Step::Wait(at) => later(world, process, at, Task::Drive { transfer: id, token, wake }),
+        Step::Release => {
+            world.tell(|| format!("{process:?} puts {transfer} down"));
+            ask(world, process, Request::Release { transfer: id, token }, Task::Nothing);
+        }
+        Step::ReadRecord => ask(world, process, Request::Read(id), stepped),
+        Step::Settle => {
+            let at = now + world.random.ms(2, 600);
+            later(world, process, at, Task::Settled { transfer: id, token });
+        }
+        Step::WriteReason(reason) => ask(world, process, Request::Reason(id, reason), stepped),
+        Step::Open => ask(world, process, Request::Prepare(id), stepped),
+        Step::OrderScan { again } => {
+            ask(world, process, Request::OrderScan { transfer: id, again }, stepped);
+        }
+        Step::FinishFiles(files) => publish(world, process, id, token, attempt, &files, |file| ItemKind::Finish { file }),
+        Step::DiscardFiles(files) => publish(world, process, id, token, attempt, &files, |file| ItemKind::Discard { file }),
+        Step::CheckQueue => ask(world, process, Request::CountQueue(id), stepped),
+        Step::PublishClose => {
+            let close = Item { kind: ItemKind::Close, attempt, number: 0 };
+            ask(world, process, Request::Publish { transfer: id, items: vec![close] }, stepped);
+        }
+        Step::WriteProgress(reason) => {
+            let reason = if reason.is_empty() { waits_for } else { reason };
+            ask(world, process, Request::Progress { transfer: id, reason, totals }, stepped);
+        }
+        Step::TrimQueue | Step::KeepCurve => self::stepped(world, process, transfer, Some(Reply::Done)),
+        Step::RemovePairs => ask(world, process, Request::RemovePairs(id), stepped),
+        Step::WriteEnd(ending) => {
+            world.tell(|| format!("{process:?} ends {transfer}: {ending:?}"));
+            world.note_failure(transfer, &ending);
+            ask(world, process, Request::End { transfer: id, ending }, stepped);
+        }
+        Step::RemoveWork => {
+            world.managers[process.index].health.forget(transfer);
+            ask(world, process, Request::RemoveWork(id), stepped);
+        }
+    }
+}
+
+fn publish(
+    world: &mut World,
+    process: Process,
+    transfer: String,
+    token: u64,
+    attempt: u32,
+    files: &[FileKey],
+    kind: impl Fn(u64) -> ItemKind,
+) {
+    let item = |file: &FileKey| Item { kind: kind(file.0), attempt, number: file.0 };
+    let items = files.iter().map(item).collect();
+    let task = Task::Stepped { transfer: transfer.clone(), token };
+    ask(world, process, Request::Publish { transfer, items }, task);
+}
+
+/// Looks at both ends: who sees no source there is left out.
+fn settle(world: &mut World, process: Process, transfer: String, token: u64) {
+    let now = world.now;
+    let movers = movers(world);
+    let sees = |mover: &&Registration| {
+        let there = world.movers.iter().find(|there| there.id == mover.id);
+        there.is_some_and(|there| there.body.is_alive && there.body.stopped_until <= now && there.sees_source())
+    };
+    let sources: Vec<&Registration> = movers.iter().filter(|mover| mover.site == 0).collect();
+    let has_sink = movers.iter().any(|mover| mover.site == 1 && !mover.is_ill);
+    let seeing = sources.iter().copied().filter(sees).count();
+    let is_never = !sources.is_empty() && seeing == 0 && world.movers.iter().all(|mover| mover.site != 0 || !mover.sees_source());
+    let Some(owned) = world.managers[process.index].owned.get_mut(&transfer) else { return };
+    let answer = match (seeing > 0 && has_sink, is_never) {
+        (true, _) => {
+            owned.is_stuck = false;
+            let task = Task::Stepped { transfer: transfer.clone(), token };
+            return ask(world, process, Request::Settled(transfer), task);
+        }
+        (false, true) => Answer::Impossible("the source does not exist".into()),
+        (false, false) => Answer::Unsettled("no mover is there".into()),
+    };
+    owned.is_stuck = true;
+    if let Some(step) = owned.step.take() {
+        owned.coordinator.answer(now, &step, answer);
+    }
+    drive(world, process, &transfer);
+}
+
+fn movers(world: &World) -> Vec<Registration> {
+    world.server.movers.values().cloned().collect()
+}
+
+fn verdict(health: &Health, now: Duration, transfer: &str, movers: &[Registration]) -> Verdict {
+    let at = |site: usize| -> Vec<&str> {
+        movers.iter().filter(|mover| mover.site == site).map(|mover| &*mover.id).collect()
+    };
+    health.verdict(now, transfer, &at(0), &at(1))
+}
+
+fn waiting(record: &Record) -> Waiting<'_> {
+    Waiting {
+        id: &record.id,
+        account: &record.id,
+        priority: record.priority,
+        submitted_ms: record.submitted_ms,
+        deadline_ms: None,
+        not_before_ms: None,
+    }
+}
+
+/// Takes what is free, deals pairs, and looks into those that should not be.
+fn look(world: &mut World, process: Process) {
+    let (now, now_ms, movers) = (world.now, now_ms(world, process), movers(world));
+    let manager = &mut world.managers[process.index];
+    let lately: BTreeSet<&str> = world.server.lately().map(|mover| &*mover.id).collect();
+    manager.health.keep(|id| lately.contains(id));
+    let has_pairs = |id: &String| manager.pairs.keys().any(|key| key.1 == *id);
+    let owned: Vec<OwnedTransfer<'_>> = manager
+        .owned
+        .iter()
+        .map(|(id, owned)| OwnedTransfer {
+            account: &owned.account,
+            priority: manager.records.get(id).map_or(5, |record| record.priority),
+            is_stuck: owned.is_stuck,
+            has_pairs: has_pairs(id),
+        })
+        .collect();
+    let is_free = |id: &str| {
+        !manager.owned.contains_key(id) && !manager.leases.contains_key(id) && !manager.acquiring.contains_key(id)
+    };
+    let candidates: Vec<Candidate<'_>> = manager
+        .records
+        .values()
+        .filter(|record| is_free(&record.id) && record.state != State::Paused)
+        .map(|record| Candidate {
+            waiting: waiting(record),
+            is_begun: matches!(record.state, State::Running | State::Cancelled),
+        })
+        .collect();
+    let places = movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2;
+    let ranks = manager.ranks.as_ref().expect("it has begun");
+    let take: Vec<String> = to_take(ranks, now_ms, (places, manager.leases.len()), &owned, &candidates)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    for transfer in take {
+        let manager = &mut world.managers[process.index];
+        manager.tokens += 1;
+        let (token, sent_at) = (manager.tokens, now);
+        manager.acquiring.insert(transfer.clone(), token);
+        let request = Request::Acquire { transfer: transfer.clone(), token };
+        ask(world, process, request, Task::Acquired { transfer, token, sent_at });
+    }
+    deal(world, process, &movers);
+    let manager = &mut world.managers[process.index];
+    let unknown = manager.pairs.keys().filter(|key| !manager.records.contains_key(&key.1));
+    for key in manager.phantoms.look(now, unknown) {
+        ask(world, process, Request::Read(key.1.clone()), Task::PhantomRead(key));
+    }
+}
+
+fn deal(world: &mut World, process: Process, movers: &[Registration]) {
+    let now = world.now;
+    let manager = &mut world.managers[process.index];
+    if manager.dealing > 0 {
+        return;
+    }
+    let fleet: Vec<FleetMover> = movers
+        .iter()
+        .map(|mover| FleetMover {
+            id: mover.id.clone(),
+            site: mover.site.to_string(),
+            host: mover.id.clone(),
+            protocol: 1,
+            pairs_max: mover.pairs_max,
+            is_draining: false,
+        })
+        .collect();
+    let able = |transfer: &str, site: usize| -> Vec<usize> {
+        let is_able = |mover: &Registration| {
+            mover.site == site && !mover.is_ill && manager.health.left_out(now, transfer, &mover.id).is_none()
+        };
+        (0..movers.len()).filter(|&index| is_able(&movers[index])).collect()
+    };
+    let claims: Vec<Claim> = manager
+        .records
+        .values()
+        .filter(|record| record.is_settled && record.is_open())
+        .map(|record| {
+            let owned = manager.owned.get(&record.id);
+            Claim {
+                transfer: record.id.clone(),
+                submitted_ms: record.submitted_ms,
+                priority: record.priority,
+                user: "u".into(),
+                source_site: "0".into(),
+                sink_site: "1".into(),
+                sources: able(&record.id, 0),
+                sinks: able(&record.id, 1),
+                wanted: owned.map_or(0, |owned| owned.coordinator.pairs_wanted()),
+                pairs_max: None,
+                is_mine: owned.is_some(),
+            }
+        })
+        .filter(|claim| claim.wanted > 0 || claim.is_mine)
+        .collect();
+    let shares = shares(&fleet, &claims, &PairLimits::default());
+    let known = manager.pairs.values().filter(|pair| manager.records.contains_key(&pair.transfer));
+    let present: Vec<FleetPair> = known.cloned().collect();
+    let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
+    for (claim, share) in claims.iter().zip(&shares) {
+        if let Some(owned) = manager.owned.get_mut(&claim.transfer) {
+            let waits = *share == 0 && claim.wanted > 0;
+            owned.waits_for = if waits { "its turn, or movers".into() } else { String::new() };
+        }
+    }
+    let mine = |transfer: &str| world.managers[process.index].owned.contains_key(transfer);
+    let drop: Vec<PairKey> = drop.iter().filter(|pair| mine(&pair.transfer)).map(key_of).collect();
+    for key in drop {
+        world.managers[process.index].dealing += 1;
+        ask(world, process, Request::RemovePair(key.clone()), Task::PairRemoved(key));
+    }
+    for pair in add {
+        world.managers[process.index].dealing += 1;
+        ask(world, process, Request::PutPair(pair.clone()), Task::PairPut(pair));
+    }
+}
+
+impl Manager {
+    /// What it has, for people.
+    pub fn shown(&self) -> String {
+        let one = |(id, owned): (&String, &Owned)| {
+            format!(
+                "{id}: {:?}, log {:?}, wants {}, {:?}",
+                owned.step,
+                owned.log,
+                owned.coordinator.pairs_wanted(),
+                owned.coordinator
+            )
+        };
+        let owned: Vec<String> = self.owned.iter().map(one).collect();
+        format!("{:?}\n{}\n{:#?}", self.body, owned.join("\n"), self.health)
+    }
+}
