@@ -101,7 +101,7 @@ pub enum Step {
     FinishFiles(Vec<FileKey>),
     /// Publish an item for each of these files, which has its parts removed.
     DiscardFiles(Vec<FileKey>),
-    /// See whether nothing of the queue is under way. Answer: [`Answer::Idle`].
+    /// See whether nothing of the queue is under way, neither a chunk nor a scan, which would publish more. Answer: [`Answer::Idle`].
     CheckQueue,
     /// Publish the item that closes the transfer.
     PublishClose,

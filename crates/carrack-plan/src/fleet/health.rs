@@ -167,10 +167,10 @@ impl Health {
             .find(|illness| illness.until > now)
     }
 
-    /// Whether something is wrong with a mover, for this transfer, that does not pass by itself.
+    /// Whether a mover can't read or write where this transfer is.
     pub fn refuses(&self, transfer: &str, mover: &str) -> bool {
         let illness = self.ill.get(&(mover.to_owned(), Some(transfer.to_owned())));
-        illness.is_some_and(|illness| illness.kind.stays())
+        illness.is_some_and(|illness| illness.kind == FaultKind::Refused)
     }
 
     /// A transfer is over.
@@ -208,8 +208,9 @@ impl Health {
         let strikes: u32 = lasting.iter().map(|illness| illness.strikes).sum();
         let is_full = lasting.iter().all(|illness| illness.kind == FaultKind::Full);
         if lasting.len() == movers.len() && (is_full || strikes >= REFUSALS_MIN) {
-            let latest = lasting.iter().max_by_key(|illness| illness.until);
-            return Verdict::Fail(latest.map(|illness| illness.reason.clone()).unwrap_or_default());
+            // Of several reasons the one that its user can do something about, then the latest.
+            let told = lasting.iter().max_by_key(|illness| (illness.kind == FaultKind::Full, illness.until));
+            return Verdict::Fail(told.map(|illness| illness.reason.clone()).unwrap_or_default());
         }
         let mut left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
         let Some(all) = left_out.by_ref().collect::<Option<Vec<_>>>() else { return Verdict::GoOn };

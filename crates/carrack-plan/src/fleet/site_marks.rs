@@ -11,7 +11,7 @@ pub struct Sight<'a> {
     pub directory: &'a str,
     /// The mark there; empty where there is none, as on a file system that is read-only.
     pub mark: &'a str,
-    /// Something is known to be wrong with it there: its mark says nothing about the others.
+    /// Something is known to be wrong with it there: its mark does not count where marks are at odds.
     pub is_doubtful: bool,
 }
 
@@ -26,16 +26,21 @@ pub struct Believed {
 
 /// Of the movers of a site those that see the same storage.
 ///
-/// Marks are compared among movers that reach the same directory. One that most of them see is the site's; where none has most, all
-/// of those movers are left out: nobody can tell which of them has not mounted the file system. Where no mark can be made nothing
-/// is known, and all are believed.
+/// Marks are compared among movers that reach the same directory. One that most of them see is the site's; where none has most, those
+/// who can't be doubted decide; where they don't either, all of those movers are left out: nobody can tell which of them has not
+/// mounted the file system. Where no mark can be made nothing is known, and all are believed.
 pub fn same_storage(sights: &[Sight<'_>]) -> Believed {
-    let mut tallies: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
-    for sight in sights.iter().filter(|sight| !sight.is_doubtful && !sight.mark.is_empty()) {
-        *tallies.entry(sight.directory).or_default().entry(sight.mark).or_default() += 1;
+    let mut tallies: BTreeMap<&str, [BTreeMap<&str, usize>; 2]> = BTreeMap::new();
+    for sight in sights.iter().filter(|sight| !sight.mark.is_empty()) {
+        let [all, beyond_doubt] = tallies.entry(sight.directory).or_default();
+        *all.entry(sight.mark).or_default() += 1;
+        if !sight.is_doubtful {
+            *beyond_doubt.entry(sight.mark).or_default() += 1;
+        }
     }
+    let agreed = |[all, beyond_doubt]: [BTreeMap<_, _>; 2]| most_seen(&all).or_else(|| most_seen(&beyond_doubt));
     let agreed: BTreeMap<&str, Option<&str>> =
-        tallies.into_iter().map(|(directory, marks)| (directory, most_seen(&marks))).collect();
+        tallies.into_iter().map(|(directory, marks)| (directory, agreed(marks))).collect();
     let is_believed = |sight: &Sight<'_>| match agreed.get(sight.directory) {
         None => true,
         Some(None) => false,

@@ -32,7 +32,7 @@ const UNTIL: Duration = Duration::from_secs(1_500);
 const EVENTS_MAX: u64 = 3_000_000;
 
 /// Pairs of what is over are gone by then.
-const PHANTOMS_LAST: Duration = Duration::from_secs(30);
+const PHANTOMS_LAST: Duration = Duration::from_secs(60);
 
 struct Fleet {
     world: World,
@@ -55,16 +55,17 @@ fn fleet(seed: u64) -> Fleet {
     }
     let kinds =
         [Illness::ReadOnly, Illness::Astray, Illness::Unreachable, Illness::WriteErrors, Illness::Slow];
-    for number in 0..sinks {
-        let illness = ill(&mut world, &kinds);
-        world.movers.push(Mover::new(1, if number == 0 { Illness::None } else { illness }));
+    let illnesses: Vec<Illness> = (0..sinks).map(|_| ill(&mut world, &kinds)).collect();
+    // Two see the same: of one alone nobody can tell whether it is where it should be.
+    let well = if illnesses[1..].contains(&Illness::Astray) { 2 } else { 1 };
+    for (number, illness) in illnesses.into_iter().enumerate() {
+        world.movers.push(Mover::new(1, if number < well { Illness::None } else { illness }));
     }
     for index in 0..managers {
         world.at(Duration::ZERO, Event::Start { kind: Kind::Manager, index });
     }
     for index in 0..sources + sinks {
-        let at = world.random.ms(0, 3_000);
-        world.at(at, Event::Start { kind: Kind::Mover, index });
+        world.at(Duration::ZERO, Event::Start { kind: Kind::Mover, index });
     }
     let mut fleet = Fleet { world, transfers: Vec::new(), cancelled: BTreeSet::new() };
     fleet.submit();
@@ -77,7 +78,7 @@ impl Fleet {
         let world = &mut self.world;
         for number in 0..1 + world.random.below(12) {
             let id = format!("t{number}");
-            let at = world.random.ms(0, 30_000);
+            let at = world.random.ms(100, 30_000);
             let random = &mut world.random;
             let files = random.between(0, 30);
             let unreadable = match random.once_in(6) && files > 0 {
@@ -115,12 +116,19 @@ impl Fleet {
 
     fn faults(&mut self, managers: usize, movers: usize) {
         let world = &mut self.world;
+        let illnesses: Vec<(usize, Illness)> =
+            world.movers.iter().map(|mover| (mover.site, mover.illness)).collect();
+        let has_astray = illnesses.iter().any(|(_, illness)| *illness == Illness::Astray);
+        let is_sink = |mover: usize| illnesses[mover].0 == 1;
         for _ in 0..world.random.below(9) {
             let at = world.random.ms(500, FAULTS_UNTIL_MS);
             let random = &mut world.random;
-            let (kind, index) = match random.once_in(2) {
+            let mover = random.below(movers);
+            // Where one writes astray those who know it stay.
+            let is_needed = has_astray && is_sink(mover);
+            let (kind, index) = match is_needed || random.once_in(2) {
                 true => (Kind::Manager, random.below(managers)),
-                false => (Kind::Mover, random.below(movers)),
+                false => (Kind::Mover, mover),
             };
             let time = random.ms(200, 45_000);
             let fault = match random.below(10) {

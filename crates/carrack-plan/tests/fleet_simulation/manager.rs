@@ -6,7 +6,7 @@ use std::time::Duration;
 use carrack_plan::fleet::{
     Answer, Candidate, Changes, Claim, Coordinator, FileKey, FleetMover, FleetPair, Found, Health,
     LEASE_RENEW_EVERY, LeaseTerm, Outcome, Outlook, OwnedTransfer, PairLimits, PairTuner, PartOf, Phantoms,
-    RankRules, Ranks, Step, TrackerEvent, Verdict, Waiting, assign, shares, to_take,
+    RankRules, Ranks, Sight, Step, TrackerEvent, Verdict, Waiting, assign, same_storage, shares, to_take,
 };
 
 use super::server::{
@@ -542,17 +542,25 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         })
         .collect();
     let able = |transfer: &str, site: usize| -> Vec<usize> {
-        let is_able = |mover: &Registration| {
-            mover.site == site && !mover.is_ill && manager.health.left_out(now, transfer, &mover.id).is_none()
+        let at: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].site == site).collect();
+        let sight = |&index: &usize| {
+            let mover = &movers[index];
+            let is_doubtful = mover.is_ill || manager.health.refuses(transfer, &mover.id);
+            Sight { directory: "/d", mark: mover.mark, is_doubtful }
         };
-        (0..movers.len()).filter(|&index| is_able(&movers[index])).collect()
+        let believed = same_storage(&at.iter().map(sight).collect::<Vec<_>>()).is_believed;
+        let is_able = |mover: &Registration| {
+            !mover.is_ill && manager.health.left_out(now, transfer, &mover.id).is_none()
+        };
+        let able = at.into_iter().zip(believed).filter(|(index, believed)| *believed && is_able(&movers[*index]));
+        able.map(|(index, _)| index).collect()
     };
     let claims: Vec<Claim> = manager
         .records
         .values()
         .filter(|record| record.is_settled && record.is_open())
         .map(|record| {
-            let owned = manager.owned.get(&record.id);
+            let owned = manager.owned.get(&record.id).filter(|owned| owned.term.is_sure(now));
             Claim {
                 transfer: record.id.clone(),
                 submitted_ms: record.submitted_ms,
@@ -579,7 +587,7 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
             owned.waits_for = if waits { "its turn, or movers".into() } else { String::new() };
         }
     }
-    let mine = |transfer: &str| world.managers[process.index].owned.contains_key(transfer);
+    let mine = |transfer: &str| claims.iter().any(|claim| claim.is_mine && claim.transfer == transfer);
     let drop: Vec<PairKey> = drop.iter().filter(|pair| mine(&pair.transfer)).map(key_of).collect();
     for key in drop {
         world.managers[process.index].dealing += 1;

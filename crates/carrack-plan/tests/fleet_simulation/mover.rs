@@ -47,7 +47,7 @@ pub enum Illness {
     LacksSource,
     /// The destination can't be written.
     ReadOnly,
-    /// Small files that it writes are where nobody else looks. (That large ones are is known by the marks of the site's movers.)
+    /// It writes where nobody else looks.
     Astray,
     /// Nobody gets through to it.
     Unreachable,
@@ -163,7 +163,12 @@ pub fn start(world: &mut World, process: Process) {
 
 fn register(world: &mut World, process: Process) {
     let mover = &world.movers[process.index];
-    let registration = Registration::new(mover.id.clone(), mover.site, 4, mover.knows_that_it_hangs);
+    let mark = match mover.illness {
+        Illness::Astray => "elsewhere",
+        Illness::ReadOnly | Illness::LacksSource => "",
+        _ => "site",
+    };
+    let registration = Registration::new(mover.id.clone(), mover.site, mover.knows_that_it_hangs, mark);
     ask(world, process, Request::Register(registration), Task::Nothing);
 }
 
@@ -520,7 +525,7 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
             failed = files_in(&world.destination, &id.0, &item).max(1);
             doubts.push(Doubt { is_source: false, reason: "EIO".into() });
         }
-        Illness::Astray if item.kind == ItemKind::Files => failed = world.destination.unreadable_of(&id.0, &item),
+        Illness::Astray => failed = world.destination.unreadable_of(&id.0, &item),
         _ => failed = world.destination.write(&id.0, &item),
     }
     if failed > 0 && doubts.is_empty() {

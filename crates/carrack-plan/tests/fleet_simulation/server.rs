@@ -167,12 +167,14 @@ pub struct Registration {
     pub site: usize,
     pub pairs_max: u32,
     pub is_ill: bool,
+    /// Of the file system that it sees; empty if it can't be marked.
+    pub mark: &'static str,
     until: Duration,
 }
 
 impl Registration {
-    pub fn new(id: String, site: usize, pairs_max: u32, is_ill: bool) -> Registration {
-        Registration { id, site, pairs_max, is_ill, until: Duration::ZERO }
+    pub fn new(id: String, site: usize, is_ill: bool, mark: &'static str) -> Registration {
+        Registration { id, site, pairs_max: 4, is_ill, mark, until: Duration::ZERO }
     }
 }
 
@@ -404,8 +406,7 @@ impl Server {
                     return Reply::Missing;
                 };
                 let counts = |queued: &&Queued| {
-                    queued.item.kind != ItemKind::Scan
-                        && queued.is_left()
+                    queued.is_left()
                         && (queued.delivered > 0 || now.saturating_sub(queued.published_at) > COUNTED_AFTER)
                 };
                 Reply::Count(work.items.iter().filter(counts).count() as u64)
