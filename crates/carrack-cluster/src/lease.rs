@@ -4,9 +4,10 @@
 //! slept too long finds that it has lost it. A manager acts for a transfer only while its lease [is sure](Lease::is_sure): what it has
 //! published until then is of the log, and the next one reads it there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use carrack_plan::fleet::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -19,10 +20,7 @@ use crate::store::{Bucket, Live};
 use crate::subjects::BucketName;
 
 /// How often to [renew](Lease::renew).
-pub const RENEW_EVERY: Duration = Duration::from_secs(2);
-
-/// Beyond this a lease is no longer sure: the server may end it a second later, and what is on its way needs its time.
-const SURE_FOR: Duration = Duration::from_secs(5);
+pub const RENEW_EVERY: Duration = LEASE_RENEW_EVERY;
 
 /// Watchers wait so long for the server to say that a lease has ended.
 const ENDED_AFTER: Duration = Duration::from_secs(9);
@@ -57,8 +55,27 @@ pub struct Lease {
     transfer: String,
     record: LeaseRecord,
     revision: u64,
-    /// When the last renewal that was confirmed was sent, by the clock that goes on while the machine sleeps.
-    confirmed: Duration,
+    /// By the clock that goes on while the machine sleeps.
+    term: Term,
+}
+
+/// How long a lease may be acted by, for those who see to its transfer beside its owner.
+#[derive(Clone)]
+pub struct Term(Arc<Mutex<LeaseTerm>>);
+
+impl Term {
+    fn new(sent_at: Duration) -> Term {
+        Term(Arc::new(Mutex::new(LeaseTerm::new(sent_at))))
+    }
+
+    fn confirm(&self, sent_at: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).confirm(sent_at);
+    }
+
+    /// Whether nobody else can have it yet, by our own clock.
+    pub fn is_sure(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_sure(since_boot())
+    }
 }
 
 impl Lease {
@@ -79,7 +96,8 @@ impl Lease {
         let began = since_boot();
         match bucket.create(transfer, &record).await {
             Ok(revision) => {
-                Ok(Some(Lease { bucket, transfer: transfer.to_owned(), record, revision, confirmed: began }))
+                let (transfer, term) = (transfer.to_owned(), Term::new(began));
+                Ok(Some(Lease { bucket, transfer, record, revision, term }))
             }
             Err(BusError::Exists(_)) => Ok(None),
             Err(error) => Err(error),
@@ -111,13 +129,18 @@ impl Lease {
 
     async fn swap(&mut self, began: Duration) -> Result<(), BusError> {
         self.revision = self.bucket.update(&self.transfer, &self.record, self.revision).await?;
-        self.confirmed = began;
+        self.term.confirm(began);
         Ok(())
     }
 
     /// Whether nobody else can have it yet, by our own clock.
     pub fn is_sure(&self) -> bool {
-        since_boot().saturating_sub(self.confirmed) < SURE_FOR
+        self.term.is_sure()
+    }
+
+    /// The same for others, for as long as it lasts.
+    pub fn term(&self) -> Term {
+        self.term.clone()
     }
 
     /// Gives it up, so that another one can take it at once.
@@ -152,7 +175,7 @@ impl Leases {
     /// # Errors
     /// If NATS does not let us, or does not answer. Later breaks are waited out.
     pub async fn follow(bus: &Bus) -> Result<Leases, BusError> {
-        debug_assert!(SURE_FOR < LEASE && ENDED_AFTER > LEASE);
+        debug_assert!(LEASE == LEASE_LASTS && ENDED_AFTER > LEASE);
         let bucket = Bucket::open(bus, BucketName::Leases).await?;
         Ok(Leases { live: Live::follow(&bucket, ENDED_AFTER).await? })
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use async_nats::HeaderMap;
 use carrack_model::Loss;
-use carrack_plan::fleet::FaultKind;
+use carrack_plan::fleet::{FaultKind, FileKey, Found, Outcome, PartOf as TrackedPart, TrackerEvent};
 use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -247,6 +247,58 @@ impl LogEntry {
             | LogEntry::Unknown => return None,
         };
         Some(format!("{transfer}-{rest}"))
+    }
+
+    /// What it says about how far its transfer is; `None` if it says something else.
+    pub fn tracked(&self) -> Option<TrackerEvent> {
+        Some(match self {
+            LogEntry::ScanDone {
+                attempt,
+                chunks,
+                files,
+                bytes,
+                names,
+                directories,
+                large_files,
+                failed_entries,
+                ..
+            } => {
+                let found = Found {
+                    chunks: *chunks,
+                    files: *files,
+                    bytes: *bytes,
+                    names: *names,
+                    directories: *directories,
+                    files_in_parts: *large_files,
+                    failed: *failed_entries,
+                };
+                TrackerEvent::Scanned { attempt: *attempt, found, is_finished: true }
+            }
+            LogEntry::ChunkDone(done) => TrackerEvent::ChunkSettled {
+                attempt: done.attempt,
+                number: done.number,
+                delivery: u32::try_from(done.delivered).unwrap_or(u32::MAX),
+                outcome: Outcome {
+                    files: done.files,
+                    bytes: done.bytes,
+                    moved_bytes: done.moved_bytes,
+                    failed: done.failed_entries,
+                },
+                part: done.part.map(|part| TrackedPart { file: FileKey(part.file), count: part.count.into() }),
+            },
+            LogEntry::FileFinished { attempt, file, failure, .. } => TrackerEvent::FinishSettled {
+                attempt: *attempt,
+                file: FileKey(*file),
+                is_done: failure.is_none(),
+            },
+            LogEntry::FileDiscarded { attempt, file, .. } => {
+                TrackerEvent::DiscardSettled { attempt: *attempt, file: FileKey(*file) }
+            }
+            LogEntry::Closed { attempt, failed_entries, .. } => {
+                TrackerEvent::CloseSettled { attempt: *attempt, failed: *failed_entries }
+            }
+            _ => return None,
+        })
     }
 
     fn shorten(&mut self) {

@@ -1,13 +1,28 @@
 //! Who sends to whom: what should be, kept by the managers, made so by the movers.
 
+use carrack_plan::fleet::FleetPair;
 use futures_util::Stream;
 use futures_util::stream;
 
 use crate::bus::Bus;
 use crate::error::BusError;
-use crate::records::{Pair, is_name};
+use crate::records::{Pair, RECORD_VERSION, is_name};
 use crate::store::{Bucket, Seen};
 use crate::subjects::BucketName;
+
+impl From<Pair> for FleetPair {
+    fn from(pair: Pair) -> FleetPair {
+        let Pair { transfer, number, source, sink, .. } = pair;
+        FleetPair { transfer, number, source, sink }
+    }
+}
+
+impl From<FleetPair> for Pair {
+    fn from(pair: FleetPair) -> Pair {
+        let FleetPair { transfer, number, source, sink } = pair;
+        Pair { version: RECORD_VERSION, transfer, number, source, sink }
+    }
+}
 
 /// What happens to pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -157,6 +157,11 @@ impl Movers {
         self.live.all().into_iter().map(|(_, mover)| mover).collect()
     }
 
+    /// All, and those that were there within the last minute: who is cut off for a while is not given up.
+    pub(crate) fn lately(&self) -> Vec<Arc<MoverRecord>> {
+        self.live.lately()
+    }
+
     /// Those of one site, by id.
     pub fn at(&self, site: &str) -> Vec<Arc<MoverRecord>> {
         let mut movers = self.all();
@@ -166,12 +171,21 @@ impl Movers {
 
     /// The ids of those that can read or write at a path of a site now, as far as they know: neither ending nor ill.
     pub fn able(&self, site: &str, path: &str) -> Vec<String> {
-        let able = |mover: &Arc<MoverRecord>| mover.reaches(site, path) && mover.takes_work();
-        self.all().into_iter().filter(able).map(|mover| mover.id.clone()).collect()
+        able(self.all(), site, path)
+    }
+
+    /// The same with those that were there lately: what they have not tried waits for them.
+    pub(crate) fn able_lately(&self, site: &str, path: &str) -> Vec<String> {
+        able(self.lately(), site, path)
     }
 
     /// `changed()` on it waits for the next change of anything.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.live.changes()
     }
+}
+
+fn able(movers: Vec<Arc<MoverRecord>>, site: &str, path: &str) -> Vec<String> {
+    let able = |mover: &Arc<MoverRecord>| mover.reaches(site, path) && mover.takes_work();
+    movers.into_iter().filter(able).map(|mover| mover.id.clone()).collect()
 }

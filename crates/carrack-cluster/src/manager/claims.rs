@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{Claim, FleetMover, FleetPair, Health};
+use carrack_plan::fleet::{Claim, FleetMover, Health};
 
 use super::Known;
 use super::ends::{Which, end};
 use crate::mover::pairs_of;
-use crate::records::{MoverRecord, MoverState, Pair, TransferRecord};
+use crate::records::{MoverRecord, MoverState, TransferRecord};
 
 /// What transfers would like, and who can't serve them for what others see.
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
     let mut all = Claims::default();
     for record in records {
         let wanted = known.wanted(record);
-        let is_mine = known.owned.contains_key(&record.id);
+        let is_mine = known.owned.get(&record.id).is_some_and(|owned| owned.term.is_sure());
         let Some(leg) = record.leg.as_ref().filter(|_| wanted > 0 || is_mine) else { continue };
         let submission = &record.submission;
         let (source_site, sink_site) = (&submission.source.site, &submission.destination.site);
@@ -70,13 +70,4 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
         });
     }
     all
-}
-
-pub(super) fn to_plan(pair: &Pair) -> FleetPair {
-    FleetPair {
-        transfer: pair.transfer.clone(),
-        number: pair.number,
-        source: pair.source.clone(),
-        sink: pair.sink.clone(),
-    }
 }

@@ -3,6 +3,7 @@
 //! Any number of them run; each transfer has one. It keeps nothing by itself: another one that gets the lease reads the
 //! transfer's log and goes on. It moves neither data nor chunks.
 
+mod account;
 mod claims;
 mod ends;
 mod faults;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::{Changes, Health, PairLimits, RankRules, Ranks, assign, shares};
+use carrack_plan::fleet::{Changes, FleetPair, Health, PairLimits, Phantoms, RankRules, Ranks, assign, shares};
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -29,10 +30,10 @@ use crate::beginning::patiently;
 use crate::bus::{Bus, BusOptions, Prepared};
 use crate::error::BusError;
 use crate::ids;
-use crate::lease::{Lease, Leases, MANAGER, RENEW_EVERY};
+use crate::lease::{Lease, Leases, MANAGER, RENEW_EVERY, Term};
 use crate::mover::Say;
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
-use crate::records::{Pair, RECORD_VERSION, TransferRecord, TransferState};
+use crate::records::{Pair, TransferRecord, TransferState};
 use crate::registry::Movers;
 use crate::sharing::{SiteSharing, site};
 use crate::transfers::{FindError, TransferChange, Transfers};
@@ -42,9 +43,6 @@ pub(crate) use waiting::TURN;
 
 /// How often it looks around, though nothing was told.
 const TICK: Duration = Duration::from_millis(500);
-
-/// A pair of a transfer that is not known, or over, is looked into after so long.
-const PHANTOM_AFTER: Duration = Duration::from_secs(5);
 
 /// A manager that has to begin anew, and can't, tries again after so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -105,14 +103,16 @@ struct Known {
     stuck: HashSet<String>,
     /// Movers that don't see what others of their site see: since when, and whether they were told.
     odd: HashMap<String, (Instant, bool)>,
-    /// Pairs of transfers that are over, or not known, since when.
-    phantoms: HashMap<PairKey, Instant>,
+    /// Pairs of transfers that are over, or not known.
+    phantoms: Phantoms<PairKey>,
 }
 
 /// A transfer that a manager has.
 struct Owned {
     /// How many pairs it would like.
     wanted: Arc<AtomicU32>,
+    /// Until when it is sure that it is this manager's.
+    term: Term,
     /// Whose turn it took.
     user: String,
     since: Instant,
@@ -320,17 +320,19 @@ impl Manager {
     async fn deal_pairs(self: &Arc<Self>) {
         let (fleet, Claims { claims, odd, at_odds }, present) = {
             let (movers, known) = (self.movers.all(), self.known());
-            self.health().keep(|id| movers.iter().any(|mover| mover.id == id));
+            let lately = self.movers.lately();
+            self.health().keep(|id| lately.iter().any(|mover| mover.id == id));
             let fleet = claims::fleet(&movers);
             let claims = claims::claims(&known, &movers, &self.health(), self.now());
             // Pairs of what is over take nobody's place.
             let present = known.pairs.values().filter(|pair| known.records.contains_key(&pair.transfer));
-            (fleet, claims, present.map(claims::to_plan).collect::<Vec<_>>())
+            (fleet, claims, present.cloned().map(FleetPair::from).collect::<Vec<_>>())
         };
         self.tell_odd(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);
         let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
-        let is_mine = |transfer: &str| self.known().owned.contains_key(transfer);
+        // What another manager may decide by now is not decided here.
+        let is_mine = |transfer: &str| claims.iter().any(|claim| claim.is_mine && claim.transfer == transfer);
         for pair in drop.into_iter().filter(|pair| is_mine(&pair.transfer)) {
             let key = PairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
             if self.pairs.remove(&key).await.is_ok() {
@@ -338,13 +340,7 @@ impl Manager {
             }
         }
         for pair in add {
-            let pair = Pair {
-                version: RECORD_VERSION,
-                transfer: pair.transfer,
-                number: pair.number,
-                source: pair.source,
-                sink: pair.sink,
-            };
+            let pair = Pair::from(pair);
             if self.pairs.put(&pair).await.is_ok() {
                 self.known().pairs.insert(PairKey::of(&pair), pair);
             }
@@ -354,18 +350,10 @@ impl Manager {
 
     /// Removes pairs that should not be: those of transfers that are over, or not known.
     async fn clear_phantoms(&self) {
-        let old: Vec<PairKey> = {
-            let mut known = self.known();
-            let Known { pairs, records, phantoms, .. } = &mut *known;
-            phantoms.retain(|key, _| pairs.contains_key(key) && !records.contains_key(&key.transfer));
-            for key in pairs.keys().filter(|key| !records.contains_key(&key.transfer)) {
-                phantoms.entry(key.clone()).or_insert_with(Instant::now);
-            }
-            phantoms
-                .iter()
-                .filter(|(_, at)| at.elapsed() > PHANTOM_AFTER)
-                .map(|(key, _)| key.clone())
-                .collect()
+        let old = {
+            let now = self.now();
+            let Known { pairs, records, phantoms, .. } = &mut *self.known();
+            phantoms.look(now, pairs.keys().filter(|key| !records.contains_key(&key.transfer)))
         };
         for key in old {
             // What is followed may be behind: the record itself tells.

@@ -1,58 +1,37 @@
-//! One transfer, for as long as this manager has its lease: reads the log, asks for what comes next, and writes the record.
+//! One transfer, for as long as this manager has its lease: what its coordinator decides is carried out here.
 
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carrack_plan::fleet::{
-    Fault, FileKey, Found, Next, Outcome, PairTuner, PartOf as PlanPart, Totals, Tracker, TrackerEvent,
-    Verdict,
+    Answer, Coordinator, Ending, Fault, FileKey, Outlook, PairTuner, RecordState, RecordView, Step, Verdict,
 };
 use futures_util::{Stream, StreamExt};
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::Manager;
+use super::account::Account;
 use super::ends::{Which, end, ids};
-use super::losses::Losses;
-use super::moved::Moved;
-use super::settling::settle_leg;
+use super::settling::{Unsettled, settle};
 use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::log::{ChunkDone, Log, LogEntry, Logged};
 use crate::mover::pairs_of;
 use crate::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Queue, ScanHead};
-use crate::records::{
-    FAILURES_KEPT, Failure, RECORD_VERSION, Skipped, TransferRecord, TransferState, now_ms,
-};
+use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::reports::{PairReport, reports};
-use crate::transfers::TransferChange;
-
-/// How often it decides, though nothing was told.
-const TICK: Duration = Duration::from_millis(250);
+use crate::transfers::{FindError, TransferChange};
 
 /// What was told is waited for so long, so that what comes together is decided about once.
 const SOON: Duration = Duration::from_millis(5);
 
-/// Whether a scan is ordered is asked again after so long, as one that is not begun may have been lost.
-const ASK_SCAN_EVERY: Duration = Duration::from_secs(5);
-
-/// A transfer with pairs in which nothing has moved for so long says what went wrong last.
-const STANDS_AFTER: Duration = Duration::from_secs(10);
-
-/// How often the record is written while something changes.
-const RECORD_EVERY: Duration = Duration::from_secs(1);
-
-/// A report older than this says nothing about now.
-const REPORT_LASTS: Duration = Duration::from_secs(4);
-
-/// Acknowledged chunks are trimmed so often.
-const TRIM_EVERY: Duration = Duration::from_secs(30);
-
 /// Why the work for a transfer ends here.
-pub(super) enum Stop {
+enum Stop {
     /// Another manager goes on with it.
     Lost,
     /// Nothing is left to do for it.
@@ -68,30 +47,19 @@ struct Owning {
     manager: Arc<Manager>,
     id: String,
     wanted: Arc<AtomicU32>,
+    coordinator: Coordinator,
+    began: tokio::time::Instant,
+    /// As it was read last.
+    record: Option<TransferRecord>,
+    work: Option<Work>,
+}
+
+/// What lies on NATS of a transfer that is carried, and what was read of it.
+struct Work {
     queue: Queue,
-    log: Log,
-    began: Instant,
-    tracker: Tracker,
-    tuner: PairTuner,
-    /// The latest report of each pair, and when it came.
-    pairs: std::collections::HashMap<(String, u32), (Instant, PairReport)>,
-    /// The log was read to its end.
-    is_current: bool,
-    attempt: u32,
-    failures: Vec<Failure>,
-    moved: Moved,
-    losses: Losses,
-    /// What the last scan has left out, and how many these are.
-    skipped: (Vec<Skipped>, u64),
-    /// What went wrong last, and since when nothing has moved.
-    last_fault: String,
-    moved_at: (Instant, u64),
-    scan_asked_at: Option<Instant>,
-    /// Why it can't be carried on.
-    given_up: Option<String>,
-    recorded_at: Option<Instant>,
-    trimmed_at: Instant,
-    observed_at: Instant,
+    entries: Entries,
+    reports: Reports,
+    account: Account,
 }
 
 /// Carries on until the transfer is over, the lease is lost, or `stop` turns true.
@@ -99,23 +67,20 @@ pub(super) async fn run(
     manager: Arc<Manager>,
     mut lease: Lease,
     wanted: Arc<AtomicU32>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     let id = lease.transfer().to_owned();
     manager.say(format!("transfer {id}: mine"));
-    let end = loop {
-        match carry(&manager, &mut lease, &wanted, &mut stop).await {
-            Ok(end) => break end,
-            Err(error) => {
-                manager.say(format!("transfer {id}: {error}"));
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                if !lease.is_sure() && lease.renew().await.is_err() {
-                    break Stop::Lost;
-                }
-            }
-        }
+    let mut owning = Owning {
+        manager: Arc::clone(&manager),
+        id: id.clone(),
+        wanted,
+        coordinator: Coordinator::new(Duration::ZERO),
+        began: tokio::time::Instant::now(),
+        record: None,
+        work: None,
     };
-    match end {
+    match owning.carry(&mut lease, stop).await {
         Stop::Lost => manager.say(format!("transfer {id}: another manager's now")),
         Stop::Over | Stop::Told => {
             // Else it ends by itself.
@@ -125,238 +90,162 @@ pub(super) async fn run(
     manager.changed.notify_one();
 }
 
-async fn carry(
-    manager: &Arc<Manager>,
-    lease: &mut Lease,
-    wanted: &Arc<AtomicU32>,
-    stop: &mut watch::Receiver<bool>,
-) -> Result<Stop, BusError> {
-    let id = lease.transfer().to_owned();
-    // What is followed may be behind: a transfer that is over would be taken again.
-    let Some(record) = as_kept(manager, &id).await? else { return Ok(Stop::Over) };
-    let is_unsettled = record.state != TransferState::Cancelled && record.leg.is_none();
-    if is_unsettled && let Some(end) = settle_leg(manager, lease, &record, stop).await? {
-        return Ok(end);
+/// Whether a lease is lost: it is not another's, or nobody's, for sure.
+async fn is_lost(lease: &mut Lease) -> bool {
+    match lease.renew().await {
+        Err(RenewError::Lost(_)) => true,
+        Err(_) => !lease.is_sure(),
+        Ok(()) => false,
     }
-    let queue = Queue::open(&manager.bus, &id).await?;
-    let log = Log::open(&manager.bus, &id)?;
-    let stripes = if record.submission.options.static_striping { pairs_of(&record) } else { 0 };
-    queue.prepare(ACK_WAIT, stripes).await?;
-    let mut entries: Entries = Box::pin(log.replay_and_follow().await?);
-    let mut told: Reports = Box::pin(reports(&manager.bus, &id).await?);
-    let now = Instant::now();
-    let mut owning = Owning {
-        manager: Arc::clone(manager),
-        id,
-        wanted: Arc::clone(wanted),
-        queue,
-        log,
-        began: now,
-        tracker: Tracker::new(),
-        tuner: PairTuner::new(1, 1),
-        pairs: std::collections::HashMap::new(),
-        is_current: false,
-        attempt: 0,
-        failures: Vec::new(),
-        moved: Moved::default(),
-        losses: Losses::default(),
-        skipped: (Vec::new(), 0),
-        last_fault: String::new(),
-        moved_at: (now, 0),
-        scan_asked_at: None,
-        given_up: None,
-        recorded_at: None,
-        trimmed_at: now,
-        observed_at: now,
+}
+
+async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> T {
+    match stream {
+        Some(stream) => match stream.next().await {
+            Some(item) => item,
+            None => pending().await,
+        },
+        None => pending().await,
+    }
+}
+
+/// What of a record its coordinator goes by.
+fn view(record: &TransferRecord) -> RecordView {
+    let options = &record.submission.options;
+    let state = match record.state {
+        TransferState::Queued | TransferState::Running => RecordState::Open,
+        TransferState::Paused => RecordState::Paused,
+        TransferState::Cancelled if record.ended_ms.is_none() => RecordState::Cancelled,
+        TransferState::Done | TransferState::Failed | TransferState::Cancelled => RecordState::Over,
     };
-    owning.begin(&record).await;
-    let mut next = tokio::time::Instant::now();
-    let mut renewals = tokio::time::interval(RENEW_EVERY);
-    renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            Some(logged) = entries.next() => {
-                owning.logged(logged);
-                next = next.min(tokio::time::Instant::now() + SOON);
-            }
-            Some(report) = told.next() => owning.reported(report),
-            _ = renewals.tick() => match lease.renew().await {
-                Err(RenewError::Lost(_)) => return Ok(Stop::Lost),
-                Err(_) if !lease.is_sure() => return Ok(Stop::Lost),
-                _ => {}
-            },
-            () = tokio::time::sleep_until(next) => {
-                next = tokio::time::Instant::now() + TICK;
-                // What another one may decide by now is not decided here.
-                if lease.is_sure() && owning.tick().await? {
-                    return Ok(Stop::Over);
-                }
-            }
-            changed = stop.changed() => {
-                if changed.is_err() || *stop.borrow() {
-                    return Ok(Stop::Told);
-                }
-            }
-        }
+    RecordView {
+        state,
+        is_settled: record.leg.is_some(),
+        has_begun: record.started_ms.is_some(),
+        pairs_fixed: options.static_striping.then(|| pairs_of(record)),
+        pairs_max: options.pairs_max,
     }
 }
 
-/// The record, if something is left to do.
-pub(super) async fn current(manager: &Manager, id: &str) -> Result<Option<TransferRecord>, BusError> {
-    // Followed all the time; what is not there may be new, or over.
-    let known = manager.known().records.get(id).cloned();
-    if known.is_some() {
-        return Ok(known);
-    }
-    as_kept(manager, id).await
-}
-
-async fn as_kept(manager: &Manager, id: &str) -> Result<Option<TransferRecord>, BusError> {
-    use crate::transfers::FindError;
-    match manager.transfers.get(id).await {
-        Ok(record) => Ok(Some(record).filter(super::is_open)),
-        Err(FindError::Bus(error)) => Err(error),
-        Err(_) => Ok(None),
+/// Stripes that chunks go into.
+fn stripes(record: &TransferRecord) -> std::ops::RangeInclusive<u32> {
+    match record.submission.options.static_striping {
+        true => 1..=pairs_of(record),
+        false => COMMON..=COMMON,
     }
 }
 
 impl Owning {
-    /// The first guess: the pairs with which an earlier transfer between the sites was fastest, or one for each mover of the smaller.
-    async fn begin(&mut self, record: &TransferRecord) {
-        let movers = self.manager.movers.all();
-        let submission = &record.submission;
-        let count = |site: &str| movers.iter().filter(|mover| mover.site == site).count() as u32;
-        let fewest = count(&submission.source.site).min(count(&submission.destination.site)).max(1);
-        let start = self.fastest_before(record).await.unwrap_or(fewest).min(capacity(&self.manager));
-        self.tuner = match submission.options.static_striping {
-            true => PairTuner::new(pairs_of(record), pairs_of(record)),
-            false => PairTuner::new(start.min(submission.options.pairs_max.unwrap_or(u32::MAX)), start),
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    async fn carry(&mut self, lease: &mut Lease, mut stop: watch::Receiver<bool>) -> Stop {
+        let mut renewals = tokio::time::interval(RENEW_EVERY);
+        renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let step = self.next(lease);
+            match step {
+                Step::Release => return Stop::Over,
+                Step::Wait(until) => {
+                    let until = self.began + until;
+                    let (entries, reports) = match &mut self.work {
+                        Some(work) => (Some(&mut work.entries), Some(&mut work.reports)),
+                        None => (None, None),
+                    };
+                    tokio::select! {
+                        logged = next_of(entries) => self.logged(logged),
+                        report = next_of(reports) => self.reported(&report),
+                        () = tokio::time::sleep_until(until) => {}
+                        _ = renewals.tick() => if is_lost(lease).await {
+                            return Stop::Lost;
+                        },
+                        changed = stop.changed() => if changed.is_err() || *stop.borrow() {
+                            return Stop::Told;
+                        },
+                    }
+                }
+                step => {
+                    let Some(answer) = self.with_lease(&step, lease, &mut renewals).await else {
+                        return Stop::Lost;
+                    };
+                    let now = self.now();
+                    self.coordinator.answer(now, &step, answer);
+                    if *stop.borrow() {
+                        return Stop::Told;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries a step out while the lease is kept; `None` if it is lost.
+    async fn with_lease(
+        &mut self,
+        step: &Step,
+        lease: &mut Lease,
+        renewals: &mut Interval,
+    ) -> Option<Answer> {
+        let mut carried = std::pin::pin!(self.carry_out(step));
+        loop {
+            tokio::select! {
+                answer = &mut carried => return Some(answer),
+                _ = renewals.tick() => if is_lost(lease).await {
+                    return None;
+                },
+            }
+        }
+    }
+
+    fn next(&mut self, lease: &Lease) -> Step {
+        let (manager, now) = (Arc::clone(&self.manager), self.now());
+        let record = manager.known().records.get(&self.id).map(view);
+        let verdict = || verdict(&manager, self.record.as_ref());
+        let outlook = Outlook {
+            lease_is_sure: lease.is_sure(),
+            record,
+            verdict: &verdict,
+            pairs_most: capacity(&manager),
         };
-    }
-
-    /// Nothing is known, or can be asked: then it begins as if none had been before.
-    async fn fastest_before(&self, record: &TransferRecord) -> Option<u32> {
-        let submission = &record.submission;
-        let curves = Curves::open(&self.manager.bus).await.ok()?;
-        let curve = curves.get(&submission.source.site, &submission.destination.site).await.ok()??;
-        curve.points.iter().max_by_key(|point| point.bytes_per_s).map(|point| point.pairs.max(1))
-    }
-
-    /// What was learnt of the path is there for the next transfer on it.
-    async fn keep_curve(&self, record: &TransferRecord) {
-        let points: Vec<CurvePoint> =
-            self.tuner.points().map(|(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s }).collect();
-        let submission = &record.submission;
-        if points.is_empty() || submission.options.static_striping {
-            return;
+        let step = self.coordinator.next(now, &outlook);
+        let wanted = self.coordinator.pairs_wanted();
+        if self.wanted.swap(wanted, Relaxed) != wanted {
+            manager.changed.notify_one();
         }
-        // The next one begins as if it were the first, then.
-        if let Ok(curves) = Curves::open(&self.manager.bus).await {
-            let curve = CurveRecord::new(points, now_ms());
-            let _ = curves.put(&submission.source.site, &submission.destination.site, &curve).await;
-        }
+        step
     }
 
     fn logged(&mut self, logged: Logged) {
         match logged {
-            Logged::Current => self.is_current = true,
+            Logged::Current => self.coordinator.current(),
             Logged::Entry { entry, .. } => self.entry(entry),
         }
+        let soon = self.now() + SOON;
+        self.coordinator.decide_by(soon);
     }
 
     fn entry(&mut self, entry: LogEntry) {
-        let event = match entry {
-            LogEntry::ScanDone {
-                attempt,
-                chunks,
-                files,
-                bytes,
-                names,
-                directories,
-                large_files,
-                failures,
-                failed_entries,
-                skipped,
-                skipped_entries,
-                ..
-            } => {
-                if attempt >= self.attempt {
-                    self.skipped = (skipped, skipped_entries);
-                }
-                self.attempt = self.attempt.max(attempt);
-                self.note(failures);
-                let found = Found {
-                    chunks,
-                    files,
-                    bytes,
-                    names,
-                    directories,
-                    files_in_parts: large_files,
-                    failed: failed_entries,
-                };
-                TrackerEvent::Scanned { attempt, found, is_finished: true }
-            }
-            LogEntry::ScanFailed { reason, .. } => {
-                self.given_up.get_or_insert(reason);
-                return;
-            }
-            LogEntry::ChunkDone(done) => {
-                self.chunk_done(&done);
-                self.note(done.failures);
-                self.moved.told_by_source(&done.session, done.session_bytes);
-                let part =
-                    done.part.map(|part| PlanPart { file: FileKey(part.file), count: part.count.into() });
-                TrackerEvent::ChunkSettled {
-                    attempt: done.attempt,
-                    number: done.number,
-                    delivery: u32::try_from(done.delivered).unwrap_or(u32::MAX),
-                    outcome: Outcome {
-                        files: done.files,
-                        bytes: done.bytes,
-                        moved_bytes: done.moved_bytes,
-                        failed: done.failed_entries,
-                    },
-                    part,
-                }
-            }
-            LogEntry::FileFinished { attempt, file, failure, .. } => {
-                let is_done = failure.is_none();
-                self.note(failure.into_iter().collect());
-                TrackerEvent::FinishSettled { attempt, file: FileKey(file), is_done }
-            }
-            LogEntry::FileDiscarded { attempt, file, .. } => {
-                TrackerEvent::DiscardSettled { attempt, file: FileKey(file) }
-            }
-            LogEntry::Closed { attempt, failures, failed_entries, .. } => {
-                self.note(failures);
-                TrackerEvent::CloseSettled { attempt, failed: failed_entries }
-            }
-            LogEntry::Lost { losses, .. } => {
-                self.losses.add(losses);
-                return;
-            }
-            LogEntry::Moved { bytes, session, session_bytes, .. } => {
-                self.moved.add(bytes);
-                self.moved.told_by_source(&session, session_bytes);
-                return;
-            }
-            LogEntry::Received { session, bytes, .. } => {
-                self.moved.told_by_sink(&session, bytes);
-                return;
-            }
+        if let Some(event) = entry.tracked() {
+            self.coordinator.observe(&event);
+        }
+        match &entry {
+            LogEntry::ScanFailed { reason, .. } => self.coordinator.scan_failed(reason.clone()),
+            LogEntry::ChunkDone(done) => self.chunk_done(done),
             LogEntry::PairBroken { by, sink, is_source, kind, reason } => {
-                let (mover, other) = if is_source { (by, sink) } else { (sink, by) };
-                self.fault(Fault { transfer: self.id.clone(), mover, other, kind, reason });
-                return;
+                let (mover, other) = if *is_source { (by, sink) } else { (sink, by) };
+                let (transfer, mover, other) = (self.id.clone(), mover.clone(), other.clone());
+                self.fault(Fault { transfer, mover, other, kind: *kind, reason: reason.clone() });
             }
-            LogEntry::LargeFiles { .. } | LogEntry::Note { .. } | LogEntry::Unknown => return,
-        };
-        self.tracker.observe(&event);
+            _ => {}
+        }
+        if let Some(work) = &mut self.work {
+            work.account.enter(entry);
+        }
     }
 
     /// Who has brought a chunk to its end is well; of entries that nobody could copy nobody is to blame.
-    fn chunk_done(&mut self, done: &ChunkDone) {
-        if !self.is_current {
+    fn chunk_done(&self, done: &ChunkDone) {
+        if !self.coordinator.is_current() {
             return;
         }
         if done.failed_entries > 0 {
@@ -369,323 +258,323 @@ impl Owning {
 
     /// What went wrong before this manager had the transfer says nothing about now.
     fn fault(&mut self, fault: Fault) {
-        if self.is_current {
-            self.last_fault = format!("{}: {}", fault.mover, fault.reason);
+        if self.coordinator.is_current() {
+            self.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
             self.manager.fault(&fault);
         }
     }
 
-    fn note(&mut self, failures: Vec<Failure>) {
-        for failure in failures {
-            // A large file that changed is told of by each of its parts, and what can't be read by each scan.
-            let is_known =
-                self.failures.iter().any(|known| known.path == failure.path && known.kind == failure.kind);
-            if !is_known && self.failures.len() < FAILURES_KEPT {
-                self.failures.push(failure);
+    fn reported(&mut self, report: &PairReport) {
+        let now = self.now();
+        self.coordinator.report(now, &report.mover, report.pair, report.bytes_per_s);
+    }
+
+    async fn carry_out(&mut self, step: &Step) -> Answer {
+        match self.try_carry_out(step).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.manager.say(format!("transfer {}: {error}", self.id));
+                Answer::Failed
             }
         }
     }
 
-    fn reported(&mut self, report: PairReport) {
-        self.pairs.insert((report.mover.clone(), report.pair), (Instant::now(), report));
+    async fn try_carry_out(&mut self, step: &Step) -> Result<Answer, BusError> {
+        match step {
+            Step::ReadRecord => self.read().await,
+            Step::Settle => self.settle().await,
+            Step::WriteReason(reason) => self.write_reason(reason).await,
+            Step::Open => self.open().await,
+            Step::OrderScan { again } => self.order_scan(*again).await,
+            Step::FinishFiles(files) => self.ask(files, |file| ChunkKind::Finish { file }).await,
+            Step::DiscardFiles(files) => self.ask(files, |file| ChunkKind::Discard { file }).await,
+            Step::CheckQueue => self.is_idle().await.map(Answer::Idle),
+            Step::PublishClose => self.publish_close().await,
+            Step::WriteProgress(reason) => self.write_progress(reason).await,
+            Step::TrimQueue => self.trim().await,
+            Step::KeepCurve => self.keep_curve().await,
+            Step::RemovePairs => {
+                self.manager.pairs.remove_all(&self.id).await?;
+                self.manager.health().forget(&self.id);
+                Ok(Answer::Done)
+            }
+            Step::WriteEnd(ending) => self.write_end(ending).await,
+            Step::RemoveWork => self.remove_work().await,
+            Step::Release | Step::Wait(_) => Ok(Answer::Done),
+        }
     }
 
-    /// Whether nothing is left to do.
-    async fn tick(&mut self) -> Result<bool, BusError> {
-        let Some(record) = current(&self.manager, &self.id).await? else {
-            // Somebody else has ended it: what this manager made for it meanwhile goes.
-            self.remove_work().await?;
-            return Ok(true);
+    async fn read(&mut self) -> Result<Answer, BusError> {
+        match self.manager.transfers.get(&self.id).await {
+            Ok(record) => {
+                let view = view(&record);
+                self.record = Some(record);
+                Ok(Answer::Record(Some(view)))
+            }
+            Err(FindError::Bus(error)) => Err(error),
+            Err(_) => Ok(Answer::Record(None)),
+        }
+    }
+
+    fn record(&self) -> Result<&TransferRecord, BusError> {
+        self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
+    }
+
+    fn work(&mut self) -> Result<&mut Work, BusError> {
+        let missing = || BusError::Missing(format!("the work of transfer {}", self.id));
+        self.work.as_mut().ok_or_else(missing)
+    }
+
+    async fn settle(&mut self) -> Result<Answer, BusError> {
+        let manager = Arc::clone(&self.manager);
+        let (leg, resumes) = match settle(&manager, self.record()?).await {
+            Ok(settled) => settled,
+            Err(Unsettled::Later(reason) | Unsettled::AtOdds(reason)) => {
+                manager.known().stuck.insert(self.id.clone());
+                return Ok(Answer::Unsettled(reason));
+            }
+            Err(Unsettled::Never(reason)) => return Ok(Answer::Impossible(reason)),
         };
-        if record.state == TransferState::Cancelled {
-            return self.clear_away(TransferState::Cancelled, None).await.map(|()| true);
+        manager.known().stuck.remove(&self.id);
+        let change = |record: &mut TransferRecord| {
+            record.leg = Some(leg.clone());
+            record.resumes = resumes;
+            record.waits_for.clear();
+            record.manager.clone_from(&manager.id);
+        };
+        let answer = self.update(change).await?;
+        if let (Some(record), true) = (&self.record, matches!(answer, Answer::Done)) {
+            // Not before the watch has seen it: its pairs are dealt by what is followed.
+            manager.known().follow_record(TransferChange::Put(Box::new(record.clone())));
         }
-        if !self.is_current {
-            return Ok(false);
+        Ok(answer)
+    }
+
+    /// Changes the record; one that is gone is none to be changed.
+    async fn update(&mut self, change: impl Fn(&mut TransferRecord)) -> Result<Answer, BusError> {
+        match self.manager.transfers.update(&self.id, change).await {
+            Ok(record) => {
+                self.record = Some(record);
+                Ok(Answer::Done)
+            }
+            Err(FindError::Bus(error)) => Err(error),
+            Err(_) => Ok(Answer::Done),
         }
-        if let Some(reason) = self.given_up.take() {
-            return self.clear_away(TransferState::Failed, Some(reason)).await.map(|()| true);
-        }
-        if record.state == TransferState::Paused {
-            self.want(0);
-            self.record(&record).await?;
-            return Ok(false);
-        }
-        let waits_for = match self.verdict(&record) {
-            Verdict::GoOn => self.stands_still(),
-            Verdict::Wait(reason) => reason,
-            Verdict::Fail(reason) => {
-                return self.clear_away(TransferState::Failed, Some(reason)).await.map(|()| true);
+    }
+
+    async fn write_reason(&mut self, reason: &str) -> Result<Answer, BusError> {
+        let manager = self.manager.id.clone();
+        let change = |record: &mut TransferRecord| {
+            record.manager.clone_from(&manager);
+            if record.state == TransferState::Queued {
+                reason.clone_into(&mut record.waits_for);
             }
         };
-        self.see_to_scan(&record).await?;
-        let next = self.tracker.next();
-        match &next {
-            Next::Wait => {}
-            Next::FinishFiles(files) => {
-                self.ask(&record, files, |file| ChunkKind::Finish { file }).await?;
-                self.tracker.asked(&next);
-            }
-            Next::DiscardFiles(files) => {
-                self.ask(&record, files, |file| ChunkKind::Discard { file }).await?;
-                self.tracker.asked(&next);
-            }
-            Next::Close => {
-                if self.close(&record).await? {
-                    self.tracker.asked(&next);
-                }
-            }
-            Next::Over => {
-                self.keep_curve(&record).await;
-                return self.clear_away(TransferState::Done, None).await.map(|()| true);
-            }
-        }
-        self.tune(&record);
-        self.record_waiting(&record, waits_for).await?;
-        self.trim(&record).await;
-        Ok(false)
+        self.update(change).await
     }
 
-    /// Has the source scanned, unless that is done or ordered.
-    async fn see_to_scan(&mut self, record: &TransferRecord) -> Result<(), BusError> {
-        let was_asked = self.scan_asked_at.is_some_and(|at| at.elapsed() < ASK_SCAN_EVERY);
-        if self.tracker.totals().is_scanned || self.attempt > 0 || was_asked {
-            return Ok(());
-        }
-        let is_new = self.scan_asked_at.replace(Instant::now()).is_none() && record.started_ms.is_none();
-        if is_new || self.queue.pending_scans().await?.left() == 0 {
-            self.queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await?;
-        }
-        Ok(())
+    async fn open(&mut self) -> Result<Answer, BusError> {
+        let manager = Arc::clone(&self.manager);
+        let record = self.record()?;
+        let fixed = if record.submission.options.static_striping { pairs_of(record) } else { 0 };
+        let tuner = first_guess(&manager, record).await;
+        let queue = Queue::open(&manager.bus, &self.id).await?;
+        let log = Log::open(&manager.bus, &self.id)?;
+        queue.prepare(ACK_WAIT, fixed).await?;
+        let entries: Entries = Box::pin(log.replay_and_follow().await?);
+        let reports: Reports = Box::pin(reports(&manager.bus, &self.id).await?);
+        self.work = Some(Work { queue, entries, reports, account: Account::default() });
+        Ok(Answer::Opened(Box::new(tuner)))
     }
 
-    /// What follows from what is known of the movers that reach both ends.
-    fn verdict(&self, record: &TransferRecord) -> Verdict {
-        let Some(leg) = &record.leg else { return Verdict::GoOn };
-        let (movers, now) = (self.manager.movers.all(), self.manager.now());
-        let submission = &record.submission;
-        let ends = [
-            (Which::Source, &submission.source.site, &leg.source),
-            (Which::Sink, &submission.destination.site, &leg.sink),
-        ];
-        let health = self.manager.health();
-        let usable = ends.map(|(which, site, path)| {
-            let end = end(&movers, &health, now, &self.id, (which, site, path));
-            let is_usable = |&index: &usize| !end.odd.contains_key(&movers[index].id);
-            ids(&movers, &end.reaching.iter().copied().filter(is_usable).collect::<Vec<_>>())
-        });
-        let [sources, sinks] = usable.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
-        health.verdict(now, &self.id, &sources, &sinks)
-    }
-
-    /// Why nothing moves, if nothing does though there are pairs; empty if something does, or if nothing is known.
-    fn stands_still(&mut self) -> String {
-        let moved = self.at_work().1 + self.tracker.totals().chunks_done;
-        if moved != self.moved_at.1 || self.last_fault.is_empty() {
-            self.moved_at = (Instant::now(), moved);
+    async fn order_scan(&mut self, again: bool) -> Result<Answer, BusError> {
+        let queue = &self.work()?.queue;
+        if !again || queue.pending_scans().await?.left() == 0 {
+            queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await?;
         }
-        let for_s = self.moved_at.0.elapsed();
-        if for_s < STANDS_AFTER {
-            return String::new();
-        }
-        format!("nothing has moved for {} s; last, {}", for_s.as_secs(), self.last_fault)
-    }
-
-    /// Stripes that chunks go into.
-    fn stripes(record: &TransferRecord) -> std::ops::RangeInclusive<u32> {
-        match record.submission.options.static_striping {
-            true => 1..=pairs_of(record),
-            false => COMMON..=COMMON,
-        }
+        Ok(Answer::Done)
     }
 
     async fn ask(
-        &self,
-        record: &TransferRecord,
+        &mut self,
         files: &[FileKey],
         kind: impl Fn(u64) -> ChunkKind,
-    ) -> Result<(), BusError> {
-        let attempt = self.tracker.counting().unwrap_or(1);
-        let stripes = Self::stripes(record);
-        let mut publisher = self.queue.publisher();
+    ) -> Result<Answer, BusError> {
+        let (attempt, stripes) = (self.coordinator.counting().unwrap_or(1), stripes(self.record()?));
+        let queue = &self.work()?.queue;
+        let mut publisher = queue.publisher();
         for FileKey(file) in files {
-            let Some(table) = self.queue.read_large(attempt, *file).await? else {
+            let Some(table) = queue.read_large(attempt, *file).await? else {
                 return Err(BusError::Missing(format!("the entry of large file {file}")));
             };
             let stripe = stripes.start() + (file % stripes.clone().count() as u64) as u32;
             let head = ChunkHead::new(attempt, *file, kind(*file), 1, 0);
             publisher.publish_chunk(stripe, &head, table).await?;
         }
-        publisher.flush().await
+        publisher.flush().await?;
+        Ok(Answer::Done)
     }
 
-    /// False if something of another attempt is still under way: it would write while the journals go.
-    async fn close(&mut self, record: &TransferRecord) -> Result<bool, BusError> {
-        for stripe in Self::stripes(record) {
-            if self.queue.pending_chunks(stripe).await?.left() > 0 {
+    /// Whether neither a chunk nor a scan is under way.
+    async fn is_idle(&mut self) -> Result<bool, BusError> {
+        let stripes = stripes(self.record()?);
+        let queue = &self.work()?.queue;
+        for stripe in stripes {
+            if queue.pending_chunks(stripe).await?.left() > 0 {
                 return Ok(false);
             }
         }
-        // Who closes looks there whether something has failed.
-        self.recorded_at = None;
-        self.record(record).await?;
-        let attempt = self.tracker.counting().unwrap_or(1);
+        Ok(queue.pending_scans().await?.left() == 0)
+    }
+
+    async fn publish_close(&mut self) -> Result<Answer, BusError> {
+        let (attempt, stripe) = (self.coordinator.counting().unwrap_or(1), *stripes(self.record()?).start());
         let head = ChunkHead::new(attempt, 0, ChunkKind::Close, 0, 0);
-        let mut publisher = self.queue.publisher();
-        publisher.publish_chunk(*Self::stripes(record).start(), &head, Vec::new()).await?;
+        let mut publisher = self.work()?.queue.publisher();
+        publisher.publish_chunk(stripe, &head, Vec::new()).await?;
         publisher.flush().await?;
-        Ok(true)
+        Ok(Answer::Done)
     }
 
-    fn want(&self, pairs: u32) {
-        if self.wanted.swap(pairs, Relaxed) != pairs {
-            self.manager.changed.notify_one();
-        }
-    }
-
-    fn totals(&self) -> Totals {
-        let totals = self.tracker.totals();
-        Totals { bytes_moved: totals.bytes_moved + self.moved.bytes(), ..totals }
-    }
-
-    /// How many pairs work now, and what they move together.
-    fn at_work(&mut self) -> (u32, u64) {
-        self.pairs.retain(|_, (at, _)| at.elapsed() < REPORT_LASTS);
-        let bytes_per_s = self.pairs.values().map(|(_, report)| report.bytes_per_s).sum();
-        (self.pairs.len() as u32, bytes_per_s)
-    }
-
-    /// Follows the curve (Y4).
-    fn tune(&mut self, record: &TransferRecord) {
-        if record.submission.options.static_striping {
-            return self.want(pairs_of(record));
-        }
-        let now = self.began.elapsed();
-        let most = record.submission.options.pairs_max.unwrap_or(u32::MAX).min(capacity(&self.manager));
-        self.tuner.set_most(now, most);
-        let (pairs, bytes_per_s) = self.at_work();
-        let totals = self.tracker.totals();
-        let left = totals.chunks_found.saturating_sub(totals.chunks_done);
-        // With fewer chunks than pairs the rate says nothing about the pairs.
-        let is_telling = pairs > 0 && bytes_per_s > 0 && left > u64::from(pairs);
-        if is_telling && self.observed_at.elapsed() >= Duration::from_secs(1) {
-            self.observed_at = Instant::now();
-            self.tuner.observe(now, pairs, bytes_per_s);
-        }
-        let useful = if totals.is_scanned { left.clamp(1, u32::MAX.into()) as u32 } else { u32::MAX };
-        self.want(self.tuner.wanted().min(useful).max(1));
-    }
-
-    async fn trim(&mut self, record: &TransferRecord) {
-        if self.trimmed_at.elapsed() < TRIM_EVERY {
-            return;
-        }
-        self.trimmed_at = Instant::now();
-        for stripe in Self::stripes(record) {
+    async fn trim(&mut self) -> Result<Answer, BusError> {
+        let stripes = stripes(self.record()?);
+        let queue = &self.work()?.queue;
+        for stripe in stripes {
             // The next time will do.
-            let _ = self.queue.trim(stripe).await;
+            let _ = queue.trim(stripe).await;
         }
+        Ok(Answer::Done)
     }
 
-    /// Writes the record, if it is time.
-    async fn record(&mut self, record: &TransferRecord) -> Result<(), BusError> {
-        self.record_waiting(record, String::new()).await
-    }
-
-    /// The same of one that waits for something, which is written at once.
-    async fn record_waiting(&mut self, record: &TransferRecord, why: String) -> Result<(), BusError> {
-        if self.recorded_at.is_some_and(|at| at.elapsed() < RECORD_EVERY) {
-            return Ok(());
-        }
-        self.recorded_at = Some(Instant::now());
-        let (pairs, bytes_per_s) = self.at_work();
-        let (totals, failures) = (self.totals(), self.failures.clone());
-        let (skipped, losses) = (self.skipped.clone(), self.losses.lines());
-        let (manager, wanted) = (self.manager.id.clone(), self.wanted.load(Relaxed));
-        let waits_for = if why.is_empty() { self.manager.known().waits_for(&self.id) } else { why };
+    async fn write_progress(&mut self, reason: &str) -> Result<Answer, BusError> {
+        let now = self.now();
+        let (pairs, bytes_per_s) = self.coordinator.at_work(now);
+        let (totals, wanted) = (self.coordinator.totals(), self.coordinator.pairs_wanted());
+        let manager = self.manager.id.clone();
+        let waits_for = match reason.is_empty() {
+            true => self.manager.known().waits_for(&self.id),
+            false => reason.to_owned(),
+        };
+        let Some(Work { account, .. }) = &self.work else { return Ok(Answer::Failed) };
         let change = |record: &mut TransferRecord| {
             if record.state == TransferState::Queued {
                 record.state = TransferState::Running;
                 record.started_ms.get_or_insert(now_ms());
             }
-            count(record, &totals);
+            account.write(record, &totals);
             record.tally.pairs = pairs;
             record.tally.pairs_wanted = wanted;
             record.tally.bytes_per_s = bytes_per_s;
-            record.failures.clone_from(&failures);
-            record.losses.clone_from(&losses);
-            (record.skipped, record.tally.entries_skipped) = skipped.clone();
             record.manager.clone_from(&manager);
             if record.state == TransferState::Running {
                 record.waits_for.clone_from(&waits_for);
             }
         };
-        use crate::transfers::FindError;
-        match self.manager.transfers.update(&record.id, change).await {
-            Ok(_) | Err(FindError::Unknown(_)) => Ok(()),
-            Err(FindError::Bus(error)) if error.may_pass() => Ok(()),
+        match self.manager.transfers.update(&self.id, change).await {
+            Ok(_) | Err(FindError::Unknown(_) | FindError::Several { .. }) => Ok(Answer::Done),
+            Err(FindError::Bus(error)) if error.may_pass() => Ok(Answer::Failed),
             Err(FindError::Bus(error)) => Err(error),
-            Err(_) => Ok(()),
         }
     }
 
-    /// The transfer is over: its work goes, its record stays.
-    async fn clear_away(&mut self, state: TransferState, reason: Option<String>) -> Result<(), BusError> {
-        let (totals, failures) = (self.totals(), self.failures.clone());
-        let (skipped, losses) = (self.skipped.clone(), self.losses.lines());
-        self.remove_work().await?;
+    /// What was learnt of the path is there for the next transfer on it.
+    async fn keep_curve(&mut self) -> Result<Answer, BusError> {
+        let point = |(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s };
+        let points: Vec<CurvePoint> = self.coordinator.curve().map(point).collect();
+        let submission = &self.record()?.submission;
+        if !points.is_empty() && !submission.options.static_striping {
+            let (source, sink) = (&submission.source.site, &submission.destination.site);
+            let curve = CurveRecord::new(points, now_ms());
+            Curves::open(&self.manager.bus).await?.put(source, sink, &curve).await?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The transfer is over: its record stays.
+    async fn write_end(&mut self, ending: &Ending) -> Result<Answer, BusError> {
+        let (state, reason) = match ending {
+            Ending::Done => (TransferState::Done, ""),
+            Ending::Failed(reason) => (TransferState::Failed, &**reason),
+            Ending::Cancelled => (TransferState::Cancelled, ""),
+        };
+        let totals = self.coordinator.totals();
+        let account = self.work.as_ref().map(|work| &work.account).filter(|_| self.coordinator.is_current());
         let change = |record: &mut TransferRecord| {
-            count(record, &totals);
+            if let Some(account) = account {
+                account.write(record, &totals);
+            }
             record.tally.pairs = 0;
             record.tally.pairs_wanted = 0;
             record.tally.bytes_per_s = 0;
-            record.failures.clone_from(&failures);
-            record.losses.clone_from(&losses);
-            (record.skipped, record.tally.entries_skipped) = skipped.clone();
             record.waits_for.clear();
             if !record.state.is_over() {
                 record.state = state;
-                record.reason = reason.clone().unwrap_or_default();
+                reason.clone_into(&mut record.reason);
             }
             record.ended_ms.get_or_insert(now_ms());
         };
-        if let Ok(record) = self.manager.transfers.update(&self.id, change).await {
-            // Not before the watch has seen it.
-            self.manager.known().follow_record(TransferChange::Put(Box::new(record)));
+        match self.manager.transfers.update(&self.id, change).await {
+            Ok(record) => {
+                self.manager.say(format!("transfer {}: {}", self.id, record.state));
+                // Not before the watch has seen it.
+                self.manager.known().follow_record(TransferChange::Put(Box::new(record)));
+            }
+            Err(FindError::Bus(error)) => return Err(error),
+            Err(_) => {}
         }
-        self.manager.say(format!("transfer {}: {state}", self.id));
-        Ok(())
+        Ok(Answer::Done)
     }
 
-    /// Its pairs, its queue and its log.
-    async fn remove_work(&self) -> Result<(), BusError> {
-        self.want(0);
-        self.manager.pairs.remove_all(&self.id).await?;
-        self.manager.health().forget(&self.id);
-        self.queue.remove().await?;
-        self.log.remove().await
+    async fn remove_work(&mut self) -> Result<Answer, BusError> {
+        self.work = None;
+        Queue::open(&self.manager.bus, &self.id).await?.remove().await?;
+        Log::open(&self.manager.bus, &self.id)?.remove().await?;
+        Ok(Answer::Done)
     }
+}
+
+/// What follows from what is known of the movers that reach both ends.
+fn verdict(manager: &Manager, record: Option<&TransferRecord>) -> Verdict {
+    let Some((record, leg)) = record.and_then(|record| Some((record, record.leg.as_ref()?))) else {
+        return Verdict::GoOn;
+    };
+    let (movers, now) = (manager.movers.lately(), manager.now());
+    let submission = &record.submission;
+    let ends = [
+        (Which::Source, &submission.source.site, &leg.source),
+        (Which::Sink, &submission.destination.site, &leg.sink),
+    ];
+    let health = manager.health();
+    let usable = ends.map(|(which, site, path)| {
+        let end = end(&movers, &health, now, &record.id, (which, site, path));
+        let is_usable = |&index: &usize| !end.odd.contains_key(&movers[index].id);
+        ids(&movers, &end.reaching.iter().copied().filter(is_usable).collect::<Vec<_>>())
+    });
+    let [sources, sinks] = usable.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
+    health.verdict(now, &record.id, &sources, &sinks)
+}
+
+/// The pairs with which an earlier transfer between the sites was fastest, or one for each mover of the smaller.
+async fn first_guess(manager: &Manager, record: &TransferRecord) -> PairTuner {
+    let (movers, submission) = (manager.movers.all(), &record.submission);
+    let count = |site: &str| movers.iter().filter(|mover| mover.site == site).count() as u32;
+    let fewest = count(&submission.source.site).min(count(&submission.destination.site)).max(1);
+    let start = fastest_before(manager, record).await.unwrap_or(fewest).min(capacity(manager));
+    match submission.options.static_striping {
+        true => PairTuner::new(pairs_of(record), pairs_of(record)),
+        false => PairTuner::new(start.min(submission.options.pairs_max.unwrap_or(u32::MAX)), start),
+    }
+}
+
+/// Nothing is known, or can be asked: then it begins as if none had been before.
+async fn fastest_before(manager: &Manager, record: &TransferRecord) -> Option<u32> {
+    let submission = &record.submission;
+    let curves = Curves::open(&manager.bus).await.ok()?;
+    let curve = curves.get(&submission.source.site, &submission.destination.site).await.ok()??;
+    curve.points.iter().max_by_key(|point| point.bytes_per_s).map(|point| point.pairs.max(1))
 }
 
 /// Pairs that all movers together could have, and one at least.
 fn capacity(manager: &Manager) -> u32 {
     manager.movers.all().iter().map(|mover| mover.pairs_max).sum::<u32>().max(1)
-}
-
-/// Grows only: a later scan that counts may have found less.
-fn count(record: &mut TransferRecord, totals: &Totals) {
-    let tally = &mut record.tally;
-    tally.is_scanned |= totals.is_scanned;
-    for (kept, now) in [
-        (&mut tally.files_found, totals.files_found),
-        (&mut tally.bytes_found, totals.bytes_found),
-        (&mut tally.files_done, totals.files_done),
-        (&mut tally.bytes_done, totals.bytes_done),
-        (&mut tally.bytes_moved, totals.bytes_moved),
-        (&mut tally.entries_failed, totals.entries_failed),
-        (&mut tally.chunks_found, totals.chunks_found),
-        (&mut tally.chunks_done, totals.chunks_done),
-    ] {
-        *kept = now.max(*kept);
-    }
 }

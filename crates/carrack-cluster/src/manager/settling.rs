@@ -10,17 +10,13 @@ use carrack_plan::fleet::{Fault, FaultKind};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::watch;
 
 use super::Manager;
 use super::ends::{Which, end, ids};
-use super::owning::{Stop, current};
 use super::waiting::nobody;
 use crate::asks::{Answer, Ask, AskError, Looked, ask};
-use crate::error::BusError;
-use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::mover::journal_id;
-use crate::records::{Leg, Location, TransferRecord, TransferState, now_ms};
+use crate::records::{Leg, Location, TransferRecord};
 
 /// A look at a parallel file system that is busy takes its time.
 const LOOK_WITHIN: Duration = Duration::from_secs(20);
@@ -29,7 +25,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(20);
 const OTHERS_LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why it could not be settled.
-enum Unsettled {
+pub(super) enum Unsettled {
     /// It may be later: no mover is there, say.
     Later(String),
     /// Movers do not see the same there, and it may be later that they do.
@@ -38,68 +34,11 @@ enum Unsettled {
     Never(String),
 }
 
-/// Settles where the transfer goes; waits for movers if it has to.
-pub(super) async fn settle_leg(
-    manager: &Arc<Manager>,
-    lease: &mut Lease,
-    record: &TransferRecord,
-    stop: &mut watch::Receiver<bool>,
-) -> Result<Option<Stop>, BusError> {
-    let id = &record.id;
-    loop {
-        let settled = settle(manager, record).await;
-        match settled {
-            Ok((leg, resumes)) => {
-                manager.known().stuck.remove(id);
-                let change = |record: &mut TransferRecord| {
-                    record.leg = Some(leg.clone());
-                    record.resumes = resumes;
-                    record.waits_for.clear();
-                    record.manager.clone_from(&manager.id);
-                };
-                let _ = manager.transfers.update(id, change).await;
-                return Ok(None);
-            }
-            Err(Unsettled::Later(reason) | Unsettled::AtOdds(reason)) => {
-                manager.known().stuck.insert(id.clone());
-                let change = |record: &mut TransferRecord| {
-                    record.manager.clone_from(&manager.id);
-                    if record.state == TransferState::Queued {
-                        record.waits_for.clone_from(&reason);
-                    }
-                };
-                let _ = manager.transfers.update(id, change).await;
-            }
-            Err(Unsettled::Never(reason)) => {
-                let change = |record: &mut TransferRecord| {
-                    if !record.state.is_over() {
-                        record.state = TransferState::Failed;
-                        record.reason.clone_from(&reason);
-                        record.waits_for.clear();
-                        record.ended_ms = Some(now_ms());
-                    }
-                };
-                let _ = manager.transfers.update(id, change).await;
-                return Ok(Some(Stop::Over));
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(RENEW_EVERY) => {}
-            _ = stop.changed() => return Ok(Some(Stop::Told)),
-        }
-        if let Err(RenewError::Lost(_)) = lease.renew().await {
-            return Ok(Some(Stop::Lost));
-        }
-        match current(manager, id).await? {
-            None => return Ok(Some(Stop::Over)),
-            Some(record) if record.state == TransferState::Cancelled => return Ok(None),
-            Some(_) => {}
-        }
-    }
-}
-
 /// The leg, and whether an earlier transfer has left journals.
-async fn settle(manager: &Arc<Manager>, record: &TransferRecord) -> Result<(Leg, bool), Unsettled> {
+pub(super) async fn settle(
+    manager: &Arc<Manager>,
+    record: &TransferRecord,
+) -> Result<(Leg, bool), Unsettled> {
     let (source, sink) = (&record.submission.source, &record.submission.destination);
     let from = look_everywhere(manager, record).await?;
     let journals = carrack_engine::shared_journals(journal_id(&source.to_string(), &sink.to_string()));

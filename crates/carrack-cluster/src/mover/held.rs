@@ -1,16 +1,19 @@
 //! A chunk that this mover has: from its delivery until it is settled.
 
 use carrack_model::{EntryFailure, FailureKind, escape};
+use carrack_plan::fleet::{ChunkCase, Doubt};
 use carrack_wire::{TableReader, TableRecord};
 
 use crate::log::{ChunkDone, LogEntry};
-use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery, LEFT_TO_OTHERS_MAX};
+use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
 use crate::records::{FAILURES_KEPT, Failure};
 
 /// What was delivered, and what became of it so far.
 pub(super) struct Held {
     pub head: ChunkHead,
     pub acker: Acker,
+    /// What is to be done with it.
+    pub case: ChunkCase,
     delivered: u64,
     table: Vec<u8>,
     failures: Vec<Failure>,
@@ -19,22 +22,14 @@ pub(super) struct Held {
     doubts: [Option<String>; 2],
 }
 
-/// What of a chunk's failures may be its movers' own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Doubt {
-    /// Whose: that of the source's mover, or the sink's.
-    pub is_source: bool,
-    /// For people.
-    pub reason: String,
-}
-
 impl Held {
-    pub fn new(delivery: Delivery<ChunkHead>) -> Held {
+    pub fn new(delivery: Delivery<ChunkHead>, case: ChunkCase) -> Held {
         let acker = delivery.acker();
         let Delivery { head, body, delivered, .. } = delivery;
         Held {
             head,
             acker,
+            case,
             delivered,
             table: body,
             failures: Vec::new(),
@@ -46,11 +41,6 @@ impl Held {
     /// Its entry table.
     pub fn table(&self) -> &[u8] {
         &self.table
-    }
-
-    /// Whether it was given to others so often that whoever has it now keeps what comes of it: they may not be able to take it.
-    pub fn was_left_often(&self) -> bool {
-        self.delivered > LEFT_TO_OTHERS_MAX
     }
 
     /// Whether an entry of it has this path, which one of the ends knows by more than the chunk does.

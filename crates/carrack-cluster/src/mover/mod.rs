@@ -31,6 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use carrack_engine::{Sharing, SpillSettings};
 use carrack_model::Protection;
+use carrack_plan::fleet::FaultKind;
 use carrack_trust::PassingAuthority;
 use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
@@ -42,6 +43,7 @@ use crate::error::BusError;
 use crate::ids;
 use crate::log::{Log, LogEntry};
 use crate::pairs::PairKey;
+use crate::queue::Queue;
 use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
 use crate::registry::{Movers, Registration};
 use crate::sharing::OverNats;
@@ -299,9 +301,16 @@ impl Mover {
         });
     }
 
-    /// Has the manager of a transfer know that something went wrong.
+    /// Has the manager of a transfer know that something went wrong, and the other movers, who then do not wait for the one that can't
+    /// read or write there at all.
     async fn tell_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
         let PairFault { is_source, kind, reason } = fault.clone();
+        if kind == FaultKind::Refused
+            && let Ok(queue) = Queue::open(&self.bus, transfer).await
+        {
+            // Else others wait for some minutes.
+            let _ = queue.note_refuses(is_source, if is_source { &self.id } else { sink }).await;
+        }
         let entry =
             LogEntry::PairBroken { by: self.id.clone(), sink: sink.to_owned(), is_source, kind, reason };
         if let Ok(log) = Log::open(&self.bus, transfer) {

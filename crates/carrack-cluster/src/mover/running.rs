@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use carrack_plan::fleet::{FleetPair, PairAct, PairId, PairSet};
 use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -20,14 +21,16 @@ const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
 /// What is told to end, and when it is to.
 type Stop = watch::Sender<bool>;
 
+/// What has ended: a pair, or a transfer's scans.
+type Ended = Option<PairId>;
+
+/// The tasks of a mover's pairs and scans.
 #[derive(Default)]
 struct Running {
-    /// Those that should be.
-    wanted: HashMap<PairKey, Pair>,
-    /// Those that are, each with its sink; some of them were told to end.
-    pairs: HashMap<PairKey, (String, Stop)>,
-    /// Scans of the transfers that it has pairs of.
+    set: PairSet,
+    pairs: HashMap<PairId, Stop>,
     scans: HashMap<String, Stop>,
+    tasks: JoinSet<Ended>,
 }
 
 pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> Result<(), MoverError> {
@@ -37,11 +40,10 @@ pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> 
     let pairs = Pairs::open(&mover.bus).await?;
     let mut changes = Box::pin(pairs.watch(Whose::Mover(&mover.id)).await?);
     let mut running = Running::default();
-    let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            Some(change) = changes.next() => running.follow(&mover, &mut tasks, change),
-            Some(ended) = tasks.join_next() => running.ended(&mover, &mut tasks, ended.ok().flatten()),
+            Some(change) = changes.next() => running.follow(&mover, change),
+            Some(ended) = running.tasks.join_next() => running.ended(&mover, ended.ok().flatten()),
             changed = drain.changed() => {
                 if changed.is_err() || *drain.borrow() {
                     break;
@@ -51,8 +53,9 @@ pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> 
     }
     mover.registration.update(|record| record.state = MoverState::Draining);
     mover.say("draining: what is begun is ended, nothing else is taken".to_owned());
-    running.stop_all();
-    while tasks.join_next().await.is_some() {}
+    let acts = running.set.drain();
+    running.carry_out(&mover, acts);
+    while running.tasks.join_next().await.is_some() {}
     let others_leave = async {
         while mover.writing.load(std::sync::atomic::Ordering::Relaxed) > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -66,76 +69,60 @@ pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> 
 }
 
 impl Running {
-    fn follow(&mut self, mover: &Arc<Mover>, tasks: &mut JoinSet<Option<PairKey>>, change: PairChange) {
-        match change {
-            PairChange::All(all) => {
-                let keys: Vec<PairKey> = all.iter().map(PairKey::of).collect();
-                let gone: Vec<PairKey> =
-                    self.wanted.keys().filter(|key| !keys.contains(key)).cloned().collect();
-                gone.iter().for_each(|key| self.end(key));
-                all.into_iter().for_each(|pair| self.want(mover, tasks, pair));
+    fn follow(&mut self, mover: &Arc<Mover>, change: PairChange) {
+        let acts = match change {
+            PairChange::All(all) => self.set.all(all.into_iter().map(FleetPair::from).collect()),
+            PairChange::Put(pair) => self.set.put(pair.into()),
+            PairChange::Gone(key) => self.set.gone(&(key.transfer, key.number)),
+        };
+        self.carry_out(mover, acts);
+    }
+
+    fn ended(&mut self, mover: &Arc<Mover>, ended: Ended) {
+        let Some(id) = ended else { return };
+        self.pairs.remove(&id);
+        let acts = self.set.ended(&id);
+        self.carry_out(mover, acts);
+    }
+
+    fn carry_out(&mut self, mover: &Arc<Mover>, acts: Vec<PairAct>) {
+        for act in acts {
+            match act {
+                PairAct::Begin(pair) => self.begin(mover, pair),
+                PairAct::BeginScans(transfer) => self.begin_scans(mover, transfer),
+                PairAct::Stop(id) => tell_to_end(self.pairs.get(&id)),
+                PairAct::StopScans(transfer) => tell_to_end(self.scans.remove(&transfer).as_ref()),
             }
-            PairChange::Put(pair) => self.want(mover, tasks, pair),
-            PairChange::Gone(key) => self.end(&key),
         }
     }
 
-    /// One that is told to end under the same key is waited for.
-    fn want(&mut self, mover: &Arc<Mover>, tasks: &mut JoinSet<Option<PairKey>>, pair: Pair) {
-        let key = PairKey::of(&pair);
-        self.wanted.insert(key.clone(), pair.clone());
-        match self.pairs.get(&key) {
-            None => self.begin(mover, tasks, key, pair),
-            Some((sink, stop)) if *sink != pair.sink => drop(stop.send(true)),
-            Some(_) => {}
-        }
-    }
-
-    fn begin(&mut self, mover: &Arc<Mover>, tasks: &mut JoinSet<Option<PairKey>>, key: PairKey, pair: Pair) {
+    fn begin(&mut self, mover: &Arc<Mover>, pair: FleetPair) {
+        let id = (pair.transfer.clone(), pair.number);
         let (stop, stopped) = watch::channel(false);
-        self.pairs.insert(key.clone(), (pair.sink.clone(), stop));
-        if !self.scans.contains_key(&pair.transfer) {
-            let (stop, stopped) = watch::channel(false);
-            self.scans.insert(pair.transfer.clone(), stop);
-            let (mover, transfer) = (Arc::clone(mover), pair.transfer.clone());
-            tasks.spawn(async move {
-                if let Some(record) = settled_record(&mover, &transfer, stopped.clone()).await {
-                    scan::run(mover, record, stopped).await;
-                }
-                None
-            });
-        }
+        self.pairs.insert(id.clone(), stop);
         let mover = Arc::clone(mover);
-        tasks.spawn(async move {
-            keep(mover, pair, stopped).await;
-            Some(key)
+        self.tasks.spawn(async move {
+            keep(mover, pair.into(), stopped).await;
+            Some(id)
         });
     }
 
-    fn end(&mut self, key: &PairKey) {
-        self.wanted.remove(key);
-        if let Some((_, stop)) = self.pairs.get(key) {
-            let _ = stop.send(true);
-        }
+    fn begin_scans(&mut self, mover: &Arc<Mover>, transfer: String) {
+        let (stop, stopped) = watch::channel(false);
+        self.scans.insert(transfer.clone(), stop);
+        let mover = Arc::clone(mover);
+        self.tasks.spawn(async move {
+            if let Some(record) = settled_record(&mover, &transfer, stopped.clone()).await {
+                scan::run(mover, record, stopped).await;
+            }
+            None
+        });
     }
+}
 
-    fn ended(&mut self, mover: &Arc<Mover>, tasks: &mut JoinSet<Option<PairKey>>, key: Option<PairKey>) {
-        let Some(key) = key else { return };
-        self.pairs.remove(&key);
-        if let Some(pair) = self.wanted.get(&key).cloned() {
-            return self.begin(mover, tasks, key, pair);
-        }
-        if !self.pairs.keys().any(|other| other.transfer == key.transfer)
-            && let Some(stop) = self.scans.remove(&key.transfer)
-        {
-            let _ = stop.send(true);
-        }
-    }
-
-    fn stop_all(&mut self) {
-        for stop in self.pairs.values().map(|(_, stop)| stop).chain(self.scans.values()) {
-            let _ = stop.send(true);
-        }
+fn tell_to_end(stop: Option<&Stop>) {
+    if let Some(stop) = stop {
+        let _ = stop.send(true);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_model::RelPath;
-use carrack_plan::fleet::{ChunkLimits, FaultKind};
+use carrack_plan::fleet::{Able, ChunkLimits, FaultKind, Tried, left_for, may_be_left};
 use carrack_storage::{ExtrasReader, Named, Purpose, RootKind, Scan, ScanRoot};
 use tokio::sync::watch;
 
@@ -17,7 +17,7 @@ use super::pair::PairFault;
 use super::terms::terms;
 use crate::error::BusError;
 use crate::log::{Log, LogEntry};
-use crate::queue::{Acker, Delivery, Queue, ScanHead, Tried};
+use crate::queue::{Acker, Delivery, Queue, ScanHead};
 use crate::records::{Leg, Options, TransferRecord};
 
 /// A request that finds no scan waits so long for one.
@@ -67,13 +67,14 @@ async fn scan(
     delivery: Delivery<ScanHead>,
 ) -> Result<(), BusError> {
     let mut tried = queue.scan_tried().await?;
-    let able = mover.movers.able(&record.submission.source.site, &leg.source);
-    let may_be_left = delivery.may_be_left();
-    if may_be_left && tried.is_for_others(&mover.id, "", &able, &[]) {
-        return delivery.leave_to_others().await;
+    let sources = mover.movers.able_lately(&record.submission.source.site, &leg.source);
+    let able = Able { sources, sinks: Vec::new() };
+    let may_be_left = may_be_left(delivery.delivered);
+    if may_be_left && tried.is_for_others(&mover.id, "", &able) {
+        return delivery.nak(left_for(delivery.delivered)).await;
     }
     tried.add(true, &mover.id);
-    let others_may = may_be_left && tried.leaves(true, &able);
+    let others_may = may_be_left && tried.leaves(true, &able.sources);
     // Each delivery is an attempt of its own: what a mover that died has published is told from it.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = Log::open(&mover.bus, &record.id)?;
@@ -119,7 +120,9 @@ async fn scan(
         delivery.nak(Duration::from_secs(1)).await?;
         return Err(error);
     }
-    if let Some(fault) = doubt(&scanned).filter(|_| others_may) {
+    // That it can't be read at all is not for one mover to say, however few there are.
+    let is_left = |fault: &PairFault| others_may || may_be_left && fault.kind == FaultKind::Refused;
+    if let Some(fault) = doubt(&scanned).filter(is_left) {
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
     let by = mover.id.clone();
@@ -203,7 +206,7 @@ async fn give_to_others(
 ) -> Result<(), BusError> {
     mover.tell_fault(queue.transfer(), "", fault).await;
     queue.note_scan_tried(tried).await?;
-    delivery.leave_to_others().await
+    delivery.nak(left_for(delivery.delivered)).await
 }
 
 /// Pairs that a transfer with static striping has.

@@ -11,7 +11,7 @@ use async_nats::{Message, Request, RequestErrorKind, StatusCode};
 use serde_json::json;
 
 use super::publisher::HEAD;
-use super::{Head, LEFT_TO_OTHERS, LEFT_TO_OTHERS_MAX};
+use super::Head;
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::store::read_record;
@@ -139,19 +139,6 @@ impl<H> Delivery<H> {
         self.acker.ack().await
     }
 
-    /// Whether it may still be given to others: not for ever, as they may not be able to take it.
-    pub fn may_be_left(&self) -> bool {
-        self.delivered <= LEFT_TO_OTHERS_MAX
-    }
-
-    /// See [`Acker::leave_to_others`].
-    ///
-    /// # Errors
-    /// If NATS does not answer: then it is delivered again after the queue's waiting time.
-    pub async fn leave_to_others(&self) -> Result<(), BusError> {
-        self.acker.leave_to_others().await
-    }
-
     /// See [`Acker::nak`].
     ///
     /// # Errors
@@ -192,14 +179,6 @@ impl Acker {
     /// If NATS does not answer: then it is delivered again after the queue's waiting time.
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
         self.say(AckKind::Nak(Some(delay))).await
-    }
-
-    /// It is given back for others to try.
-    ///
-    /// # Errors
-    /// If NATS does not answer: then it is delivered again after the queue's waiting time.
-    pub async fn leave_to_others(&self) -> Result<(), BusError> {
-        self.nak(LEFT_TO_OTHERS).await
     }
 
     async fn say(&self, kind: AckKind) -> Result<(), BusError> {

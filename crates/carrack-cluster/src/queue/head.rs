@@ -1,6 +1,7 @@
 //! What an item of work says of itself: a line of JSON in its header. What it is about is in its body, an entry table
 //! (`docs/formats/wire.md`), which nothing here looks into.
 
+use carrack_plan::fleet::Tried;
 use serde::{Deserialize, Serialize};
 
 use crate::records::RECORD_VERSION;
@@ -57,43 +58,13 @@ impl ChunkKind {
     }
 }
 
-/// Who has failed an item of work: each by what is, or is not, where it reads or writes, and not by the item's own fault alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+/// Who has failed an item of work, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct TriedRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// Movers that read.
-    pub sources: Vec<String>,
-    /// Movers that wrote.
-    pub sinks: Vec<String>,
-}
-
-impl Tried {
-    /// Nobody.
-    pub fn new() -> Tried {
-        Tried { version: RECORD_VERSION, ..Tried::default() }
-    }
-
-    /// One more at an end.
-    pub fn add(&mut self, is_source: bool, mover: &str) {
-        let movers = if is_source { &mut self.sources } else { &mut self.sinks };
-        if !movers.iter().any(|known| known == mover) {
-            movers.push(mover.to_owned());
-        }
-    }
-
-    /// Whether one of these movers has not failed it yet.
-    pub fn leaves(&self, is_source: bool, movers: &[String]) -> bool {
-        let tried = if is_source { &self.sources } else { &self.sinks };
-        movers.iter().any(|mover| !tried.contains(mover))
-    }
-
-    /// Whether it is better left to others than tried by this pair: one of its movers has failed it, and not all have.
-    pub fn is_for_others(&self, source: &str, sink: &str, sources: &[String], sinks: &[String]) -> bool {
-        let has = |tried: &[String], mover: &str| tried.iter().any(|known| known == mover);
-        has(&self.sources, source) && self.leaves(true, sources)
-            || has(&self.sinks, sink) && self.leaves(false, sinks)
-    }
+    #[serde(flatten)]
+    pub tried: Tried,
 }
 
 /// What is to be done with an item's entries.

@@ -14,15 +14,17 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
+use carrack_plan::fleet::Tried;
 use futures_util::TryStreamExt;
 
 pub use delivery::{Acker, Delivery, Puller};
-pub use head::{ChunkHead, ChunkKind, Head, PartOf, ScanHead, Tried};
+use head::TriedRecord;
+pub use head::{ChunkHead, ChunkKind, Head, PartOf, ScanHead};
 pub use publisher::Publisher;
 
 use crate::bus::Bus;
 use crate::error::BusError;
-use crate::records::is_name;
+use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{Pages, read_record, write_record};
 use crate::subjects::WorkKind;
 
@@ -32,12 +34,6 @@ pub const ACK_WAIT: Duration = Duration::from_secs(30);
 /// Chunks that may be out at the same time: more than any fleet has pairs, each with a few.
 const OUT_MAX: i64 = 100_000;
 
-/// What others are to try is there for them at once, and for whoever has failed it a little later.
-const LEFT_TO_OTHERS: Duration = Duration::from_millis(300);
-
-/// How often an item may have been delivered before whoever gets it keeps what comes of it, though others have not tried it: some 20 s.
-pub(crate) const LEFT_TO_OTHERS_MAX: u64 = 60;
-
 /// Pairs that may wait for a chunk at the same time.
 const WAITING_MAX: i64 = 20_000;
 
@@ -46,6 +42,9 @@ pub const COMMON: u32 = 0;
 
 /// What the scan is called among a transfer's items.
 const SCAN_ITEM: &str = "scan";
+
+/// The name for all of a transfer's items: of a mover that can't read or write there at all.
+const ALL_ITEMS: &str = "all";
 
 const ATTEMPT: &str = "Carrack-Attempt";
 
@@ -204,7 +203,7 @@ impl Queue {
         }
     }
 
-    /// Who has failed a chunk.
+    /// Movers that have failed a chunk, or can't serve the transfer at all.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -212,7 +211,7 @@ impl Queue {
         self.tried_at(&head.item()).await
     }
 
-    /// Who has failed the scan.
+    /// The same of the scan.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -236,11 +235,30 @@ impl Queue {
         self.note_tried_at(SCAN_ITEM, tried).await
     }
 
+    /// Notes that a mover can't read, or write, where the transfer is: others do not wait for it.
+    ///
+    /// # Errors
+    /// If NATS does not take it.
+    pub async fn note_refuses(&self, is_source: bool, mover: &str) -> Result<(), BusError> {
+        let mut tried = self.read_tried(ALL_ITEMS).await?;
+        tried.add(is_source, mover);
+        self.note_tried_at(ALL_ITEMS, &tried).await
+    }
+
     async fn tried_at(&self, item: &str) -> Result<Tried, BusError> {
+        let mut tried = self.read_tried(item).await?;
+        tried.merge(&self.read_tried(ALL_ITEMS).await?);
+        Ok(tried)
+    }
+
+    async fn read_tried(&self, item: &str) -> Result<Tried, BusError> {
         let subject = self.bus.names().tried(&self.transfer, item);
         match self.stream.direct_get_last_for_subject(subject).await {
-            Ok(message) => read_record("who has failed an item", &message.payload),
-            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(Tried::new()),
+            Ok(message) => {
+                let record: TriedRecord = read_record("who has failed an item", &message.payload)?;
+                Ok(record.tried)
+            }
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(Tried::default()),
             Err(error) => Err(self.failed(&error)),
         }
     }
@@ -248,7 +266,8 @@ impl Queue {
     async fn note_tried_at(&self, item: &str, tried: &Tried) -> Result<(), BusError> {
         let what = "who has failed an item";
         let subject = self.bus.names().tried(&self.transfer, item);
-        self.bus.store(what, subject, HeaderMap::new(), write_record(what, tried)?).await.map(|_| ())
+        let record = TriedRecord { version: RECORD_VERSION, tried: tried.clone() };
+        self.bus.store(what, subject, HeaderMap::new(), write_record(what, &record)?).await.map(|_| ())
     }
 
     /// Removes everything of the transfer's work.

@@ -1,6 +1,6 @@
 //! A map of what is in a bucket, kept up by a task of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,44 @@ use crate::error::BusError;
 /// How often the clock is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// What is gone is remembered for so long: a process that is cut off for a while comes back.
+const LATELY: Duration = Duration::from_secs(60);
+
 /// The map. Ends with its last owner.
 pub(crate) struct Live<T> {
-    entries: Arc<RwLock<BTreeMap<String, Known<T>>>>,
+    entries: Arc<RwLock<Entries<T>>>,
     changes: watch::Receiver<u64>,
     task: JoinHandle<()>,
 }
 
+struct Entries<T> {
+    there: BTreeMap<String, Known<T>>,
+    /// What is not there any more, since when.
+    gone: BTreeMap<String, Known<T>>,
+}
+
 struct Known<T> {
     value: Arc<T>,
-    put: Instant,
+    /// When it was put, or was seen to be gone.
+    at: Instant,
+}
+
+impl<T> Entries<T> {
+    fn put(&mut self, entry: Entry<T>) {
+        self.gone.remove(&entry.key);
+        self.there.insert(entry.key, Known { value: Arc::new(entry.value), at: Instant::now() });
+    }
+
+    fn retain(&mut self, stays: impl Fn(&str, &Known<T>) -> bool) {
+        let gone: Vec<String> =
+            self.there.iter().filter(|(key, known)| !stays(key, known)).map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            if let Some(known) = self.there.remove(&key) {
+                self.gone.insert(key, Known { at: Instant::now(), ..known });
+            }
+        }
+        self.gone.retain(|_, known| known.at.elapsed() < LATELY);
+    }
 }
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Live<T> {
@@ -33,7 +61,8 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Live<T> {
     /// the server has said so.
     pub(crate) async fn follow(bucket: &Bucket<T>, lasts: Duration) -> Result<Live<T>, BusError> {
         let mut watch = bucket.watch(">").await?;
-        let entries = Arc::new(RwLock::new(BTreeMap::new()));
+        let entries = Entries { there: BTreeMap::new(), gone: BTreeMap::new() };
+        let entries = Arc::new(RwLock::new(entries));
         let (sender, changes) = watch::channel(0);
         let keeper = Keeper { bus: bucket.bus().clone(), entries: Arc::clone(&entries), sender, lasts };
         keeper.take(watch.next().await);
@@ -43,13 +72,21 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Live<T> {
 
 impl<T> Live<T> {
     pub(crate) fn get(&self, key: &str) -> Option<Arc<T>> {
-        self.read(|entries| entries.get(key).map(|known| Arc::clone(&known.value)))
+        self.read(|entries| entries.there.get(key).map(|known| Arc::clone(&known.value)))
     }
 
     /// In the order of their keys.
     pub(crate) fn all(&self) -> Vec<(String, Arc<T>)> {
         self.read(|entries| {
-            entries.iter().map(|(key, known)| (key.clone(), Arc::clone(&known.value))).collect()
+            entries.there.iter().map(|(key, known)| (key.clone(), Arc::clone(&known.value))).collect()
+        })
+    }
+
+    /// What is there, and what was within the last minute.
+    pub(crate) fn lately(&self) -> Vec<Arc<T>> {
+        self.read(|entries| {
+            let gone = entries.gone.values().filter(|known| known.at.elapsed() < LATELY);
+            entries.there.values().chain(gone).map(|known| Arc::clone(&known.value)).collect()
         })
     }
 
@@ -58,7 +95,7 @@ impl<T> Live<T> {
         self.changes.clone()
     }
 
-    fn read<R>(&self, look: impl FnOnce(&BTreeMap<String, Known<T>>) -> R) -> R {
+    fn read<R>(&self, look: impl FnOnce(&Entries<T>) -> R) -> R {
         look(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -71,7 +108,7 @@ impl<T> Drop for Live<T> {
 
 struct Keeper<T> {
     bus: Bus,
-    entries: Arc<RwLock<BTreeMap<String, Known<T>>>>,
+    entries: Arc<RwLock<Entries<T>>>,
     sender: watch::Sender<u64>,
     lasts: Duration,
 }
@@ -95,36 +132,28 @@ impl<T: DeserializeOwned> Keeper<T> {
     fn take(&self, seen: Seen<T>) {
         self.change(|entries| match seen {
             Seen::All(all) => {
-                entries.clear();
-                entries.extend(all.into_iter().map(known));
+                let keys: BTreeSet<String> = all.iter().map(|entry| entry.key.clone()).collect();
+                entries.retain(|key, _| keys.contains(key));
+                all.into_iter().for_each(|entry| entries.put(entry));
             }
-            Seen::Put(entry) => {
-                let (key, known) = known(entry);
-                entries.insert(key, known);
-            }
-            Seen::Gone(key) => {
-                entries.remove(&key);
-            }
+            Seen::Put(entry) => entries.put(entry),
+            Seen::Gone(key) => entries.retain(|other, _| other != key),
         });
     }
 
     /// While there is no connection nobody can be heard, which says nothing about them.
     fn end_what_is_over(&self) {
-        let is_over = |known: &Known<T>| known.put.elapsed() > self.lasts;
+        let is_over = |known: &Known<T>| known.at.elapsed() > self.lasts;
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let some_are = entries.values().any(is_over);
+        let some_are = entries.there.values().any(is_over);
         drop(entries);
         if some_are && self.bus.silent_for().is_none() {
             self.change(|entries| entries.retain(|_, known| !is_over(known)));
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Known<T>>)) {
+    fn change(&self, change: impl FnOnce(&mut Entries<T>)) {
         change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner));
         self.sender.send_modify(|times| *times += 1);
     }
-}
-
-fn known<T>(entry: Entry<T>) -> (String, Known<T>) {
-    (entry.key, Known { value: Arc::new(entry.value), put: Instant::now() })
 }

@@ -157,10 +157,22 @@ impl ChunkCase {
         self.next.clone()
     }
 
+    /// It can't be given back: it is carried after all.
+    pub fn carried(mut self) -> ChunkCase {
+        self.next = ChunkStep::Carry;
+        self
+    }
+
     /// The sink has settled what the session got.
     pub fn settled(&mut self) {
         debug_assert_eq!(self.next, ChunkStep::Carry, "only what is carried is settled");
         self.next = ChunkStep::Prove;
+    }
+
+    /// The session that carried the chunk which closes a transfer has ended well: what has failed at the end is told as it is.
+    pub fn closed(&mut self) {
+        debug_assert_eq!(self.next, ChunkStep::Carry, "only what is carried is settled");
+        self.next = ChunkStep::Log;
     }
 
     /// How the step went that [`next`](Self::next) has said; `able` are the movers that could serve the transfer now.

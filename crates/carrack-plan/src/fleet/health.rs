@@ -17,7 +17,7 @@ const LEFT_OUT_MAX: Duration = Duration::from_secs(300);
 const LEFT_OUT_HUNG: Duration = Duration::from_secs(60);
 const LEFT_OUT_UNREACHABLE: Duration = Duration::from_secs(5);
 
-/// How long a mover is left out that may have failed an entry which others can copy.
+/// How long a mover is left out that may have failed an entry which others can copy, at first.
 const DOUBTED_FOR: Duration = Duration::from_secs(10);
 
 /// Who did well so lately is not the one whom nobody reaches.
@@ -132,13 +132,14 @@ impl Health {
         illness.kind = *kind;
         reason.clone_into(&mut illness.reason);
         illness.strikes = illness.strikes.saturating_add(1);
-        let doubled = LEFT_OUT_FIRST.saturating_mul(1 << (illness.strikes - 1).min(16)).min(LEFT_OUT_MAX);
+        let strikes = illness.strikes;
+        let doubled = |first: Duration| first.saturating_mul(1 << (strikes - 1).min(16)).min(LEFT_OUT_MAX);
         illness.until = now
             + match kind {
-                FaultKind::Hung => doubled.max(LEFT_OUT_HUNG),
-                FaultKind::Unreachable => doubled.max(LEFT_OUT_UNREACHABLE),
-                FaultKind::Doubted => doubled.max(DOUBTED_FOR),
-                _ => doubled,
+                FaultKind::Hung => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_HUNG),
+                FaultKind::Unreachable => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_UNREACHABLE),
+                FaultKind::Doubted => doubled(DOUBTED_FOR),
+                _ => doubled(LEFT_OUT_FIRST),
             };
         mover.clone()
     }

@@ -33,6 +33,8 @@ pub struct Manager {
     acquiring: BTreeMap<String, u64>,
     /// Changes of pairs that are not answered yet: pairs are dealt again when they are.
     dealing: usize,
+    /// What of pairs was told meanwhile: the product reads it when it has dealt.
+    told_meanwhile: Vec<Change>,
     tokens: u64,
 }
 
@@ -105,6 +107,9 @@ pub fn start(world: &mut World, process: Process) {
 
 pub fn told(world: &mut World, process: Process, change: Change) {
     let manager = &mut world.managers[process.index];
+    if manager.dealing > 0 && matches!(change, Change::PairPut(_) | Change::PairGone(_)) {
+        return manager.told_meanwhile.push(change);
+    }
     match change {
         Change::Record(record) => follow(&mut manager.records, record),
         Change::Lease { transfer, owner: Some(token) } => drop(manager.leases.insert(transfer, token)),
@@ -266,17 +271,17 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
         }
         Task::PairPut(pair) => {
             let manager = &mut world.managers[process.index];
-            manager.dealing -= 1;
             if let Some(Reply::Done) = reply {
                 manager.pairs.insert(key_of(&pair), pair);
             }
+            dealt(world, process);
         }
         Task::PairRemoved(key) => {
             let manager = &mut world.managers[process.index];
-            manager.dealing -= 1;
             if let Some(Reply::Done) = reply {
                 manager.pairs.remove(&key);
             }
+            dealt(world, process);
         }
         Task::PhantomRead(key) => {
             if let Some(Reply::Record(record)) = reply
@@ -287,6 +292,16 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
             }
         }
         _ => {}
+    }
+}
+
+fn dealt(world: &mut World, process: Process) {
+    let manager = &mut world.managers[process.index];
+    manager.dealing -= 1;
+    if manager.dealing == 0 {
+        for change in std::mem::take(&mut manager.told_meanwhile) {
+            told(world, process, change);
+        }
     }
 }
 
@@ -612,6 +627,16 @@ impl Manager {
             )
         };
         let owned: Vec<String> = self.owned.iter().map(one).collect();
-        format!("{:?}\n{}\n{:#?}", self.body, owned.join("\n"), self.health)
+        format!(
+            "{:?}, leases {:?}, acquiring {:?}, dealing {}, clock {} ms, knows {:?}\n{}\n{:#?}",
+            self.body,
+            self.leases,
+            self.acquiring,
+            self.dealing,
+            self.clock_ms,
+            self.records.keys(),
+            owned.join("\n"),
+            self.health
+        )
     }
 }

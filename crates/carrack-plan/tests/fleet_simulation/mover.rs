@@ -78,7 +78,10 @@ struct Session {
     is_open: bool,
     is_told_to_end: bool,
     is_pulling: bool,
+    /// The transfer's last chunk was taken: the session ends when that is done, and not before.
     is_closing: bool,
+    /// Nothing more is to be had.
+    is_ended: bool,
     deliveries: Deliveries,
     held: BTreeMap<u64, Held>,
     next_number: u64,
@@ -194,6 +197,7 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
                     is_told_to_end: false,
                     is_pulling: false,
                     is_closing: false,
+                    is_ended: false,
                     deliveries: Deliveries::new(ACK_WAIT),
                     held: BTreeMap::new(),
                     next_number: 0,
@@ -327,7 +331,8 @@ fn dialled(world: &mut World, process: Process, id: PairId, number: u64) {
         return broken(world, process, id, false, FaultKind::Refused, "read-only");
     }
     let Some(session) = session_of(world, process, &id) else { return };
-    (session.is_open, session.is_pulling, session.is_closing, session.moved_at) = (true, false, false, now);
+    (session.is_open, session.is_pulling, session.moved_at) = (true, false, now);
+    (session.is_closing, session.is_ended) = (false, false);
     later(world, process, KEEP_EVERY, Task::Keep(id.clone(), number));
     fetch(world, process, &id, number);
 }
@@ -335,7 +340,7 @@ fn dialled(world: &mut World, process: Process, id: PairId, number: u64) {
 /// Pulls a chunk, if the session wants one.
 fn fetch(world: &mut World, process: Process, id: &PairId, number: u64) {
     let Some(session) = current(world, process, id, number) else { return };
-    if session.is_told_to_end || session.is_closing {
+    if session.is_told_to_end || session.is_closing || session.is_ended {
         if session.held.is_empty() {
             session.is_open = false;
             again(world, process, id.clone());
@@ -357,7 +362,7 @@ fn pulled(world: &mut World, process: Process, id: PairId, number: u64, reply: O
             let Some(session) = current(world, process, &id, number) else { return };
             session.is_pulling = false;
             // The transfer is over, or was cancelled.
-            session.is_closing |= matches!(other, Some(Reply::Missing));
+            session.is_ended |= matches!(other, Some(Reply::Missing));
             return later(world, process, PULL_AGAIN, Task::Fetch(id, number));
         }
     };

@@ -17,7 +17,7 @@ pub const ACK_WAIT: Duration = Duration::from_secs(30);
 const REGISTERED_FOR: Duration = Duration::from_secs(6);
 
 /// A mover that is gone may come back within this time.
-const LATELY: Duration = Duration::from_secs(300);
+const LATELY: Duration = Duration::from_secs(60);
 
 /// What was just published is counted a moment later.
 const COUNTED_AFTER: Duration = Duration::from_millis(30);

@@ -343,8 +343,14 @@ impl World {
                 self.body(kind, index).is_alive = false;
                 self.at(now + down, Event::Start { kind, index });
             }
-            Fault::Stop { kind, index, time } => self.body(kind, index).stopped_until = now + time,
-            Fault::CutOff { kind, index, time } => self.body(kind, index).cut_off_until = now + time,
+            Fault::Stop { kind, index, time } => {
+                let body = self.body(kind, index);
+                body.stopped_until = body.stopped_until.max(now + time);
+            }
+            Fault::CutOff { kind, index, time } => {
+                let body = self.body(kind, index);
+                body.cut_off_until = body.cut_off_until.max(now + time);
+            }
             Fault::StaleWatch { kind, index, lag, time } => {
                 let body = self.body(kind, index);
                 (body.stale_until, body.lag) = (now + time, lag);

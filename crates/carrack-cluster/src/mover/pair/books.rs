@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use carrack_engine::Outcome;
-use carrack_plan::fleet::FaultKind;
+use carrack_plan::fleet::{Able, ChunkAnswer, ChunkCase, ChunkStep, Doubt, FaultKind};
 use futures_util::future::join_all;
 
 use super::{AGAIN, GIVEN_BACK_FOR, PairEnd, PairFault, Settled, Taken, Work};
 use crate::error::BusError;
 use crate::log::LogEntry;
-use crate::mover::held::{Doubt, Held};
+use crate::mover::held::Held;
 use crate::mover::keeper::Keeper;
 use crate::pairs::PairKey;
 use crate::queue::{Acker, ChunkKind};
@@ -24,67 +24,70 @@ use crate::reports::{PairReport, report};
 const TRY_FOR: Duration = Duration::from_secs(20);
 
 impl Work {
-    /// Logged first: what is acknowledged and in no log would never be counted.
-    async fn finish(&self, entry: &LogEntry, acker: &Acker) {
-        let done = match self.repeated(|| self.log.append(entry)).await {
-            // What is not acknowledged would keep the transfer waiting for another delivery.
-            Ok(_) => self.repeated(|| acker.ack()).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = done {
-            self.mover.say(format!("transfer {}: {error}", self.pair.transfer));
-        }
-    }
-
-    /// What becomes of a chunk that its sink has settled: nothing if others are to try it, to whom it was given back.
+    /// What becomes of a chunk that its sink has settled, until it is logged or left to others: `None` then.
     async fn judge(&self, number: u64, mut held: Held) -> (u64, Option<Held>) {
-        let [_, site] = &self.sites;
-        for failure in self.mover.unseen(&held, site, &self.pair.sink, &self.leg.sink).await {
-            held.fail(&failure);
+        held.case.settled();
+        loop {
+            let answer = match held.case.next() {
+                ChunkStep::Prove => {
+                    let [_, site] = &self.sites;
+                    for failure in self.mover.unseen(&held, site, &self.pair.sink, &self.leg.sink).await {
+                        held.fail(&failure);
+                    }
+                    ChunkAnswer::Doubts(held.doubts())
+                }
+                ChunkStep::ReadTried => match self.repeated(|| self.queue.tried(&held.head)).await {
+                    Ok(tried) => ChunkAnswer::Tried(tried),
+                    Err(_) => ChunkAnswer::Failed,
+                },
+                ChunkStep::NoteTried(tried) => {
+                    answer(self.repeated(|| self.queue.note_tried(&held.head, &tried)).await)
+                }
+                ChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
+                ChunkStep::Leave(time) => {
+                    // Else it is delivered again when its time is over.
+                    let _ = self.repeated(|| held.acker.nak(time)).await;
+                    return (number, None);
+                }
+                ChunkStep::Carry | ChunkStep::Log | ChunkStep::Acknowledge | ChunkStep::Over => {
+                    return (number, Some(held));
+                }
+            };
+            held.case.answer(answer, &self.able());
         }
-        let is_for_others = self.is_for_others(&held).await;
-        if is_for_others {
-            // Else it is delivered again when its time is over.
-            let _ = self.repeated(|| held.acker.leave_to_others()).await;
-        }
-        (number, (!is_for_others).then_some(held))
     }
 
-    /// Whether a chunk of which entries have failed is to be tried by movers that have not failed it; then that is noted, for them
-    /// and for the manager.
-    async fn is_for_others(&self, held: &Held) -> bool {
-        let doubts = held.doubts();
-        if doubts.is_empty() || held.was_left_often() {
-            return false;
-        }
-        let [sources, sinks] = self.able();
-        // Where nobody knows who has tried it, it is told as it is.
-        let Ok(mut tried) = self.repeated(|| self.queue.tried(&held.head)).await else { return false };
-        for doubt in &doubts {
-            tried.add(doubt.is_source, self.mover_of(doubt.is_source));
-        }
-        let movers = |is_source: bool| if is_source { &sources } else { &sinks };
-        let is_left = doubts.iter().any(|doubt| tried.leaves(doubt.is_source, movers(doubt.is_source)));
-        if !is_left || self.repeated(|| self.queue.note_tried(&held.head, &tried)).await.is_err() {
-            return false;
-        }
-        for Doubt { is_source, reason } in doubts {
-            if tried.leaves(is_source, movers(is_source)) {
-                let fault = PairFault { is_source, kind: FaultKind::Doubted, reason };
-                self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
+    /// Logs what became of a chunk, and acknowledges it.
+    async fn finish(&self, case: &mut ChunkCase, entry: &LogEntry, acker: &Acker) {
+        loop {
+            let done = match case.next() {
+                ChunkStep::Log => self.repeated(|| self.log.append(entry)).await.map(|_| ()),
+                ChunkStep::Acknowledge => self.repeated(|| acker.ack()).await,
+                _ => return,
+            };
+            if let Err(error) = &done {
+                self.mover.say(format!("transfer {}: {error}", self.pair.transfer));
             }
+            case.answer(answer(done), &Able::default());
         }
-        true
     }
 
-    /// Movers that can read, and movers that can write, for this transfer now.
-    pub(super) fn able(&self) -> [Vec<String>; 2] {
-        let [source, sink] = &self.sites;
-        [self.mover.movers.able(source, &self.leg.source), self.mover.movers.able(sink, &self.leg.sink)]
+    /// Has the manager know whom of the pair's movers a chunk's failures may be due to.
+    pub(super) async fn tell_doubts(&self, doubts: Vec<Doubt>) -> ChunkAnswer {
+        for Doubt { is_source, reason } in doubts {
+            let fault = PairFault { is_source, kind: FaultKind::Doubted, reason };
+            self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
+        }
+        ChunkAnswer::Done
     }
 
-    fn mover_of(&self, is_source: bool) -> &str {
-        if is_source { &self.mover.id } else { &self.pair.sink }
+    /// Movers that can read, and movers that can write, for this transfer.
+    pub(super) fn able(&self) -> Able {
+        let ([source, sink], movers) = (&self.sites, &self.mover.movers);
+        Able {
+            sources: movers.able_lately(source, &self.leg.source),
+            sinks: movers.able_lately(sink, &self.leg.sink),
+        }
     }
 
     /// Tries something again that may work then: not of a transfer that is over, whose queue and log are gone.
@@ -104,6 +107,10 @@ impl Work {
             tokio::time::sleep(AGAIN).await;
         }
     }
+}
+
+fn answer(done: Result<(), BusError>) -> ChunkAnswer {
+    if done.is_ok() { ChunkAnswer::Done } else { ChunkAnswer::Failed }
 }
 
 /// The state of the task that keeps the books.
@@ -195,12 +202,16 @@ impl Books {
         let judged = join_all(settled.into_iter().map(|(number, held)| work.judge(number, held))).await;
         let numbers: Vec<u64> = judged.iter().map(|(number, _)| *number).collect();
         let done: Vec<_> = judged.into_iter().filter_map(|(_, held)| Some(self.entry(held?))).collect();
-        join_all(done.iter().map(|(entry, acker)| work.finish(entry, acker))).await;
+        join_all(done.into_iter().map(|(mut case, entry, acker)| {
+            let work = &work;
+            async move { work.finish(&mut case, &entry, &acker).await }
+        }))
+        .await;
         numbers.iter().for_each(|number| self.keeper.settle(*number));
     }
 
     /// What the log is told of it, and what it is acknowledged by.
-    fn entry(&mut self, mut held: Held) -> (LogEntry, Acker) {
+    fn entry(&mut self, mut held: Held) -> (ChunkCase, LogEntry, Acker) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let untold = moved.saturating_sub(self.told_bytes);
         let movers = [&*self.work.mover.id, &*self.work.pair.sink];
@@ -208,7 +219,7 @@ impl Books {
         if held.moves() {
             self.told_bytes = moved;
         }
-        (entry, held.acker)
+        (held.case, entry, held.acker)
     }
 
     /// What was moved, and is in no entry of a chunk. Not of a transfer that is over, whose log may be gone.
@@ -254,9 +265,10 @@ impl Books {
         self.log_the_rest().await;
         match outcome.result {
             Ok(()) => {
-                if let Some(held) = self.closing.and_then(|number| self.held.remove(&number)) {
-                    let (entry, acker) = self.entry(held);
-                    self.work.finish(&entry, &acker).await;
+                if let Some(mut held) = self.closing.and_then(|number| self.held.remove(&number)) {
+                    held.case.closed();
+                    let (mut case, entry, acker) = self.entry(held);
+                    self.work.finish(&mut case, &entry, &acker).await;
                 }
                 // What the session did not take any more.
                 self.give_back(Duration::ZERO).await;

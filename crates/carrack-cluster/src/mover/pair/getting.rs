@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{Chunk, ChunkWork, FILE_COSTS_BYTES};
 use carrack_model::ByteRange;
-use carrack_plan::fleet::ChunkThreshold;
+use carrack_plan::fleet::{ChunkAnswer, ChunkCase, ChunkStep, ChunkThreshold};
 use tokio::sync::mpsc;
 
 use super::{AGAIN, Taken, Work};
@@ -40,13 +40,11 @@ impl Work {
             // Nothing is done after it.
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
             for delivery in deliveries {
-                if self.leaves_to_others(&delivery).await {
-                    continue;
-                }
+                let Some(case) = self.takes(&delivery).await else { continue };
                 let Some(number) = numbers.next() else { return };
                 let (head, is_again) = (delivery.head, delivery.is_again());
                 self.is_closing.fetch_or(head.kind == ChunkKind::Close, Relaxed);
-                let held = Held::new(delivery);
+                let held = Held::new(delivery, case);
                 let table = held.table().to_vec();
                 // Told before the session has it: what is settled is known then.
                 if taken.send(Taken { number, held, at: since_boot() }).is_err() {
@@ -62,17 +60,24 @@ impl Work {
         }
     }
 
-    /// Gives a chunk back that one of this pair's movers has failed, and others have not.
-    async fn leaves_to_others(&self, delivery: &Delivery<ChunkHead>) -> bool {
-        if !delivery.is_again() || !delivery.may_be_left() {
-            return false;
+    /// The case of a chunk that this pair is to carry; `None` if it is left to others.
+    async fn takes(&self, delivery: &Delivery<ChunkHead>) -> Option<ChunkCase> {
+        let mut case = ChunkCase::new(&self.mover.id, &self.pair.sink, delivery.delivered);
+        loop {
+            let answer = match case.next() {
+                ChunkStep::ReadTried => match self.queue.tried(&delivery.head).await {
+                    Ok(tried) => ChunkAnswer::Tried(tried),
+                    Err(_) => ChunkAnswer::Failed,
+                },
+                ChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
+                ChunkStep::Leave(time) => match delivery.nak(time).await {
+                    Ok(()) => return None,
+                    Err(_) => return Some(case.carried()),
+                },
+                _ => return Some(case),
+            };
+            case.answer(answer, &self.able());
         }
-        let Ok(tried) = self.queue.tried(&delivery.head).await else { return false };
-        let [sources, sinks] = self.able();
-        if !tried.is_for_others(&self.mover.id, &self.pair.sink, &sources, &sinks) {
-            return false;
-        }
-        delivery.leave_to_others().await.is_ok()
     }
 
     async fn pull(&self, supply: &mut Supply) -> Vec<Delivery<ChunkHead>> {
