@@ -651,7 +651,7 @@ impl Owning {
         };
         if let Ok(record) = self.manager.transfers.update(&self.id, change).await {
             // Not before the watch has seen it.
-            self.manager.known().follow_record(TransferChange::Put(Box::new(record)));
+            self.manager.known().records.follow(TransferChange::Put(Box::new(record)));
         }
         self.manager.say(format!("transfer {}: {state}", self.id));
         Ok(())
