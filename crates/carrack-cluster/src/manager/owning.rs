@@ -9,6 +9,7 @@ use carrack_plan::fleet::{
     Fault, FileKey, Found, Next, Outcome, PairTuner, PartOf as PlanPart, Totals, Tracker, TrackerEvent,
     Verdict,
 };
+use futures_util::future::{join, try_join};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -28,13 +29,16 @@ use crate::records::{
     FAILURES_KEPT, Failure, RECORD_VERSION, Skipped, TransferRecord, TransferState, now_ms,
 };
 use crate::reports::{PairReport, reports};
-use crate::transfers::TransferChange;
+use crate::transfers::{FindError, TransferChange};
 
 /// How often it decides, though nothing was told.
 const TICK: Duration = Duration::from_millis(250);
 
 /// What was told is waited for so long, so that what comes together is decided about once.
 const SOON: Duration = Duration::from_millis(5);
+
+/// What is logged is acknowledged a moment later.
+const ACKNOWLEDGED_SOON: Duration = Duration::from_millis(20);
 
 /// Whether a scan is ordered is asked again after so long, as one that is not begun may have been lost.
 const ASK_SCAN_EVERY: Duration = Duration::from_secs(5);
@@ -69,6 +73,8 @@ struct Owning {
     id: String,
     wanted: Arc<AtomicU32>,
     queue: Queue,
+    /// With which the queue was prepared.
+    stripes: u32,
     log: Log,
     began: Instant,
     tracker: Tracker,
@@ -89,6 +95,8 @@ struct Owning {
     scan_asked_at: Option<Instant>,
     /// Why it can't be carried on.
     given_up: Option<String>,
+    /// It is to be closed as soon as what is settled is acknowledged too.
+    is_held_up: bool,
     recorded_at: Option<Instant>,
     trimmed_at: Instant,
     observed_at: Instant,
@@ -150,6 +158,7 @@ async fn carry(
         id,
         wanted: Arc::clone(wanted),
         queue,
+        stripes,
         log,
         began: now,
         tracker: Tracker::new(),
@@ -165,6 +174,7 @@ async fn carry(
         moved_at: (now, 0),
         scan_asked_at: None,
         given_up: None,
+        is_held_up: false,
         recorded_at: None,
         trimmed_at: now,
         observed_at: now,
@@ -191,6 +201,9 @@ async fn carry(
                 if lease.is_sure() && owning.tick().await? {
                     return Ok(Stop::Over);
                 }
+                if owning.is_held_up {
+                    next = next.min(tokio::time::Instant::now() + ACKNOWLEDGED_SOON);
+                }
             }
             changed = stop.changed() => {
                 if changed.is_err() || *stop.borrow() {
@@ -212,7 +225,6 @@ pub(super) async fn current(manager: &Manager, id: &str) -> Result<Option<Transf
 }
 
 async fn as_kept(manager: &Manager, id: &str) -> Result<Option<TransferRecord>, BusError> {
-    use crate::transfers::FindError;
     match manager.transfers.get(id).await {
         Ok(record) => Ok(Some(record).filter(super::is_open)),
         Err(FindError::Bus(error)) => Err(error),
@@ -394,6 +406,7 @@ impl Owning {
     async fn tick(&mut self) -> Result<bool, BusError> {
         let Some(record) = current(&self.manager, &self.id).await? else {
             // Somebody else has ended it: what this manager made for it meanwhile goes.
+            self.remove_pairs().await?;
             self.remove_work().await?;
             return Ok(true);
         };
@@ -431,7 +444,8 @@ impl Owning {
                 self.tracker.asked(&next);
             }
             Next::Close => {
-                if self.close(&record).await? {
+                self.is_held_up = !self.close(&record).await?;
+                if !self.is_held_up {
                     self.tracker.asked(&next);
                 }
             }
@@ -527,8 +541,10 @@ impl Owning {
             }
         }
         // Who closes looks there whether something has failed.
-        self.recorded_at = None;
-        self.record(record).await?;
+        if self.totals().entries_failed > record.tally.entries_failed {
+            self.recorded_at = None;
+            self.record(record).await?;
+        }
         let attempt = self.tracker.counting().unwrap_or(1);
         let head = ChunkHead::new(attempt, 0, ChunkKind::Close, 0, 0);
         let mut publisher = self.queue.publisher();
@@ -620,7 +636,6 @@ impl Owning {
                 record.waits_for.clone_from(&waits_for);
             }
         };
-        use crate::transfers::FindError;
         match self.manager.transfers.update(&record.id, change).await {
             Ok(_) | Err(FindError::Unknown(_)) => Ok(()),
             Err(FindError::Bus(error)) if error.may_pass() => Ok(()),
@@ -633,7 +648,6 @@ impl Owning {
     async fn clear_away(&mut self, state: TransferState, reason: Option<String>) -> Result<(), BusError> {
         let (totals, failures) = (self.totals(), self.failures.clone());
         let (skipped, losses) = (self.skipped.clone(), self.losses.lines());
-        self.remove_work().await?;
         let change = |record: &mut TransferRecord| {
             count(record, &totals);
             record.tally.pairs = 0;
@@ -649,21 +663,31 @@ impl Owning {
             }
             record.ended_ms.get_or_insert(now_ms());
         };
-        if let Ok(record) = self.manager.transfers.update(&self.id, change).await {
+        // Before the log goes: without it another manager would begin from the start.
+        let (pairs, ended) = join(self.remove_pairs(), self.manager.transfers.update(&self.id, change)).await;
+        pairs?;
+        match ended {
             // Not before the watch has seen it.
-            self.manager.known().records.follow(TransferChange::Put(Box::new(record)));
+            Ok(record) => {
+                self.manager.known().records.follow(TransferChange::Put(Box::new(record)));
+            }
+            Err(FindError::Bus(error)) => return Err(error),
+            Err(_) => {}
         }
+        self.manager.changed.notify_one();
         self.manager.say(format!("transfer {}: {state}", self.id));
-        Ok(())
+        self.remove_work().await
     }
 
-    /// Its pairs, its queue and its log.
-    async fn remove_work(&self) -> Result<(), BusError> {
+    async fn remove_pairs(&self) -> Result<(), BusError> {
         self.want(0);
-        self.manager.pairs.remove_all(&self.id).await?;
+        self.manager.pairs.remove_all(&self.id).await.map(|_| ())
+    }
+
+    /// Its queue and its log.
+    async fn remove_work(&self) -> Result<(), BusError> {
         self.manager.health().forget(&self.id);
-        self.queue.remove().await?;
-        self.log.remove().await
+        try_join(self.queue.remove(self.stripes), self.log.remove()).await.map(|_| ())
     }
 }
 

@@ -247,7 +247,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let mut follow = std::pin::pin!(log.replay_and_follow().await.unwrap());
     assert!(matches!(follow.next().await, Some(Logged::Entry { entry, .. }) if entry == note));
     assert_eq!(managed.trim(COMMON).await.unwrap(), 1);
-    managed.remove().await.unwrap();
+    managed.remove(0).await.unwrap();
     log.remove().await.unwrap();
     pairs.remove_all(ID).await.unwrap();
     lease.release().await.unwrap();
