@@ -73,6 +73,13 @@ class Queue(unittest.TestCase):
         self.assertTrue(all(transfer.is_complete for transfer in seen if transfer.is_over))
         progress = [transfer.tally.bytes_done for transfer in seen if transfer.id == first.id]
         self.assertEqual((progress, progress[-1]), (sorted(progress), 6_000_005))
+        page = self.client.transfers(1)
+        self.assertEqual([transfer.id for transfer in page], [second.id])
+        self.assertEqual([transfer.id for transfer in self.client.transfers(9, page[0].id)], [first.id])
+        self.assertEqual(self.client.transfers(9, first.id), [])
+        for nobody in ("0123456789abcdef", "a/b"):
+            with self.assertRaises(NotFound):
+                self.client.transfers(9, nobody)
         with self.assertRaises(Away):
             next(Client(f"unix:{self.place}/nobody").watch_all())
 

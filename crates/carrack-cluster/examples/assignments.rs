@@ -112,7 +112,7 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     }
     print_rate("pulled and acknowledged", done, began.elapsed());
     println!("{} pullers, {} delivered again", arguments.pullers, again.load(Ordering::Relaxed));
-    queue.remove().await
+    queue.remove(0).await
 }
 
 async fn register(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {

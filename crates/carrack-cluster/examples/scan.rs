@@ -83,6 +83,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         peak_kib(),
     );
     println!("{} chunks wait", queue.pending_chunks(COMMON).await?.left());
-    queue.remove().await?;
+    queue.remove(0).await?;
     Ok(())
 }

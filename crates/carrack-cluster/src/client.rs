@@ -1,6 +1,6 @@
 //! The verbs over a fleet: what users ask goes into the transfers' records, and managers do it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -148,26 +148,38 @@ struct Changes {
     revision: u64,
     ready: VecDeque<TransferRecord>,
     has_begun: bool,
+    /// Until then, those that were told: that these are over meanwhile is news.
+    told: HashSet<String>,
 }
 
 impl Changes {
+    /// Of those that were over before nobody waits for anything.
+    fn is_news(&self, record: &TransferRecord) -> bool {
+        self.has_begun || !record.state.is_over() || self.told.contains(&record.id)
+    }
+
     async fn next(&mut self, transfers: &Transfers) -> Result<TransferRecord, BusError> {
         loop {
             if let Some(record) = self.ready.pop_front() {
                 return Ok(record);
             }
-            if self.has_begun {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
             match transfers.after(self.revision).await {
-                Ok((changed, revision)) => {
-                    // Of those that were over before nobody waits for anything.
-                    let is_news = |record: &TransferRecord| self.has_begun || !record.state.is_over();
-                    self.ready = changed.into_iter().filter(is_news).collect();
-                    (self.revision, self.has_begun) = (revision, true);
+                Ok(Some((changed, revision))) => {
+                    self.ready = changed.into_iter().filter(|record| self.is_news(record)).collect();
+                    self.revision = revision;
+                    if !self.has_begun {
+                        self.told.extend(self.ready.iter().map(|record| record.id.clone()));
+                    }
+                }
+                Ok(None) => {
+                    (self.has_begun, self.told) = (true, HashSet::new());
+                    tokio::time::sleep(LOOK_EVERY).await;
                 }
                 // When it is there again it may have been made anew, and count from the beginning.
-                Err(error) if error.may_pass() && self.has_begun => self.revision = 0,
+                Err(error) if error.may_pass() && self.has_begun => {
+                    self.revision = 0;
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -192,9 +204,14 @@ impl Control for FleetControl {
         .boxed()
     }
 
-    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+    fn transfers(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        let after = after.map(str::to_owned);
         async move {
-            let listed = self.transfers.list(limit).await.map_err(of_bus)?;
+            let listed = self.transfers.list(limit, after.as_deref()).await.map_err(of_find)?;
             Ok(self.shown(listed).await)
         }
         .boxed()

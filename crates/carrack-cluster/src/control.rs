@@ -50,8 +50,13 @@ pub trait Control: Send + Sync {
     /// One transfer, over or not. `id` may be a prefix that only one has.
     fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
 
-    /// All that are known, the latest first, `limit` at most.
-    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>>;
+    /// The latest that were submitted, the latest first, `limit` at most; with `after`, a whole id, those that were submitted before that
+    /// one: so whoever reads page by page is told of each once.
+    fn transfers(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>>;
 
     /// Gives an order. Done when it is kept; the record that is returned may not show its effect yet.
     fn order(

@@ -1,8 +1,8 @@
 //! Who sends to whom: what should be, kept by the managers, made so by the movers.
 
 use carrack_plan::fleet::FleetPair;
-use futures_util::Stream;
-use futures_util::stream;
+use futures_util::future::try_join_all;
+use futures_util::{Stream, stream};
 
 use crate::bus::Bus;
 use crate::error::BusError;
@@ -132,9 +132,7 @@ impl Pairs {
     /// If NATS does not take it.
     pub async fn remove_all(&self, transfer: &str) -> Result<usize, BusError> {
         let pairs = self.list(Whose::Transfer(transfer)).await?;
-        for pair in &pairs {
-            self.remove(&PairKey::of(pair)).await?;
-        }
+        try_join_all(pairs.iter().map(async |pair| self.remove(&PairKey::of(pair)).await)).await?;
         Ok(pairs.len())
     }
 

@@ -15,6 +15,8 @@ pub enum BucketName {
     Leases,
     /// All transfers, by id.
     Transfers,
+    /// In what order they were submitted, by id.
+    Submitted,
     /// Who sends to whom, by `SOURCE-MOVER.TRANSFER.NUMBER`.
     Pairs,
     /// What the tuner has learnt, by pair of sites.
@@ -23,10 +25,11 @@ pub enum BucketName {
 
 impl BucketName {
     /// All of them.
-    pub const ALL: [BucketName; 5] = [
+    pub const ALL: [BucketName; 6] = [
         BucketName::Movers,
         BucketName::Leases,
         BucketName::Transfers,
+        BucketName::Submitted,
         BucketName::Pairs,
         BucketName::Curves,
     ];
@@ -36,6 +39,7 @@ impl BucketName {
             BucketName::Movers => "movers",
             BucketName::Leases => "leases",
             BucketName::Transfers => "transfers",
+            BucketName::Submitted => "submitted",
             BucketName::Pairs => "pairs",
             BucketName::Curves => "curves",
         }

@@ -1,15 +1,21 @@
-//! The transfers' records.
+//! The transfers' records, and in what order they were submitted.
+//!
+//! A record changes all the time, and a stream has its messages in the order of their last change. So each transfer has an entry in a
+//! bucket of its own besides, which never changes: lists are read from its end, and cost what they show, whatever there is. The entry is
+//! made before the record, and forgotten after it: who finds none of the two has lost nothing.
 
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream;
+use serde::{Deserialize, Serialize};
 
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::ids::is_prefix;
 use crate::records::{RECORD_VERSION, TransferRecord};
-use crate::store::{Bucket, Seen};
+use crate::store::{Bucket, Seen, Watch};
 use crate::subjects::BucketName;
 
 pub use crate::ids::new_id;
@@ -22,6 +28,9 @@ const READ_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Copies of the records are behind for less than this, if their servers are there.
 const COPIES_AGREE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Records that a list asks for at once: what is on its way has to fit in memory.
+const LISTED_AT_ONCE: usize = 1_000;
 
 /// Why a transfer is not found.
 #[derive(Debug, thiserror::Error)]
@@ -53,17 +62,33 @@ pub enum TransferChange {
     Gone(String),
 }
 
+/// What stands in the order of submission: its place says it all.
+#[derive(Serialize, Deserialize)]
+struct Submitted {
+    version: u32,
+    submitted_ms: u64,
+}
+
+/// What is known of a transfer by who looks at all of them.
+pub(crate) struct Brief {
+    pub submitted_ms: u64,
+    /// Since when it is over.
+    pub ended_ms: Option<u64>,
+}
+
 /// The records.
 #[derive(Clone)]
 pub struct Transfers {
     bucket: Bucket<TransferRecord>,
+    order: Bucket<Submitted>,
 }
 
 impl Transfers {
     /// # Errors
     /// None that could be helped.
     pub async fn open(bus: &Bus) -> Result<Transfers, BusError> {
-        Ok(Transfers { bucket: Bucket::open(bus, BucketName::Transfers).await? })
+        let order = Bucket::open(bus, BucketName::Submitted).await?;
+        Ok(Transfers { bucket: Bucket::open(bus, BucketName::Transfers).await?, order })
     }
 
     /// Keeps a new one.
@@ -73,6 +98,7 @@ impl Transfers {
     pub async fn create(&self, record: &TransferRecord) -> Result<u64, BusError> {
         check_id(&record.id)?;
         debug_assert_eq!(record.version, RECORD_VERSION);
+        self.give_place(&record.id, record.submitted_ms).await?;
         self.bucket.create(&record.id, record).await
     }
 
@@ -122,36 +148,82 @@ impl Transfers {
         if prefix.len() == 16 {
             return self.get_soon(prefix).await;
         }
-        let mut found = self.all().await?;
-        found.retain(|record| record.id.starts_with(prefix));
-        match found.len() {
-            0 => Err(FindError::Unknown(prefix.to_owned())),
-            1 => Ok(found.swap_remove(0)),
-            count => Err(FindError::Several { prefix: prefix.to_owned(), count }),
+        let mut ids = self.order.keys().await?;
+        ids.retain(|id| id.starts_with(prefix));
+        match ids.as_slice() {
+            [] => Err(FindError::Unknown(prefix.to_owned())),
+            [id] => self.get_soon(id).await,
+            ids => Err(FindError::Several { prefix: prefix.to_owned(), count: ids.len() }),
         }
     }
 
-    /// All, the latest first, `limit` at most. It makes no consumer.
+    /// The latest that were submitted, `limit` at most, the latest first; with `after` those that were submitted before that one. Each is
+    /// told once, whatever changes meanwhile. It makes no consumer.
     ///
     /// # Errors
-    /// If NATS does not answer.
-    pub async fn list(&self, limit: usize) -> Result<Vec<TransferRecord>, BusError> {
-        let mut all = self.all().await?;
-        all.sort_by(|a, b| (b.submitted_ms, &b.id).cmp(&(a.submitted_ms, &a.id)));
-        all.truncate(limit);
-        Ok(all)
+    /// [`FindError::Unknown`] if there is no `after`.
+    pub async fn list(&self, limit: usize, after: Option<&str>) -> Result<Vec<TransferRecord>, FindError> {
+        let mut before = match after {
+            Some(id) => Some(self.place_of(id).await?),
+            None => None,
+        };
+        let mut listed = Vec::new();
+        while listed.len() < limit {
+            let places = self.order.latest(before, (limit - listed.len()).min(LISTED_AT_ONCE)).await?;
+            let Some(last) = places.last() else { break };
+            before = Some(last.revision);
+            let records = self.bucket.some(places.iter().map(|place| &*place.key)).await?;
+            let mut records: HashMap<String, TransferRecord> =
+                records.into_iter().map(|entry| (entry.key, entry.value)).collect();
+            listed.extend(places.iter().filter_map(|place| records.remove(&place.key)));
+        }
+        Ok(listed)
     }
 
-    /// Those that were changed after this revision, and the revision up to which these are all: for who may not make consumers.
-    pub(crate) async fn after(&self, revision: u64) -> Result<(Vec<TransferRecord>, u64), BusError> {
-        let changed = self.bucket.after(revision).await?;
-        let last = changed.last().map_or(revision, |entry| entry.revision);
-        Ok((changed.into_iter().map(|entry| entry.value).collect(), last))
+    /// Some of those that were changed after this revision, in that order, and the revision up to which these are all; `None` if nothing
+    /// was. For who may not make consumers.
+    pub(crate) async fn after(&self, revision: u64) -> Result<Option<(Vec<TransferRecord>, u64)>, BusError> {
+        let page = self.bucket.entries(revision + 1).next().await?;
+        Ok(page.map(|page| (page.entries.into_iter().map(|entry| entry.value).collect(), page.last)))
     }
 
-    /// The ids of all, also of those whose records are of a later version.
-    pub(crate) async fn ids(&self) -> Result<Vec<String>, BusError> {
-        self.bucket.keys().await
+    /// All of them, with nothing of those whose records are of a later version.
+    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<Brief>>, BusError> {
+        let mut found = HashMap::new();
+        let mut entries = self.bucket.entries(1);
+        while let Some(page) = entries.next().await? {
+            found.extend(page.unreadable.into_iter().map(|id| (id, None)));
+            found.extend(page.entries.into_iter().map(|entry| {
+                let record = entry.value;
+                let ended_ms = record.ended_ms.filter(|_| record.state.is_over());
+                (entry.key, Some(Brief { submitted_ms: record.submitted_ms, ended_ms }))
+            }));
+        }
+        Ok(found)
+    }
+
+    /// The ids that have a place in the order of submission.
+    pub(crate) async fn placed(&self) -> Result<HashSet<String>, BusError> {
+        Ok(self.order.keys().await?.into_iter().collect())
+    }
+
+    /// Has one stand in the order of submission, at its end, if it does not yet.
+    pub(crate) async fn give_place(&self, id: &str, submitted_ms: u64) -> Result<(), BusError> {
+        match self.order.create(id, &Submitted { version: RECORD_VERSION, submitted_ms }).await {
+            Ok(_) | Err(BusError::Exists(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has one stand there no longer.
+    pub(crate) async fn take_place(&self, id: &str) -> Result<(), BusError> {
+        self.order.delete(id, None).await
+    }
+
+    async fn place_of(&self, id: &str) -> Result<u64, FindError> {
+        check_id(id).map_err(|_| FindError::Unknown(id.to_owned()))?;
+        let place = self.order.get(id).await?;
+        place.map(|place| place.revision).ok_or_else(|| FindError::Unknown(id.to_owned()))
     }
 
     /// Forgets one, whatever its state.
@@ -160,7 +232,8 @@ impl Transfers {
     /// If NATS does not take it.
     pub async fn forget(&self, id: &str) -> Result<(), BusError> {
         check_id(id)?;
-        self.bucket.delete(id, None).await
+        self.bucket.delete(id, None).await?;
+        self.take_place(id).await
     }
 
     /// One of them as it is and as it changes; with `None`, all of them. Never ends.
@@ -174,15 +247,15 @@ impl Transfers {
         if let Some(id) = id {
             check_id(id)?;
         }
-        let watch = self.bucket.watch(id.unwrap_or(">")).await?;
-        Ok(stream::unfold(watch, |mut watch| async move {
-            let change = match watch.next().await {
-                Seen::All(all) => TransferChange::All(all.into_iter().map(|entry| entry.value).collect()),
-                Seen::Put(entry) => TransferChange::Put(Box::new(entry.value)),
-                Seen::Gone(id) => TransferChange::Gone(id),
-            };
-            Some((change, watch))
-        }))
+        Ok(changes(self.bucket.watch(id.unwrap_or(">")).await?))
+    }
+
+    /// As [`Transfers::watch`] of all of them, but one that is not `wanted` is as one that was forgotten: it takes no memory.
+    pub(crate) async fn watch_wanted(
+        &self,
+        wanted: fn(&TransferRecord) -> bool,
+    ) -> Result<impl Stream<Item = TransferChange> + Send + use<>, BusError> {
+        Ok(changes(self.bucket.watch(">").await?.only(wanted)))
     }
 
     /// One of them as it is, and again when it has changed, asked for every so often: for who may not make consumers. Ends
@@ -217,10 +290,6 @@ impl Transfers {
         })
     }
 
-    pub(crate) async fn all(&self) -> Result<Vec<TransferRecord>, BusError> {
-        Ok(self.bucket.all(">").await?.into_iter().map(|entry| entry.value).collect())
-    }
-
     async fn get_soon(&self, id: &str) -> Result<TransferRecord, FindError> {
         let until = Instant::now() + COPIES_AGREE_WITHIN;
         loop {
@@ -238,6 +307,17 @@ impl Transfers {
         let entry = self.bucket.get(id).await?.ok_or_else(|| FindError::Unknown(id.to_owned()))?;
         Ok((entry.value, entry.revision))
     }
+}
+
+fn changes(watch: Watch<TransferRecord>) -> impl Stream<Item = TransferChange> + Send {
+    stream::unfold(watch, |mut watch| async move {
+        let change = match watch.next().await {
+            Seen::All(all) => TransferChange::All(all.into_iter().map(|entry| entry.value).collect()),
+            Seen::Put(entry) => TransferChange::Put(Box::new(entry.value)),
+            Seen::Gone(id) => TransferChange::Gone(id),
+        };
+        Some((change, watch))
+    })
 }
 
 fn check_id(id: &str) -> Result<(), BusError> {

@@ -95,9 +95,10 @@ class Client:
         """One transfer, by its id or the beginning of it that no other has."""
         return Transfer.of(self._ask("GET", _path(id)))
 
-    def transfers(self, limit: int = 100) -> List[Transfer]:
-        """The latest transfers, the latest first."""
-        return [Transfer.of(value) for value in self._ask("GET", f"/v1/transfers?limit={int(limit)}")]
+    def transfers(self, limit: int = 100, after: Optional[str] = None) -> List[Transfer]:
+        """The latest transfers, the latest first; with `after`, the id of the last one of a page, the next page."""
+        page = "" if after is None else f"&after={_checked(after)}"
+        return [Transfer.of(value) for value in self._ask("GET", f"/v1/transfers?limit={int(limit)}{page}")]
 
     def cancel(self, id: str) -> Transfer:
         """End a transfer. What is complete at the destination stays."""
@@ -261,9 +262,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _path(id: str, verb: str = "") -> str:
+def _checked(id: str) -> str:
     if not re.fullmatch(r"[0-9A-Za-z]+", id):
         raise NotFound(f"there is no transfer {id!r}")
+    return id
+
+
+def _path(id: str, verb: str = "") -> str:
+    id = _checked(id)
     return f"/v1/transfers/{id}/{verb}" if verb else f"/v1/transfers/{id}"
 
 

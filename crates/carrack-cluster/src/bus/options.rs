@@ -118,8 +118,12 @@ impl BusOptions {
     }
 }
 
+/// The first try, of a process that begins or has just lost its server, is made at once.
 fn reconnect_delay(tries: usize) -> Duration {
-    Duration::from_millis(50).saturating_mul(1 << tries.min(8)).min(RECONNECT_WITHIN)
+    match tries {
+        0 | 1 => Duration::ZERO,
+        _ => Duration::from_millis(50).saturating_mul(1 << tries.min(8)).min(RECONNECT_WITHIN),
+    }
 }
 
 fn read(path: &Path) -> Result<String, BusError> {

@@ -36,7 +36,7 @@ pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
 /// Of all transfers that go on, by this manager's knowledge.
 pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health, now: Duration) -> Claims {
     let mut records: Vec<&TransferRecord> =
-        known.records.values().filter(|record| record.leg.is_some()).collect();
+        known.records.begun().filter(|record| record.leg.is_some()).collect();
     records.sort_by(|a, b| (a.submitted_ms, &a.id).cmp(&(b.submitted_ms, &b.id)));
     let mut all = Claims::default();
     for record in records {

@@ -9,18 +9,20 @@ mod ends;
 mod faults;
 mod losses;
 mod moved;
+mod open;
 mod owning;
 mod settling;
 mod sweeping;
 mod taking;
 mod waiting;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{Changes, FleetPair, Health, PairLimits, Phantoms, RankRules, Ranks, assign, shares};
+use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -36,8 +38,9 @@ use crate::pairs::{PairChange, PairKey, Pairs, Whose};
 use crate::records::{Pair, TransferRecord, TransferState};
 use crate::registry::Movers;
 use crate::sharing::{SiteSharing, site};
-use crate::transfers::{FindError, TransferChange, Transfers};
+use crate::transfers::{FindError, Transfers};
 use claims::Claims;
+use open::Open;
 use sweeping::Sweeper;
 pub(crate) use waiting::TURN;
 
@@ -93,10 +96,12 @@ struct Manager {
 #[derive(Default)]
 struct Known {
     /// Those that are not over.
-    records: HashMap<String, TransferRecord>,
+    records: Open,
     pairs: HashMap<PairKey, Pair>,
     /// Those that it owns.
     owned: HashMap<String, Owned>,
+    /// Those that are to be taken next, by the last look at all that wait.
+    line: VecDeque<String>,
     /// Why those of them that have no pair have none.
     waits: HashMap<String, String>,
     /// Those of them that wait for something else than a place: they keep no others from being taken.
@@ -165,7 +170,7 @@ async fn manage(
     let made = bus.made_at().await?;
     prepared.warning.iter().for_each(|warning| manager.say(warning.clone()));
     manager.say(format!("{} at {}, {} copies", manager.id, manager.bus.server(), prepared.replicas));
-    let mut records = Box::pin(manager.transfers.watch(None).await?);
+    let mut records = Box::pin(manager.transfers.watch_wanted(is_open).await?);
     let mut pairs = Box::pin(manager.pairs.watch(Whose::Everybody).await?);
     *has_begun = true;
     let (mut movers, mut leases) = (manager.movers.changes(), manager.leases.changes());
@@ -183,10 +188,10 @@ async fn manage(
     let mut owning: JoinSet<String> = JoinSet::new();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut looked_at = None::<Instant>;
+    let mut look_at = Instant::now();
     let end = loop {
         tokio::select! {
-            Some(change) = records.next() => manager.known().follow_record(change),
+            Some(change) = records.next() => manager.known().records.follow(change),
             Some(change) = pairs.next() => manager.known().follow_pair(change),
             Some(ended) = owning.join_next() => {
                 if let Ok(transfer) = ended {
@@ -208,14 +213,16 @@ async fn manage(
         }
         // What has come meanwhile is decided about once.
         while let Some(Some(change)) = records.next().now_or_never() {
-            manager.known().follow_record(change);
+            manager.known().records.follow(change);
         }
         while let Some(Some(change)) = pairs.next().now_or_never() {
             manager.known().follow_pair(change);
         }
-        if looked_at.is_none_or(|at| at.elapsed() >= taking::LOOK_EVERY) {
-            looked_at = Some(Instant::now());
-            manager.take_free(&mut owning, &told).await;
+        let began = Instant::now();
+        let looks = look_at <= began;
+        manager.take_free(&mut owning, &told, looks).await;
+        if looks {
+            look_at = began + taking::LOOK_EVERY.max(began.elapsed() * taking::LOOKS_ONE_OF);
         }
         manager.deal_pairs().await;
         manager.clear_phantoms().await;
@@ -230,20 +237,6 @@ async fn manage(
 }
 
 impl Known {
-    fn follow_record(&mut self, change: TransferChange) {
-        match change {
-            TransferChange::All(all) => {
-                self.records = all.into_iter().map(|record| (record.id.clone(), record)).collect();
-                self.records.retain(|_, record| is_open(record));
-            }
-            TransferChange::Put(record) if is_open(&record) => {
-                self.records.insert(record.id.clone(), *record);
-            }
-            TransferChange::Put(record) => drop(self.records.remove(&record.id)),
-            TransferChange::Gone(id) => drop(self.records.remove(&id)),
-        }
-    }
-
     fn follow_pair(&mut self, change: PairChange) {
         match change {
             PairChange::All(all) => {
@@ -325,7 +318,7 @@ impl Manager {
             let fleet = claims::fleet(&movers);
             let claims = claims::claims(&known, &movers, &self.health(), self.now());
             // Pairs of what is over take nobody's place.
-            let present = known.pairs.values().filter(|pair| known.records.contains_key(&pair.transfer));
+            let present = known.pairs.values().filter(|pair| known.records.has(&pair.transfer));
             (fleet, claims, present.cloned().map(FleetPair::from).collect::<Vec<_>>())
         };
         self.tell_odd(odd);
@@ -333,18 +326,20 @@ impl Manager {
         let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
         // What another manager may decide by now is not decided here.
         let is_mine = |transfer: &str| claims.iter().any(|claim| claim.is_mine && claim.transfer == transfer);
-        for pair in drop.into_iter().filter(|pair| is_mine(&pair.transfer)) {
+        let drop = drop.into_iter().filter(|pair| is_mine(&pair.transfer)).map(async |pair| {
             let key = PairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
             if self.pairs.remove(&key).await.is_ok() {
                 self.known().pairs.remove(&key);
             }
-        }
-        for pair in add {
+        });
+        join_all(drop).await;
+        let add = add.into_iter().map(async |pair| {
             let pair = Pair::from(pair);
             if self.pairs.put(&pair).await.is_ok() {
                 self.known().pairs.insert(PairKey::of(&pair), pair);
             }
-        }
+        });
+        join_all(add).await;
         self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &at_odds);
     }
 
@@ -353,7 +348,7 @@ impl Manager {
         let old = {
             let now = self.now();
             let Known { pairs, records, phantoms, .. } = &mut *self.known();
-            phantoms.look(now, pairs.keys().filter(|key| !records.contains_key(&key.transfer)))
+            phantoms.look(now, pairs.keys().filter(|key| !records.has(&key.transfer)))
         };
         for key in old {
             // What is followed may be behind: the record itself tells.

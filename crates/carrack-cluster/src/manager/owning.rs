@@ -9,6 +9,7 @@ use std::time::Duration;
 use carrack_plan::fleet::{
     Answer, Coordinator, Ending, Fault, FileKey, Outlook, PairTuner, RecordState, RecordView, Step, Verdict,
 };
+use futures_util::future::try_join;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -124,7 +125,13 @@ fn view(record: &TransferRecord) -> RecordView {
         has_begun: record.started_ms.is_some(),
         pairs_fixed: options.static_striping.then(|| pairs_of(record)),
         pairs_max: options.pairs_max,
+        failed_entries: record.tally.entries_failed,
     }
+}
+
+/// With how many stripes its queue is prepared: none but for static striping.
+fn fixed(record: &TransferRecord) -> u32 {
+    if record.submission.options.static_striping { pairs_of(record) } else { 0 }
 }
 
 /// Stripes that chunks go into.
@@ -345,7 +352,7 @@ impl Owning {
         let answer = self.update(change).await?;
         if let (Some(record), true) = (&self.record, matches!(answer, Answer::Done)) {
             // Not before the watch has seen it: its pairs are dealt by what is followed.
-            manager.known().follow_record(TransferChange::Put(Box::new(record.clone())));
+            manager.known().records.follow(TransferChange::Put(Box::new(record.clone())));
         }
         Ok(answer)
     }
@@ -376,7 +383,7 @@ impl Owning {
     async fn open(&mut self) -> Result<Answer, BusError> {
         let manager = Arc::clone(&self.manager);
         let record = self.record()?;
-        let fixed = if record.submission.options.static_striping { pairs_of(record) } else { 0 };
+        let fixed = fixed(record);
         let tuner = first_guess(&manager, record).await;
         let queue = Queue::open(&manager.bus, &self.id).await?;
         let log = Log::open(&manager.bus, &self.id)?;
@@ -517,7 +524,8 @@ impl Owning {
             Ok(record) => {
                 self.manager.say(format!("transfer {}: {}", self.id, record.state));
                 // Not before the watch has seen it.
-                self.manager.known().follow_record(TransferChange::Put(Box::new(record)));
+                self.manager.known().records.follow(TransferChange::Put(Box::new(record)));
+                self.manager.changed.notify_one();
             }
             Err(FindError::Bus(error)) => return Err(error),
             Err(_) => {}
@@ -527,8 +535,9 @@ impl Owning {
 
     async fn remove_work(&mut self) -> Result<Answer, BusError> {
         self.work = None;
-        Queue::open(&self.manager.bus, &self.id).await?.remove().await?;
-        Log::open(&self.manager.bus, &self.id)?.remove().await?;
+        let queue = Queue::open(&self.manager.bus, &self.id).await?;
+        let log = Log::open(&self.manager.bus, &self.id)?;
+        try_join(queue.remove(fixed(self.record()?)), log.remove()).await?;
         Ok(Answer::Done)
     }
 }

@@ -1,7 +1,7 @@
 //! Removes what nobody needs any more: transfers that were over long ago, and work, logs and pairs of transfers that are over or
-//! not known. Every manager does it; what two do at the same time is done once.
+//! not known; and has each transfer stand in the order of submission. Every manager does it; what two do at the same time is done once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -12,8 +12,8 @@ use crate::ids::is_prefix;
 use crate::log::Log;
 use crate::pairs::{Pairs, Whose};
 use crate::queue::Queue;
-use crate::records::{TransferRecord, now_ms};
-use crate::transfers::Transfers;
+use crate::records::now_ms;
+use crate::transfers::{Brief, Transfers};
 
 /// How often it is looked, if history is kept for long; a tenth of that time if it is not.
 const EVERY: Duration = Duration::from_secs(600);
@@ -56,32 +56,52 @@ impl Sweeper {
     async fn sweep(&mut self) -> Result<usize, BusError> {
         // In this order: who is new has a record before it has work.
         let with_work = self.with_work().await?;
-        let known: HashSet<String> = self.transfers.ids().await?.into_iter().collect();
-        let records = self.transfers.all().await?;
-        let over_for = |record: &&TransferRecord, time: Duration| {
-            let since = record.ended_ms.filter(|_| record.state.is_over());
-            since.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)
+        let placed = self.transfers.placed().await?;
+        let known = self.transfers.survey().await?;
+        let is_over_for = |id: &str, time: Duration| {
+            let ended_ms = known.get(id).and_then(|brief| brief.as_ref()?.ended_ms);
+            ended_ms.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)
         };
-        let ended: HashSet<&String> =
-            records.iter().filter(|record| over_for(record, LATE)).map(|record| &record.id).collect();
-        let needless = |id: &&String| !known.contains(*id) || ended.contains(*id);
-        let suspects: HashSet<String> = with_work.iter().filter(needless).cloned().collect();
+        let is_needless = |id: &&String| !known.contains_key(*id) || is_over_for(id, LATE);
+        let suspects: HashSet<String> = with_work.iter().filter(is_needless).cloned().collect();
+        let unknown = placed.iter().filter(|id| !known.contains_key(*id)).cloned();
+        let suspects: HashSet<String> = suspects.into_iter().chain(unknown).collect();
         for id in suspects.intersection(&self.suspects) {
             self.clear(id).await?;
+            if !known.contains_key(id) && placed.contains(id) {
+                self.transfers.take_place(id).await?;
+            }
         }
         self.suspects = suspects;
+        self.give_places(&known, &placed).await?;
         let mut forgotten = 0;
-        for record in records.iter().filter(|record| over_for(record, self.keep_history)) {
-            self.clear(&record.id).await?;
-            self.transfers.forget(&record.id).await?;
+        for id in known.keys().filter(|id| is_over_for(id, self.keep_history)) {
+            self.clear(id).await?;
+            self.transfers.forget(id).await?;
             forgotten += 1;
         }
         Ok(forgotten)
     }
 
+    /// Has those stand in the order of submission that were submitted where there was none, or whose place was lost.
+    async fn give_places(
+        &self,
+        known: &HashMap<String, Option<Brief>>,
+        placed: &HashSet<String>,
+    ) -> Result<(), BusError> {
+        let of = |(id, brief): (&String, &Option<Brief>)| Some((brief.as_ref()?.submitted_ms, id.clone()));
+        let mut lacking: Vec<(u64, String)> = known.iter().filter_map(of).collect();
+        lacking.retain(|(_, id)| !placed.contains(id));
+        lacking.sort();
+        for (submitted_ms, id) in lacking {
+            self.transfers.give_place(&id, submitted_ms).await?;
+        }
+        Ok(())
+    }
+
     async fn clear(&self, id: &str) -> Result<(), BusError> {
         self.pairs.remove_all(id).await?;
-        Queue::open(&self.bus, id).await?.remove().await?;
+        Queue::open(&self.bus, id).await?.remove_unknown().await?;
         Log::open(&self.bus, id)?.remove().await
     }
 

@@ -1,12 +1,13 @@
 //! Which transfers a manager takes: those whose turn has come. What waits costs a record and nothing else: no lease, no consumer,
-//! no question.
+//! no question. It looks at all that wait now and then only; until it looks again it takes those that the last look has put in line.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::{Candidate, OwnedTransfer, Waiting, to_take};
+use carrack_plan::fleet::{Candidate, Intake, OwnedTransfer, Waiting, intake, room};
+use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,8 +17,11 @@ use crate::ids::is_prefix;
 use crate::lease::{Lease, Term};
 use crate::records::{MoverRecord, TransferRecord, TransferState, now_ms};
 
-/// How often it is looked for more to take while nothing was put down.
+/// How often it is looked at all that wait.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Where that takes long it is looked less often: one of so many parts of the time.
+pub(super) const LOOKS_ONE_OF: u32 = 10;
 
 /// Reasons that are written in one look: what waits for a mover is told so, however much it is.
 const REASONS_AT_ONCE: usize = 20;
@@ -32,13 +36,14 @@ struct Free {
 }
 
 impl Manager {
-    /// Takes what nobody owns, and whose turn has come.
+    /// Takes what nobody owns, and whose turn has come: by a look at all that wait, or of those that stand in line.
     pub(super) async fn take_free(
         self: &Arc<Self>,
         owning: &mut JoinSet<String>,
         stop: &watch::Receiver<bool>,
+        looks: bool,
     ) {
-        let Free { take, reasons } = self.free();
+        let Free { take, reasons } = if looks { self.free() } else { self.in_line() };
         for (id, reason) in reasons {
             let change = |record: &mut TransferRecord| {
                 if record.state == TransferState::Queued && record.manager.is_empty() {
@@ -48,9 +53,10 @@ impl Manager {
             // The next look will do.
             let _ = self.transfers.update(&id, change).await;
         }
-        for id in take {
+        let acquired = join_all(take.iter().map(|id| Lease::acquire(&self.bus, id, &self.id))).await;
+        for (id, lease) in take.into_iter().zip(acquired) {
             // Another manager may be faster, and NATS away: then the next look finds it free, or not.
-            let Ok(Some(lease)) = Lease::acquire(&self.bus, &id, &self.id).await else { continue };
+            let Ok(Some(lease)) = lease else { continue };
             let wanted = Arc::new(AtomicU32::new(0));
             self.take(&id, Arc::clone(&wanted), lease.term());
             let (manager, stop) = (Arc::clone(self), stop.clone());
@@ -80,17 +86,39 @@ impl Manager {
         }
     }
 
+    /// Of those that the last look has put in line, as many as there is room for now.
+    fn in_line(&self) -> Free {
+        let (movers, leased) = (self.movers.all(), self.leased());
+        let mut known = self.known();
+        let room = room((places(&movers), leased.len()), &known.owned_transfers());
+        let mut free = Free::default();
+        while free.take.len() < room
+            && let Some(id) = known.line.pop_front()
+        {
+            let is_queued =
+                known.records.get(&id).is_some_and(|record| record.state == TransferState::Queued);
+            if is_queued && !known.owned.contains_key(&id) && !leased.contains(&id) {
+                free.take.push(id);
+            }
+        }
+        free
+    }
+
+    /// The transfers that managers own, by what is known of their leases.
+    fn leased(&self) -> HashSet<String> {
+        let leases = self.leases.all().into_iter().map(|(id, _)| id);
+        leases.filter(|id| id.len() == 16 && is_prefix(id)).collect()
+    }
+
     fn free(&self) -> Free {
-        let movers = self.movers.all();
-        let places: usize = movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2;
-        let leases = self.leases.all();
-        let owned_by_all = leases.iter().filter(|(id, _)| id.len() == 16 && is_prefix(id)).count();
-        let known = self.known();
+        let (movers, leased) = (self.movers.all(), self.leased());
+        let mut known = self.known();
         let now_ms = now_ms();
-        let is_free = |id: &str| !known.owned.contains_key(id) && self.leases.owner(id).is_none();
+        let is_free = |id: &str| !known.owned.contains_key(id) && !leased.contains(id);
         let mut free = Free::default();
         let mut candidates = Vec::new();
-        for record in known.records.values().filter(|record| record.is_due(now_ms) && is_free(&record.id)) {
+        for record in known.records.all().filter(|record| record.is_due(now_ms) && is_free(&record.id)) {
+            // Somebody has begun it, or it is to be cleared away.
             let is_begun = matches!(record.state, TransferState::Running | TransferState::Cancelled);
             if !is_begun && record.state != TransferState::Queued {
                 continue;
@@ -104,8 +132,12 @@ impl Manager {
             }
         }
         let owned = known.owned_transfers();
-        let take = to_take(&self.ranks(), now_ms, (places, owned_by_all), &owned, &candidates);
-        free.take = take.into_iter().map(str::to_owned).collect();
+        let places = (places(&movers), leased.len());
+        let Intake { take, line } = intake(&self.ranks(), now_ms, places, &owned, &candidates);
+        let to_owned = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        free.take = to_owned(take);
+        let line = to_owned(line);
+        known.line = line.into();
         free
     }
 }
@@ -145,4 +177,9 @@ fn lacks_mover(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<S
         .find(|end| !movers.iter().any(|mover| mover.reaches(&end.site, &end.path)))?;
     let somebody_is_there = movers.iter().any(|mover| mover.site == lacking.site);
     Some(nobody(&lacking.site, &lacking.path, somebody_is_there))
+}
+
+/// Pairs that all movers take together.
+fn places(movers: &[Arc<MoverRecord>]) -> usize {
+    movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2
 }

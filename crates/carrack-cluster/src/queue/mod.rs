@@ -8,6 +8,7 @@ mod delivery;
 mod head;
 mod publisher;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -16,6 +17,7 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use carrack_plan::fleet::Tried;
 use futures_util::TryStreamExt;
+use futures_util::future::{join_all, try_join_all};
 
 pub use delivery::{Acker, Delivery, Puller};
 use head::TriedRecord;
@@ -47,6 +49,11 @@ const SCAN_ITEM: &str = "scan";
 const ALL_ITEMS: &str = "all";
 
 const ATTEMPT: &str = "Carrack-Attempt";
+
+/// The stripes of a queue that was prepared with so many.
+fn stripes_of(stripes: u32) -> RangeInclusive<u32> {
+    if stripes == 0 { COMMON..=COMMON } else { 1..=stripes }
+}
 
 /// How much there is of a kind of work. The server counts what was just published a moment later: for people and for what may be late,
 /// and not to tell that everything is done. The log tells that.
@@ -120,14 +127,11 @@ impl Queue {
     /// If NATS does not let us.
     pub async fn prepare(&self, ack_wait: Duration, stripes: u32) -> Result<(), BusError> {
         let names = self.bus.names();
-        let scans = names.work_kind(&self.transfer, WorkKind::Scan);
-        self.make_consumer(self.scan_consumer(), scans, ack_wait).await?;
-        let stripes = if stripes == 0 { COMMON..=COMMON } else { 1..=stripes };
-        for stripe in stripes {
-            let chunks = names.chunks(&self.transfer, stripe);
-            self.make_consumer(self.chunk_consumer(stripe), chunks, ack_wait).await?;
-        }
-        Ok(())
+        let scans = (self.scan_consumer(), names.work_kind(&self.transfer, WorkKind::Scan));
+        let chunks = stripes_of(stripes)
+            .map(|stripe| (self.chunk_consumer(stripe), names.chunks(&self.transfer, stripe)));
+        let made = chunks.chain([scans]).map(|(name, subject)| self.make_consumer(name, subject, ack_wait));
+        try_join_all(made).await.map(|_| ())
     }
 
     /// Publishes a scan. The same attempt again within two minutes is the same message.
@@ -270,18 +274,30 @@ impl Queue {
         self.bus.store(what, subject, HeaderMap::new(), write_record(what, &record)?).await.map(|_| ())
     }
 
-    /// Removes everything of the transfer's work.
+    /// Removes everything of the transfer's work, which was [prepared](Queue::prepare) with so many stripes.
     ///
     /// # Errors
     /// If NATS does not let us, or does not answer; what is left can be removed by another try.
-    pub async fn remove(&self) -> Result<(), BusError> {
-        let names: Vec<String> =
+    pub async fn remove(&self, stripes: u32) -> Result<(), BusError> {
+        let chunks = stripes_of(stripes).map(|stripe| self.chunk_consumer(stripe));
+        self.remove_with(chunks.chain([self.scan_consumer()]).collect()).await
+    }
+
+    /// The same where nobody knows with how many: all consumers of all transfers are looked at.
+    ///
+    /// # Errors
+    /// As [`Queue::remove`].
+    pub async fn remove_unknown(&self) -> Result<(), BusError> {
+        let mut names: Vec<String> =
             self.stream.consumer_names().try_collect().await.map_err(|error| self.failed(&error))?;
         let ours = format!("{}_", self.transfer);
-        for name in names.iter().filter(|name| name.starts_with(&ours)) {
-            // Another manager may have been faster.
-            let _ = self.stream.delete_consumer(name).await;
-        }
+        names.retain(|name| name.starts_with(&ours));
+        self.remove_with(names).await
+    }
+
+    async fn remove_with(&self, consumers: Vec<String>) -> Result<(), BusError> {
+        // Another manager may have been faster.
+        join_all(consumers.iter().map(|name| self.stream.delete_consumer(name))).await;
         let everything = self.bus.names().work_of(Some(&self.transfer));
         self.stream.purge().filter(everything).await.map_err(|error| self.failed(&error))?;
         Ok(())

@@ -11,7 +11,8 @@ use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{From, Pages, Tail, Watch, read_record, write_record};
+use super::snapshot::last_of_each;
+use super::{From, Pages, Tail, Watch, backwards, read_record, write_record};
 use crate::bus::{Bus, LEASE};
 use crate::error::BusError;
 use crate::subjects::BucketName;
@@ -120,12 +121,29 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
-    /// All that were put after this revision and are there, in that order. It makes no consumer.
-    pub(crate) async fn after(&self, revision: u64) -> Result<Vec<Entry<T>>, BusError> {
+    /// Those of these keys that are there, in no order. It makes no consumer.
+    pub(crate) async fn some(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<Entry<T>>, BusError> {
+        let names = self.bus.names();
+        let subjects: Vec<String> = keys.map(|key| names.key(self.name, key)).collect();
+        let messages = last_of_each(&self.bus, &names.bucket_stream(self.name), &subjects).await?;
+        Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
+    }
+
+    /// What was put last before the revision `before` (with `None`, of all) and is there: the latest first, `most` at most. It makes
+    /// no consumer.
+    pub(crate) async fn latest(&self, before: Option<u64>, most: usize) -> Result<Vec<Entry<T>>, BusError> {
+        let names = self.bus.names();
+        let (stream, filter) = (names.bucket_stream(self.name), names.key(self.name, ">"));
+        let is_there = |message: &StreamMessage| self.entry_of(message).is_some();
+        let messages = backwards::latest(&self.bus, &stream, &filter, before, most, is_there).await?;
+        Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
+    }
+
+    /// All that are there from this revision on, some at a time in the order of their last change. It makes no consumer.
+    pub(crate) fn entries(&self, from: u64) -> Entries<'_, T> {
         let names = self.bus.names();
         let pages = Pages::new(&self.bus, names.bucket_stream(self.name), names.key(self.name, ">"));
-        let messages = pages.after(revision).all().await?;
-        Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
+        Entries { bucket: self, pages: pages.starting(from) }
     }
 
     /// All keys that are there, readable or not.
@@ -133,9 +151,8 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
         let messages = Pages::new(&self.bus, stream, names.key(self.name, ">")).all().await?;
-        let prefix = names.key(self.name, "");
         let there = messages.iter().filter(|message| !is_mark(&message.headers));
-        Ok(there.filter_map(|message| message.subject.strip_prefix(&*prefix).map(str::to_owned)).collect())
+        Ok(there.filter_map(|message| self.key_of(message).map(str::to_owned)).collect())
     }
 
     /// The keys that fit `filter`, as they are and as they change.
@@ -166,9 +183,13 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         if is_mark(&message.headers) {
             return None;
         }
-        let key = message.subject.strip_prefix(self.bus.names().key(self.name, "").as_str())?;
+        let key = self.key_of(message)?;
         let value = read_record(key, &message.payload).ok()?;
         Some(Entry { key: key.to_owned(), value, revision: message.sequence })
+    }
+
+    fn key_of<'m>(&self, message: &'m StreamMessage) -> Option<&'m str> {
+        message.subject.strip_prefix(self.bus.names().key(self.name, "").as_str())
     }
 
     fn mark_stays_s(&self) -> u64 {
@@ -180,6 +201,37 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
 
     fn place(&self, key: &str) -> String {
         format!("{key} in {}", self.bus.names().bucket(self.name))
+    }
+}
+
+/// Reads a bucket some entries at a time.
+pub(crate) struct Entries<'a, T> {
+    bucket: &'a Bucket<T>,
+    pages: Pages,
+}
+
+/// Some entries.
+pub(crate) struct Page<T> {
+    pub entries: Vec<Entry<T>>,
+    /// Keys that have a value which can't be read.
+    pub unreadable: Vec<String>,
+    /// Up to this revision everything was read.
+    pub last: u64,
+}
+
+impl<T: Serialize + DeserializeOwned> Entries<'_, T> {
+    /// The next ones; `None` if there are no more.
+    pub(crate) async fn next(&mut self) -> Result<Option<Page<T>>, BusError> {
+        let Some(messages) = self.pages.next().await? else { return Ok(None) };
+        let last = messages.last().map_or(0, |message| message.sequence);
+        let mut page = Page { entries: Vec::new(), unreadable: Vec::new(), last };
+        for message in messages.iter().filter(|message| !is_mark(&message.headers)) {
+            match self.bucket.entry_of(message) {
+                Some(entry) => page.entries.push(entry),
+                None => page.unreadable.extend(self.bucket.key_of(message).map(str::to_owned)),
+            }
+        }
+        Ok(Some(page))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Records in buckets, and what follows a stream from where it is.
 
+mod backwards;
 mod bucket;
 mod live;
 mod snapshot;

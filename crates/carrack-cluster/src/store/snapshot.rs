@@ -1,7 +1,8 @@
-//! Everything that a stream has under some subjects, without a consumer: who may read need not be allowed to make one.
+//! What a stream has under some subjects, without a consumer: who may read need not be allowed to make one.
 //!
 //! A direct get for many messages (NATS 2.11, ADR-31): the server sends them one by one, and at the end a message with status 204.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
@@ -17,6 +18,9 @@ const AT_ONCE: u64 = 1_000;
 const BYTES_AT_ONCE: u64 = 16 * 1024 * 1024;
 const QUIET: Duration = Duration::from_secs(5);
 
+/// Subjects whose last messages are asked for at once: the server refuses more than 1,024.
+const SUBJECTS_AT_ONCE: usize = 512;
+
 /// Reads page by page.
 pub(crate) struct Pages {
     bus: Bus,
@@ -31,9 +35,9 @@ impl Pages {
         Pages { bus: bus.clone(), stream, filter, from: Some(1) }
     }
 
-    /// Only what was put after this message.
-    pub(crate) fn after(mut self, seq: u64) -> Pages {
-        self.from = Some(seq + 1);
+    /// From this message on.
+    pub(crate) fn starting(mut self, seq: u64) -> Pages {
+        self.from = Some(seq.max(1));
         self
     }
 
@@ -41,7 +45,9 @@ impl Pages {
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<StreamMessage>>, BusError> {
         let Some(from) = self.from else { return Ok(None) };
         let mut page = Vec::new();
-        let more = read_some(&self.bus, &self.stream, &self.filter, from, &mut page).await?;
+        let wanted =
+            json!({ "seq": from, "next_by_subj": self.filter, "batch": AT_ONCE, "max_bytes": BYTES_AT_ONCE });
+        let more = read_some(&self.bus, &self.stream, &wanted, &mut page).await?;
         self.from = page.last().filter(|_| more).map(|last| last.sequence + 1);
         Ok((!page.is_empty()).then_some(page))
     }
@@ -55,21 +61,66 @@ impl Pages {
     }
 }
 
+/// The last message of each of these subjects that has one, in the stream's order within each of the server's answers.
+pub(super) async fn last_of_each(
+    bus: &Bus,
+    stream: &str,
+    subjects: &[String],
+) -> Result<Vec<StreamMessage>, BusError> {
+    let mut found = Vec::with_capacity(subjects.len());
+    for subjects in subjects.chunks(SUBJECTS_AT_ONCE) {
+        let mut left: Vec<&String> = subjects.iter().collect();
+        loop {
+            let before = found.len();
+            let wanted = json!({ "multi_last": left, "max_bytes": BYTES_AT_ONCE });
+            let more = read_some(bus, stream, &wanted, &mut found).await?;
+            if !more || found.len() == before {
+                break;
+            }
+            // The answer had no room for the others.
+            let told: HashSet<&str> =
+                found[before..].iter().map(|message| message.subject.as_str()).collect();
+            left.retain(|subject| !told.contains(subject.as_str()));
+        }
+    }
+    Ok(found)
+}
+
+/// The last message under a filter.
+pub(super) async fn last_of_all(
+    bus: &Bus,
+    stream: &str,
+    filter: &str,
+) -> Result<Option<StreamMessage>, BusError> {
+    let lost = |reason: &dyn std::fmt::Display| bus.explain(BusError::away(stream, reason));
+    let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
+    let wanted = json!({ "last_by_subj": filter }).to_string();
+    let answer = bus.client().request(subject, wanted.into()).await.map_err(|error| lost(&error))?;
+    match answer.status {
+        None | Some(StatusCode::OK) => {
+            StreamMessage::try_from(answer).map(Some).map_err(|error| lost(&error))
+        }
+        Some(StatusCode::NOT_FOUND) => Ok(None),
+        Some(status) => Err(refused(stream, status, answer.description)),
+    }
+}
+
+fn refused(stream: &str, status: StatusCode, reason: Option<String>) -> BusError {
+    BusError::refused(stream, &format!("{status} {}", reason.unwrap_or_default()))
+}
+
 /// Whether there may be more.
 async fn read_some(
     bus: &Bus,
     stream: &str,
-    filter: &str,
-    from: u64,
+    wanted: &serde_json::Value,
     page: &mut Vec<StreamMessage>,
 ) -> Result<bool, BusError> {
     let inbox = bus.client().new_inbox();
     let lost = |reason: &dyn std::fmt::Display| bus.explain(BusError::away(stream, reason));
     let mut answers = bus.client().subscribe(inbox.clone()).await.map_err(|error| lost(&error))?;
-    let request =
-        json!({ "seq": from, "next_by_subj": filter, "batch": AT_ONCE, "max_bytes": BYTES_AT_ONCE });
     let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
-    let sent = bus.client().publish_with_reply(subject, inbox, request.to_string().into()).await;
+    let sent = bus.client().publish_with_reply(subject, inbox, wanted.to_string().into()).await;
     sent.map_err(|error| lost(&error))?;
     loop {
         let answer = tokio::time::timeout(QUIET, answers.next()).await.map_err(|error| lost(&error))?;
@@ -81,10 +132,7 @@ async fn read_some(
             Some(StatusCode::NOT_FOUND) => return Ok(false),
             Some(status) if status.as_u16() == 204 => return Ok(pending(&answer) > 0),
             Some(StatusCode::NO_RESPONDERS) => return Err(lost(&"nobody answers for it")),
-            Some(status) => {
-                let reason = answer.description.unwrap_or_default();
-                return Err(BusError::refused(stream, &format!("{status} {reason}")));
-            }
+            Some(status) => return Err(refused(stream, status, answer.description)),
         }
     }
 }

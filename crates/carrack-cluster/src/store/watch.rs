@@ -1,7 +1,6 @@
 //! A bucket's keys as they change.
 
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -20,7 +19,7 @@ pub(crate) enum Seen<T> {
     All(Vec<Entry<T>>),
     /// A key has this value now.
     Put(Entry<T>),
-    /// It has none, or one that can't be read.
+    /// It has none, or one that can't be read or is not wanted.
     Gone(String),
 }
 
@@ -28,12 +27,17 @@ pub(crate) enum Seen<T> {
 pub(crate) struct Watch<T> {
     tail: Tail,
     prefix: String,
-    records: PhantomData<fn() -> T>,
+    keeps: fn(&T) -> bool,
 }
 
 impl<T: DeserializeOwned> Watch<T> {
     pub(super) fn new(tail: Tail, prefix: String) -> Watch<T> {
-        Watch { tail, prefix, records: PhantomData }
+        Watch { tail, prefix, keeps: |_| true }
+    }
+
+    /// Those with other values are as if they were not there.
+    pub(crate) fn only(self, keeps: fn(&T) -> bool) -> Watch<T> {
+        Watch { keeps, ..self }
     }
 
     pub(crate) async fn next(&mut self) -> Seen<T> {
@@ -44,7 +48,8 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 
     async fn first(&mut self, mut pending: u64) -> Vec<Entry<T>> {
-        let mut entries: HashMap<String, Entry<T>> = HashMap::new();
+        // Boxed, as a map that grows has twice the room that it needs.
+        let mut entries: HashMap<String, Box<Entry<T>>> = HashMap::new();
         while pending > 0 {
             match tokio::time::timeout(FIRST_ENTRIES_WITHIN, self.tail.next()).await {
                 Err(_) => break,
@@ -56,14 +61,14 @@ impl<T: DeserializeOwned> Watch<T> {
                     pending = message.behind;
                     // The same key may come again when it is changed meanwhile: the last one counts.
                     match self.read(&message) {
-                        Seen::Put(entry) => drop(entries.insert(entry.key.clone(), entry)),
+                        Seen::Put(entry) => drop(entries.insert(entry.key.clone(), Box::new(entry))),
                         Seen::Gone(key) => drop(entries.remove(&key)),
                         Seen::All(_) => {}
                     }
                 }
             }
         }
-        entries.into_values().collect()
+        entries.into_values().map(|entry| *entry).collect()
     }
 
     fn read(&self, message: &Kept) -> Seen<T> {
@@ -72,8 +77,8 @@ impl<T: DeserializeOwned> Watch<T> {
             return Seen::Gone(key);
         }
         match read_record(&key, &message.body) {
-            Ok(value) => Seen::Put(Entry { key, value, revision: message.seq }),
-            Err(_) => Seen::Gone(key),
+            Ok(value) if (self.keeps)(&value) => Seen::Put(Entry { key, value, revision: message.seq }),
+            _ => Seen::Gone(key),
         }
     }
 }

@@ -127,7 +127,7 @@ async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
     let huge = queue.publisher().publish_dirs(2, 2, vec![0; 2 << 20]).await.unwrap_err();
     assert!(matches!(huge, BusError::TooLarge { .. }), "{huge}");
 
-    queue.remove().await.unwrap();
+    queue.remove(0).await.unwrap();
     assert!(matches!(queue.pending_chunks(COMMON).await, Err(BusError::Missing(_))));
     assert_eq!(queue.read_large(2, 7).await.unwrap(), None);
     assert_eq!(other.pending_chunks(COMMON).await.unwrap().left(), 200, "another's work stays");
@@ -187,7 +187,7 @@ async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives
     publisher.publish_chunk(COMMON, &files(2), Vec::new()).await.unwrap();
     publisher.flush().await.unwrap();
     let delivery = queue.chunks(COMMON).next(PATIENCE).await.unwrap().unwrap();
-    queue.remove().await.unwrap();
+    queue.remove(0).await.unwrap();
     assert!(delivery.ack().await.is_err());
 }
 

@@ -68,7 +68,7 @@ fn streams_that_are_removed_while_all_are_connected_are_made_again() {
         let client = async_nats::connect(&fleet.nats.urls[0]).await.unwrap();
         let context = async_nats::jetstream::new(client);
         let names: Vec<String> = context.stream_names().try_collect().await.unwrap();
-        assert_eq!(names.len(), 7, "{names:?}");
+        assert_eq!(names.len(), 8, "{names:?}");
         for name in names {
             context.delete_stream(name).await.unwrap();
         }

@@ -118,3 +118,44 @@ fn a_transfer_that_is_done_is_forgotten_in_time() {
     assert!(matches!(gone, Err(ControlError::Unknown(_))), "{gone:?}");
     assert_eq!(fs::read(fleet.at("b/file")).unwrap(), b"content");
 }
+
+#[test]
+fn the_order_of_submission_is_made_again_where_it_was_lost() {
+    let Some(fleet) = Fleet::new() else { return };
+    let ids = ["0000000000000009", "0000000000000003", "0000000000000007"];
+    let url = fleet.nats.urls[0].clone();
+    fleet.runtime.block_on(async {
+        let bus = fleet.nats.bus().await;
+        let transfers = Transfers::open(&bus).await.unwrap();
+        for (submitted_ms, id) in (1..).zip(ids) {
+            transfers.create(&transfer(id, submitted_ms)).await.unwrap();
+        }
+        let context = async_nats::jetstream::new(async_nats::connect(&url).await.unwrap());
+        let order = context.get_stream("KV_carrack_submitted").await.unwrap();
+        order.purge().await.unwrap();
+        // One whose record was never made, as whoever submitted it died.
+        let lost = r#"{"version":1,"submitted_ms":1}"#;
+        context.publish("$KV.carrack_submitted.00000000000000ff", lost.into()).await.unwrap().await.unwrap();
+    });
+    let listed = || -> Vec<String> {
+        let listed = fleet.runtime.block_on(fleet.control.transfers(9, None)).unwrap();
+        listed.into_iter().map(|record| record.id).collect()
+    };
+    let places = || {
+        fleet.runtime.block_on(async {
+            let context = async_nats::jetstream::new(async_nats::connect(&url).await.unwrap());
+            let order = context.get_stream("KV_carrack_submitted").await.unwrap();
+            let subjects = order.info_with_subjects("$KV.carrack_submitted.00000000000000ff").await.unwrap();
+            let found: Vec<_> = subjects.try_collect().await.unwrap();
+            let last = order.direct_get_last_for_subject("$KV.carrack_submitted.00000000000000ff").await;
+            (found.len(), last.is_ok_and(|message| !message.payload.is_empty()))
+        })
+    };
+    assert_eq!((listed(), places()), (Vec::new(), (1, true)));
+    let _manager = fleet.manager_with(|options| options.keep_history = Duration::from_secs(20));
+    let began = Instant::now();
+    while listed() != [ids[2], ids[1], ids[0]] || places().1 {
+        assert!(began.elapsed() < PATIENCE, "{:?} {:?}", listed(), places());
+        thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -101,8 +101,8 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     let ids = |list: Vec<carrack_cluster::records::TransferRecord>| -> Vec<String> {
         list.into_iter().map(|record| record.id).collect()
     };
-    assert_eq!(ids(transfers.list(10).await.unwrap()), [new, old]);
-    assert_eq!(ids(transfers.list(1).await.unwrap()), [new]);
+    assert_eq!(ids(transfers.list(10, None).await.unwrap()), [new, old]);
+    assert_eq!(ids(transfers.list(1, None).await.unwrap()), [new]);
     assert_eq!(transfers.find(old).await.unwrap().submitted_ms, 1);
     assert!(matches!(transfers.find("0a").await, Err(FindError::Several { count: 2, .. })));
     assert!(matches!(transfers.find("0b").await, Err(FindError::Unknown(_))));
@@ -141,19 +141,60 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert_ne!(new_id(), new_id());
 }
 
-#[tokio::test]
-async fn pages_of_many_keys_are_put_together() {
-    let Some(nats) = nats(1) else { return };
-    let bus = nats.bus().await;
-    let transfers = Transfers::open(&bus).await.unwrap();
+/// Creates transfers of these numbers, each of which is its id and when it was submitted, many at the same time.
+async fn create_all(transfers: &Transfers, numbers: std::ops::Range<u64>) {
     let create = |number: u64| {
         let transfers = transfers.clone();
         async move { transfers.create(&transfer(&format!("{number:016x}"), number)).await.unwrap() }
     };
-    // More than one page.
-    futures_util::stream::iter(0..2_100).map(create).buffer_unordered(50).collect::<Vec<_>>().await;
-    let list = transfers.list(usize::MAX).await.unwrap();
-    assert_eq!((list.len(), list[0].submitted_ms), (2_100, 2_099));
+    futures_util::stream::iter(numbers).map(create).buffer_unordered(50).collect::<Vec<_>>().await;
+}
+
+/// All ids, page by page.
+async fn in_pages(transfers: &Transfers, limit: usize, mut each: impl AsyncFnMut(&str)) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    loop {
+        let page = transfers.list(limit, ids.last().map(|id| &**id)).await.unwrap();
+        let Some(last) = page.last() else { return ids };
+        each(&last.id).await;
+        ids.extend(page.into_iter().map(|record| record.id));
+    }
+}
+
+#[tokio::test]
+async fn each_transfer_is_listed_once_and_the_latest_first_whatever_changes_meanwhile() {
+    let Some(nats) = nats(1) else { return };
+    let bus = nats.bus().await;
+    let transfers = Transfers::open(&bus).await.unwrap();
+    // More than what is read at once, of the order as of the records.
+    create_all(&transfers, 0..2_100).await;
+    let whole: Vec<String> =
+        transfers.list(usize::MAX, None).await.unwrap().into_iter().map(|record| record.id).collect();
+    assert_eq!(whole.iter().collect::<std::collections::HashSet<_>>().len(), 2_100);
+    // Submitted fifty at a time: so far from its place is none.
+    for (place, id) in whole.iter().rev().enumerate() {
+        let number = usize::from_str_radix(id, 16).unwrap();
+        assert!(number.abs_diff(place) < 100, "{number} at {place}");
+    }
+    // While one reads, records before and behind him change, and others are submitted.
+    let mut late = 10_000;
+    let paged = in_pages(&transfers, 150, async |id| {
+        for id in [id, &*whole[0], &*whole[2_000]] {
+            transfers.update(id, |record| record.tally.files_done += 1).await.unwrap();
+        }
+        create_all(&transfers, late..late + 10).await;
+        late += 10;
+    });
+    assert_eq!(paged.await, whole);
+    // What is forgotten leaves gaps, larger than what is read at once.
+    for id in &whole[10..2_095] {
+        transfers.forget(id).await.unwrap();
+    }
+    let left: Vec<String> = whole[..10].iter().chain(&whole[2_095..]).cloned().collect();
+    let listed = in_pages(&transfers, 4, async |_| {}).await;
+    assert_eq!(listed[listed.len() - 15..], left);
+    assert!(matches!(transfers.list(1, Some(&whole[10])).await, Err(FindError::Unknown(_))));
+    assert!(matches!(transfers.list(1, Some("*")).await, Err(FindError::Unknown(_))));
 }
 
 #[tokio::test]

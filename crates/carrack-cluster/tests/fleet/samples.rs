@@ -128,7 +128,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         refused(done);
     }
     assert!(Movers::list(&manager).await.unwrap().iter().all(|mover| mover.id != "fake"));
-    assert_eq!(Transfers::open(&manager).await.unwrap().list(9).await.unwrap().len(), 1);
+    assert_eq!(Transfers::open(&manager).await.unwrap().list(9, None).await.unwrap().len(), 1);
 
     let wrong = BusOptions {
         login: Login::Password { user: "manager".into(), file: samples.0.path().join("mover") },
@@ -168,7 +168,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let transfers = Transfers::open(user).await.unwrap();
     transfers.create(&transfer(ID, 1)).await.unwrap();
     transfers.update(ID, |record| record.reason = "new".into()).await.unwrap();
-    assert_eq!(transfers.list(9).await.unwrap().len(), 1);
+    assert_eq!(transfers.list(9, None).await.unwrap().len(), 1);
 
     let movers = Movers::follow(manager).await.unwrap();
     let registration = Registration::start(mover_bus, mover("m1", "west")).await.unwrap();
@@ -247,7 +247,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let mut follow = std::pin::pin!(log.replay_and_follow().await.unwrap());
     assert!(matches!(follow.next().await, Some(Logged::Entry { entry, .. }) if entry == note));
     assert_eq!(managed.trim(COMMON).await.unwrap(), 1);
-    managed.remove().await.unwrap();
+    managed.remove(0).await.unwrap();
     log.remove().await.unwrap();
     pairs.remove_all(ID).await.unwrap();
     lease.release().await.unwrap();

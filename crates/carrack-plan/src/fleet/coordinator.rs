@@ -39,6 +39,9 @@ const TRIM_EVERY: Duration = Duration::from_secs(30);
 /// A report older than this says nothing about now.
 const REPORT_LASTS: Duration = Duration::from_secs(4);
 
+/// What is logged is acknowledged a moment later: then the queue is looked at again.
+const ACKNOWLEDGED_SOON: Duration = Duration::from_millis(20);
+
 /// How often the tuner is told a rate.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -55,6 +58,8 @@ pub struct RecordView {
     pub pairs_fixed: Option<u32>,
     /// Pairs at most.
     pub pairs_max: Option<u32>,
+    /// Entries that it says have failed.
+    pub failed_entries: u64,
 }
 
 /// The state of a transfer, for its manager.
@@ -397,7 +402,7 @@ impl Coordinator {
             (Step::CheckQueue, Answer::Idle(is_idle)) => {
                 carried.closing = is_idle.then_some(Closing::Record);
                 if !is_idle {
-                    self.decide_at = now + DECIDE_EVERY;
+                    self.decide_at = now + ACKNOWLEDGED_SOON;
                 }
             }
             (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
@@ -484,7 +489,7 @@ impl Coordinator {
             Next::DiscardFiles(files) => return Step::DiscardFiles(files),
             Next::Over => return self.end(Ending::Done),
             Next::Close => {
-                if let Some(step) = self.close(now, &reason) {
+                if let Some(step) = self.close(now, &record, &reason) {
                     return step;
                 }
             }
@@ -494,10 +499,12 @@ impl Coordinator {
     }
 
     /// `None` while something is under way that might write while the journals go.
-    fn close(&mut self, now: Duration, reason: &str) -> Option<Step> {
+    fn close(&mut self, now: Duration, record: &RecordView, reason: &str) -> Option<Step> {
+        let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
         match self.carried.closing.get_or_insert(Closing::Check) {
             Closing::Check if now < self.decide_at => None,
             Closing::Check => Some(Step::CheckQueue),
+            Closing::Record if is_told => Some(Step::PublishClose),
             Closing::Record => Some(Step::WriteProgress(reason.to_owned())),
             Closing::Publish => Some(Step::PublishClose),
         }

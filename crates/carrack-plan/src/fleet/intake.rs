@@ -9,6 +9,9 @@ use super::rank::{Ranks, Waiting};
 /// Transfers beyond the fleet's places that are prepared, so that no place waits.
 const AHEAD: usize = 8;
 
+/// Transfers that a look puts in line beyond those that are taken: as many as come to their ends until the next look, and some more.
+const IN_LINE: usize = 128;
+
 /// Transfers that one manager has at most: each costs two consumers, and a stream has 1,000.
 const OWNED_MAX: usize = 256;
 
@@ -37,20 +40,34 @@ pub struct OwnedTransfer<'a> {
     pub has_pairs: bool,
 }
 
-/// Transfers to be taken, in this order: all that were begun, and of the others those whose turn has come, as far as there are
-/// `places` (pairs that the fleet's movers take together) beyond what all managers have.
-pub fn to_take<'a>(
+/// What a look at all candidates has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intake<'a> {
+    /// To be taken now, in this order: all that were begun, and of the others those whose turn has come, as far as there is room.
+    pub take: Vec<&'a str>,
+    /// Those that come next, until it is looked again.
+    pub line: Vec<&'a str>,
+}
+
+/// How many more a manager may take: as many as there are `places` (pairs that the fleet's movers take together), and some, beyond what all
+/// managers have.
+pub fn room((places, owned_by_all): (usize, usize), owned: &[OwnedTransfer<'_>]) -> usize {
+    let idle = owned.iter().filter(|owned| owned.is_stuck).count();
+    let room = (places + AHEAD).saturating_sub(owned_by_all.saturating_sub(idle));
+    room.min(OWNED_MAX.saturating_sub(owned.len()))
+}
+
+/// Which of the candidates a manager takes; `places` as for [`room`].
+pub fn intake<'a>(
     ranks: &Ranks,
     now_ms: u64,
-    (places, owned_by_all): (usize, usize),
+    places: (usize, usize),
     owned: &[OwnedTransfer<'_>],
     candidates: &[Candidate<'a>],
-) -> Vec<&'a str> {
-    let own_room = OWNED_MAX.saturating_sub(owned.len());
+) -> Intake<'a> {
     let begun = candidates.iter().filter(|candidate| candidate.is_begun);
-    let mut take: Vec<&'a str> = begun.map(|candidate| candidate.waiting.id).take(own_room).collect();
-    let idle = owned.iter().filter(|owned| owned.is_stuck).count();
-    let room = (places + AHEAD).saturating_sub(owned_by_all.saturating_sub(idle)).min(own_room);
+    let most = OWNED_MAX.saturating_sub(owned.len());
+    let mut take: Vec<&'a str> = begun.map(|candidate| candidate.waiting.id).take(most).collect();
     let waiting: Vec<Waiting<'a>> = candidates
         .iter()
         .filter(|candidate| !candidate.is_begun)
@@ -59,13 +76,17 @@ pub fn to_take<'a>(
     let urgent = waiting.iter().map(|one| one.priority).max();
     let unserved = owned.iter().filter(|owned| !owned.is_stuck && !owned.has_pairs);
     let least = unserved.map(|owned| owned.priority).min();
+    let room = room(places, owned);
     // What is more urgent than something that was taken and has no pair yet does not wait behind it.
     let room = if room == 0 && urgent > least && least.is_some() { 1 } else { room };
-    if room > 0 && !waiting.is_empty() {
+    let mut line = Vec::new();
+    if !waiting.is_empty() {
         let running: Vec<&str> = owned.iter().map(|owned| owned.account).collect();
-        take.extend(ranks.order(now_ms, &running, &waiting, room));
+        let mut order = ranks.order(now_ms, &running, &waiting, room + IN_LINE);
+        line = order.split_off(room.min(order.len()));
+        take.extend(order);
     }
-    take
+    Intake { take, line }
 }
 
 /// Pairs of transfers that are over, or not known, since when: a watch that is behind shows such for a moment.
@@ -119,6 +140,26 @@ mod tests {
         OwnedTransfer { account: "u", priority, is_stuck, has_pairs }
     }
 
+    fn taken<'a>(
+        ranks: &Ranks,
+        now_ms: u64,
+        places: (usize, usize),
+        owned: &[OwnedTransfer<'_>],
+        candidates: &[Candidate<'a>],
+    ) -> Vec<&'a str> {
+        intake(ranks, now_ms, places, owned, candidates).take
+    }
+
+    #[test]
+    fn those_that_are_not_taken_stand_in_line() {
+        let ranks = Ranks::new(RankRules::default());
+        let waiting = ["a", "b", "c"].map(|id| candidate(id, 5, false));
+        let full = vec![owned(5, false, true); 9];
+        let found = intake(&ranks, 1, (2, 9), &full, &waiting);
+        assert_eq!((found.take, found.line), (vec!["a"], vec!["b", "c"]));
+        assert_eq!((room((2, 9), &full), room((2, 11), &full)), (1, 0));
+    }
+
     #[test]
     fn what_was_begun_is_taken_and_others_as_far_as_there_is_room() {
         let ranks = Ranks::new(RankRules::default());
@@ -126,24 +167,24 @@ mod tests {
         let begun = candidate("x", 0, true);
         let all = [&waiting[..], &[begun]].concat();
         let full = vec![owned(5, false, true); 10];
-        assert_eq!(to_take(&ranks, 1, (2, 10), &full, &all), ["x"]);
-        assert_eq!(to_take(&ranks, 1, (2, 9), &full[1..], &all), ["x", "a"]);
-        assert_eq!(to_take(&ranks, 1, (2, 0), &[], &all), ["x", "a", "b", "c"]);
+        assert_eq!(taken(&ranks, 1, (2, 10), &full, &all), ["x"]);
+        assert_eq!(taken(&ranks, 1, (2, 9), &full[1..], &all), ["x", "a"]);
+        assert_eq!(taken(&ranks, 1, (2, 0), &[], &all), ["x", "a", "b", "c"]);
         // Those that wait for something else than a place take none.
         let stuck = vec![owned(5, true, false); 10];
-        assert_eq!(to_take(&ranks, 1, (2, 10), &stuck, &waiting), ["a", "b", "c"]);
+        assert_eq!(taken(&ranks, 1, (2, 10), &stuck, &waiting), ["a", "b", "c"]);
     }
 
     #[test]
     fn what_is_urgent_does_not_wait_behind_what_has_no_pair_yet() {
         let ranks = Ranks::new(RankRules::default());
         let full = vec![owned(5, false, false); 10];
-        assert_eq!(to_take(&ranks, 1, (2, 10), &full, &[candidate("u", 6, false)]), ["u"]);
-        assert!(to_take(&ranks, 1, (2, 10), &full, &[candidate("u", 5, false)]).is_empty());
+        assert_eq!(taken(&ranks, 1, (2, 10), &full, &[candidate("u", 6, false)]), ["u"]);
+        assert!(taken(&ranks, 1, (2, 10), &full, &[candidate("u", 5, false)]).is_empty());
         let served = vec![owned(5, false, true); 10];
-        assert!(to_take(&ranks, 1, (2, 10), &served, &[candidate("u", 6, false)]).is_empty());
+        assert!(taken(&ranks, 1, (2, 10), &served, &[candidate("u", 6, false)]).is_empty());
         let most = vec![owned(5, true, false); OWNED_MAX];
-        assert!(to_take(&ranks, 1, (900, 0), &most, &[candidate("u", 6, true)]).is_empty());
+        assert!(taken(&ranks, 1, (900, 0), &most, &[candidate("u", 6, true)]).is_empty());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use cutter::{
 };
 pub use deliveries::Deliveries;
 pub use health::{Fault, FaultKind, Health, Illness, Verdict};
-pub use intake::{Candidate, OwnedTransfer, Phantoms, to_take};
+pub use intake::{Candidate, Intake, OwnedTransfer, Phantoms, intake, room};
 pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
 pub use pair_set::{PairAct, PairId, PairSet};
 pub use rank::{RankRules, Ranks, Waiting};

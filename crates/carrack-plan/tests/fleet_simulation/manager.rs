@@ -6,7 +6,7 @@ use std::time::Duration;
 use carrack_plan::fleet::{
     Answer, Candidate, Changes, Claim, Coordinator, FileKey, FleetMover, FleetPair, Found, Health,
     LEASE_RENEW_EVERY, LeaseTerm, Outcome, Outlook, OwnedTransfer, PairLimits, PairTuner, PartOf, Phantoms,
-    RankRules, Ranks, Sight, Step, TrackerEvent, Verdict, Waiting, assign, same_storage, shares, to_take,
+    RankRules, Ranks, Sight, Step, TrackerEvent, Verdict, Waiting, assign, intake, same_storage, shares,
 };
 
 use super::server::{
@@ -519,7 +519,8 @@ fn look(world: &mut World, process: Process) {
         .collect();
     let places = movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2;
     let ranks = manager.ranks.as_ref().expect("it has begun");
-    let take: Vec<String> = to_take(ranks, now_ms, (places, manager.leases.len()), &owned, &candidates)
+    let take: Vec<String> = intake(ranks, now_ms, (places, manager.leases.len()), &owned, &candidates)
+        .take
         .into_iter()
         .map(str::to_owned)
         .collect();

@@ -66,7 +66,8 @@ impl Record {
             State::Cancelled | State::Done | State::Failed => RecordState::Over,
         };
         let (is_settled, has_begun) = (self.is_settled, self.has_begun);
-        RecordView { state, is_settled, has_begun, pairs_fixed: None, pairs_max: None }
+        let failed_entries = self.failed_entries;
+        RecordView { state, is_settled, has_begun, pairs_fixed: None, pairs_max: None, failed_entries }
     }
 }
 

@@ -297,8 +297,18 @@ impl Control for ApiClient {
             .boxed()
     }
 
-    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
-        self.ask(Method::GET, format!("/v1/transfers?limit={limit}"), None, "").boxed()
+    fn transfers(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        let after = after.map(str::to_owned);
+        async move {
+            let id = after.as_deref().unwrap_or_default();
+            let after = if id.is_empty() { String::new() } else { format!("&after={}", segment(id)?) };
+            self.ask(Method::GET, format!("/v1/transfers?limit={limit}{after}"), None, id).await
+        }
+        .boxed()
     }
 
     fn order(&self, _: &str, id: &str, order: Order) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {

@@ -25,7 +25,11 @@ impl Control for NoQueue {
         ready(Err(refused())).boxed()
     }
 
-    fn transfers(&self, _: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+    fn transfers(
+        &self,
+        _: usize,
+        _: Option<&str>,
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
         ready(Ok(Vec::new())).boxed()
     }
 

@@ -126,14 +126,16 @@ fn fields_of<T: PartialSchema>() -> Vec<String> {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
-struct Limit {
+struct Listed {
     /// How many at most; 100 if nothing is said, 10,000 are the most.
     #[param(maximum = 10000)]
     limit: Option<usize>,
+    /// A whole ID: only what was submitted before it. The last one of a list is where the next page begins.
+    after: Option<String>,
 }
 
-/// List transfers, the latest first
-#[utoipa::path(get, path = "/v1/transfers", operation_id = "transfers", params(Limit),
+/// List transfers, the latest submitted first
+#[utoipa::path(get, path = "/v1/transfers", operation_id = "transfers", params(Listed),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They", body = Vec<TransferRecord>),
               (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
@@ -141,12 +143,13 @@ struct Limit {
 async fn transfers(
     State(control): State<Shared>,
     Extension(caller): Extension<Caller>,
-    limit: Result<Query<Limit>, QueryRejection>,
+    listed: Result<Query<Listed>, QueryRejection>,
 ) -> Answer<Vec<TransferRecord>> {
     caller.check(TransferRight::Read)?;
-    let Query(Limit { limit }) = limit
+    let Query(Listed { limit, after }) = listed
         .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text(), "such as ?limit=20"))?;
-    let listed = control.transfers(limit.unwrap_or(LISTED).min(LISTED_MAX)).await.map_err(refused)?;
+    let limit = limit.unwrap_or(LISTED).min(LISTED_MAX);
+    let listed = control.transfers(limit, after.as_deref()).await.map_err(refused)?;
     Ok(Json(listed.into_iter().map(|record| shown(record, &caller)).collect()))
 }
 
@@ -250,7 +253,7 @@ async fn all_events(
 ) -> Result<Response, Problem> {
     caller.check(TransferRight::Read)?;
     // A stream that can't begin is an answer with a status.
-    control.transfers(1).await.map_err(refused)?;
+    control.transfers(1, None).await.map_err(refused)?;
     Ok(sse::response(control, None, move |record| shown(record, &caller)))
 }
 
@@ -283,7 +286,7 @@ pub struct Health {
     responses((status = 200, description = "It can", body = Health),
               (status = "5XX", description = "It can't", body = Problem, content_type = "application/problem+json")))]
 async fn health(State(control): State<Shared>) -> Answer<Health> {
-    control.transfers(1).await.map_err(refused)?;
+    control.transfers(1, None).await.map_err(refused)?;
     Ok(Json(Health { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }
 

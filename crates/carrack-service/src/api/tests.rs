@@ -205,8 +205,8 @@ async fn the_client_does_what_the_queue_does() {
     let first = client.submit("somebody else", submission("first")).await.unwrap();
     assert_eq!((&first.user, first.state), (&own, TransferState::Queued), "the kernel says who asks");
     let second = client.submit("", submission("second")).await.unwrap();
-    assert_eq!(client.transfers(10).await.unwrap(), [second.clone(), first.clone()]);
-    assert_eq!(client.transfers(1).await.unwrap(), [second]);
+    assert_eq!(client.transfers(10, None).await.unwrap(), [second.clone(), first.clone()]);
+    assert_eq!(client.transfers(1, None).await.unwrap(), [second]);
     assert_eq!(client.transfer(&first.id[..12]).await.unwrap(), first);
     assert!(client.movers().await.unwrap().is_empty());
     assert!(matches!(client.transfer("0000").await, Err(ControlError::Unknown(id)) if id == "0000"));
@@ -229,7 +229,7 @@ async fn the_client_does_what_the_queue_does() {
     assert!(nothing.next().await.is_none());
 
     let nobody = ApiClient::new(Server::Unix(dir.path().join("nobody")), String::new(), None);
-    assert!(matches!(nobody.transfers(1).await, Err(ControlError::Away(_))));
+    assert!(matches!(nobody.transfers(1, None).await, Err(ControlError::Away(_))));
 }
 
 #[tokio::test]
@@ -365,7 +365,7 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
         let stranger = with("storage.read:/");
         let refused = stranger.watch_all().next().await.unwrap();
         assert!(matches!(refused, Err(ControlError::Forbidden(_))), "{refused:?}");
-        assert_eq!(reader.transfers(9).await.unwrap(), std::slice::from_ref(&record));
+        assert_eq!(reader.transfers(9, None).await.unwrap(), std::slice::from_ref(&record));
         assert_eq!(reader.watch(&record.id).next().await.unwrap().unwrap(), record);
         for refused in [
             reader.submit("", submission("")).await,
@@ -389,7 +389,8 @@ async fn nobody_speaks_to_a_stranger() {
     let site = Site::new();
     let port = site.serve(true).await;
     let other = Site::new();
-    let error = other.client(port, true, &site.token("x", "transfers.read")).transfers(1).await.unwrap_err();
+    let error =
+        other.client(port, true, &site.token("x", "transfers.read")).transfers(1, None).await.unwrap_err();
     assert!(matches!(&error, ControlError::Away(words) if words.contains("certificate")), "{error}");
     let everywhere = ApiPlan { listen: vec![([0, 0, 0, 0], 0).into()], ..site.plan(false) };
     let plain = everywhere.listen().await.unwrap_err();

@@ -47,8 +47,13 @@ impl Control for LocalQueue {
         self.ask(move |inner| inner.transfer(&id))
     }
 
-    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
-        self.ask(move |inner| inner.transfers(limit))
+    fn transfers(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        let after = after.map(str::to_owned);
+        self.ask(move |inner| inner.transfers(limit, after.as_deref()))
     }
 
     fn order(
@@ -125,7 +130,7 @@ impl WatchingAll {
                 tokio::time::sleep(WATCH_PAUSE).await;
             }
             self.changes.mark_unchanged();
-            match self.queue.transfers(WATCHED_MAX).await {
+            match self.queue.transfers(WATCHED_MAX, None).await {
                 Ok(records) => self.compare(records),
                 Err(error) => return Some(Err(error)),
             }

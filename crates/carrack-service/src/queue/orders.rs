@@ -68,9 +68,18 @@ impl Inner {
         self.state().find(id)
     }
 
-    pub(super) fn transfers(&self, limit: usize) -> Result<Vec<TransferRecord>, ControlError> {
+    pub(super) fn transfers(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> Result<Vec<TransferRecord>, ControlError> {
         let state = self.state();
-        let kept = state.store.latest(limit)?;
+        if let Some(id) = after
+            && state.store.get(id)?.is_none()
+        {
+            return Err(ControlError::Unknown(carrack_model::escape(id.as_bytes())));
+        }
+        let kept = state.store.latest(limit, after)?;
         Ok(kept.into_iter().map(|record| state.as_it_is(record)).collect())
     }
 

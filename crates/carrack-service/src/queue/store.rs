@@ -197,11 +197,13 @@ impl Store {
         Ok(if rows.next()?.is_some() { Found::Several } else { Found::One(Box::new(first)) })
     }
 
-    /// The latest transfers, the latest first.
-    pub fn latest(&self, limit: usize) -> Result<Vec<TransferRecord>, StoreError> {
-        let mut asking =
-            self.0.prepare_cached("SELECT record FROM transfers ORDER BY number DESC LIMIT ?1")?;
-        let mut rows = asking.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    /// The latest transfers, the latest first; with `after` those that were submitted before that one, none if there is none.
+    pub fn latest(&self, limit: usize, after: Option<&str>) -> Result<Vec<TransferRecord>, StoreError> {
+        let mut asking = self.0.prepare_cached(
+            "SELECT record FROM transfers WHERE ?2 IS NULL OR number < (SELECT number FROM transfers WHERE id = ?2)
+             ORDER BY number DESC LIMIT ?1",
+        )?;
+        let mut rows = asking.query(params![i64::try_from(limit).unwrap_or(i64::MAX), after])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             found.push(record(row)?);
@@ -321,8 +323,11 @@ pub(super) mod tests {
         for nothing in ["", "1", "%", "00000000000000a1a", "\u{e9}"] {
             assert_eq!(store.find(nothing).unwrap(), Found::None, "{nothing}");
         }
-        assert_eq!(store.latest(9).unwrap(), [two.clone(), one]);
-        assert_eq!(store.latest(1).unwrap(), [two]);
+        assert_eq!(store.latest(9, None).unwrap(), [two.clone(), one.clone()]);
+        assert_eq!(store.latest(1, None).unwrap(), [two.clone()]);
+        assert_eq!(store.latest(9, Some(&two.id)).unwrap(), [one.clone()]);
+        assert_eq!(store.latest(9, Some(&one.id)).unwrap(), []);
+        assert_eq!(store.latest(9, Some("nobody")).unwrap(), []);
     }
 
     #[test]
@@ -435,7 +440,8 @@ pub(super) mod tests {
             store.add(&TransferRecord { ended_ms, ..sample(id, 5) }).unwrap();
         }
         assert_eq!(store.forget_before(20).unwrap(), 1);
-        let kept: Vec<String> = store.latest(9).unwrap().into_iter().map(|transfer| transfer.id).collect();
+        let kept: Vec<String> =
+            store.latest(9, None).unwrap().into_iter().map(|transfer| transfer.id).collect();
         assert_eq!(kept, ["3", "2"]);
     }
 

@@ -93,7 +93,7 @@ fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
 }
 
 fn list(target: &Target, as_json: bool) -> Result<Exit, Trouble> {
-    let mut records = target.wait(target.control.transfers(LOOKED_AT))?;
+    let mut records = target.wait(target.control.transfers(LOOKED_AT, None))?;
     records.retain(|record| !record.state.is_over());
     write_all(&records, as_json)
 }

@@ -105,8 +105,12 @@ impl Control for AsUser {
         self.control.transfer(id)
     }
 
-    fn transfers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
-        self.control.transfers(limit)
+    fn transfers(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+        self.control.transfers(limit, after)
     }
 
     fn order(&self, _: &str, id: &str, order: Order) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {

@@ -14,6 +14,10 @@ pub struct TransfersArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
+    /// Only those that were submitted before this one: the whole ID of the last one that was listed
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+
     /// Write a JSON object a line for each
     #[arg(long)]
     json: bool,
@@ -25,7 +29,7 @@ pub struct TransfersArgs {
 /// Lists them.
 pub fn run(args: &TransfersArgs) -> Exit {
     let listed = control(&args.target).and_then(|target| {
-        let records = target.wait(target.control.transfers(args.limit as usize))?;
+        let records = target.wait(target.control.transfers(args.limit as usize, args.after.as_deref()))?;
         write_all(&records, args.json)
     });
     listed.unwrap_or_else(|trouble| {

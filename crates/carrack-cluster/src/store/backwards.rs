@@ -1,0 +1,56 @@
+//! A stream from its end: the latest messages first, without a consumer.
+//!
+//! NATS reads forwards only. So a window of numbers before what was seen is read, twice as many each time: what has gone leaves gaps.
+
+use async_nats::jetstream::message::StreamMessage;
+
+use super::Pages;
+use super::snapshot::last_of_all;
+use crate::bus::Bus;
+use crate::error::BusError;
+
+/// Up to so many messages before the one numbered `before` (with `None`, of all), the latest first, that `keep` keeps.
+pub(super) async fn latest(
+    bus: &Bus,
+    stream: &str,
+    filter: &str,
+    before: Option<u64>,
+    most: usize,
+    keep: impl Fn(&StreamMessage) -> bool,
+) -> Result<Vec<StreamMessage>, BusError> {
+    let mut end = match before {
+        Some(before) => before,
+        None => last_of_all(bus, stream, filter).await?.map_or(0, |last| last.sequence + 1),
+    };
+    let mut found = Vec::new();
+    let mut width = most as u64;
+    while found.len() < most && end > 1 {
+        let begin = end.saturating_sub(width).max(1);
+        let mut window = window(bus, stream, filter, begin, end).await?;
+        window.retain(&keep);
+        found.extend(window.into_iter().rev());
+        (end, width) = (begin, width.saturating_mul(2));
+    }
+    found.truncate(most);
+    Ok(found)
+}
+
+/// Those from `begin` on that come before `end`.
+async fn window(
+    bus: &Bus,
+    stream: &str,
+    filter: &str,
+    begin: u64,
+    end: u64,
+) -> Result<Vec<StreamMessage>, BusError> {
+    let mut pages = Pages::new(bus, stream.to_owned(), filter.to_owned()).starting(begin);
+    let mut window = Vec::new();
+    while let Some(page) = pages.next().await? {
+        let is_last = page.last().is_some_and(|last| last.sequence >= end);
+        window.extend(page.into_iter().take_while(|message| message.sequence < end));
+        if is_last {
+            break;
+        }
+    }
+    Ok(window)
+}
