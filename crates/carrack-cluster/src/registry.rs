@@ -3,8 +3,10 @@
 //! A mover that is silent for [`LEASE`] is gone. It says itself when it leaves; that saves the others the wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use carrack_plan::fleet::{Sight, same_storage};
+use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -164,14 +166,57 @@ impl Movers {
         movers
     }
 
-    /// The ids of those that can read or write at a path of a site now, as far as they know: neither ending nor ill.
+    /// The ids of those that can read or write at a path of a site now, as far as they know, with a mover of this version: neither
+    /// ending nor ill, of the same protocol, and not at another storage than most of them.
     pub fn able(&self, site: &str, path: &str) -> Vec<String> {
-        let able = |mover: &Arc<MoverRecord>| mover.reaches(site, path) && mover.takes_work();
-        self.all().into_iter().filter(able).map(|mover| mover.id.clone()).collect()
+        able(&self.all(), site, path)
     }
 
     /// `changed()` on it waits for the next change of anything.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.live.changes()
+    }
+}
+
+fn able(movers: &[Arc<MoverRecord>], site: &str, path: &str) -> Vec<String> {
+    let is_able = |mover: &&Arc<MoverRecord>| {
+        mover.reaches(site, path) && mover.takes_work() && mover.protocol == u32::from(PROTOCOL_VERSION)
+    };
+    let able: Vec<&Arc<MoverRecord>> = movers.iter().filter(is_able).collect();
+    let sights = able.iter().map(|mover| {
+        let (directory, mark) = mover.reach(path).unwrap_or_default();
+        Sight { directory, mark, is_doubtful: false }
+    });
+    let is_believed = same_storage(&sights.collect::<Vec<_>>()).is_believed;
+    // Where nobody can tell who is right, each of them may be.
+    let is_anybody = is_believed.contains(&true);
+    let ids = able.iter().zip(is_believed).filter(|(_, is_believed)| *is_believed || !is_anybody);
+    ids.map(|(mover, _)| mover.id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mover(id: &str, mark: &str) -> MoverRecord {
+        let text = format!(
+            r#"{{"version":1,"id":"{id}","site":"s","host":"h","addresses":[],"ca_pem":"","paths":["/d"],"pairs_max":1,
+                "pairs":0,"lanes":1,"software":"","protocol":{PROTOCOL_VERSION},"state":"idle","bytes_per_s":0,
+                "site_marks":["{mark}"]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn who_sees_another_storage_than_most_or_is_of_another_protocol_is_not_able() {
+        let seen = |movers: Vec<MoverRecord>| {
+            let movers: Vec<Arc<MoverRecord>> = movers.into_iter().map(Arc::new).collect();
+            able(&movers, "s", "/d/e").join(" ")
+        };
+        assert_eq!(seen(vec![mover("a", "x"), mover("b", "y"), mover("c", "y")]), "b c");
+        assert_eq!(seen(vec![mover("a", "x"), mover("b", "y")]), "a b");
+        let old = MoverRecord { protocol: u32::from(PROTOCOL_VERSION) - 1, ..mover("a", "x") };
+        let ill = MoverRecord { ill: "why".into(), ..mover("b", "x") };
+        assert_eq!(seen(vec![old, ill, mover("c", "x")]), "c");
     }
 }

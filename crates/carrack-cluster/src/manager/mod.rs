@@ -37,6 +37,7 @@ use crate::registry::Movers;
 use crate::sharing::{SiteSharing, site};
 use crate::transfers::{FindError, TransferChange, Transfers};
 use claims::Claims;
+use ends::odd_of_all;
 use sweeping::Sweeper;
 pub(crate) use waiting::TURN;
 
@@ -318,11 +319,12 @@ impl Manager {
 
     /// Has its transfers have the pairs that are theirs by the shares of all.
     async fn deal_pairs(self: &Arc<Self>) {
-        let (fleet, Claims { claims, odd, at_odds }, present) = {
+        let (fleet, Claims { claims, odd, unserved }, present) = {
             let (movers, known) = (self.movers.all(), self.known());
             self.health().keep(|id| movers.iter().any(|mover| mover.id == id));
             let fleet = claims::fleet(&movers);
-            let claims = claims::claims(&known, &movers, &self.health(), self.now());
+            let mut claims = claims::claims(&known, &movers, &self.health(), self.now());
+            claims.odd.extend(odd_of_all(&movers));
             // Pairs of what is over take nobody's place.
             let present = known.pairs.values().filter(|pair| known.records.contains_key(&pair.transfer));
             (fleet, claims, present.map(claims::to_plan).collect::<Vec<_>>())
@@ -349,7 +351,7 @@ impl Manager {
                 self.known().pairs.insert(PairKey::of(&pair), pair);
             }
         }
-        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &at_odds);
+        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &unserved);
     }
 
     /// Removes pairs that should not be: those of transfers that are over, or not known.
