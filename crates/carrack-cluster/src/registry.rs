@@ -30,8 +30,25 @@ const GONE_AFTER: Duration = Duration::from_secs(9);
 pub struct Registration {
     bucket: Bucket<MoverRecord>,
     record: watch::Sender<MoverRecord>,
-    confirmed: Arc<Mutex<Instant>>,
+    confirmed: Arc<Mutex<Confirmed>>,
     task: JoinHandle<()>,
+}
+
+/// A beat that NATS has confirmed.
+#[derive(Clone, Copy)]
+struct Confirmed {
+    began: Instant,
+    /// What the clock said then.
+    clock: SystemTime,
+    /// Of the key.
+    revision: u64,
+}
+
+impl Confirmed {
+    async fn put(bucket: &Bucket<MoverRecord>, record: &MoverRecord) -> Result<Confirmed, BusError> {
+        let (began, clock) = (Instant::now(), SystemTime::now());
+        Ok(Confirmed { began, clock, revision: bucket.put(&record.id, record).await? })
+    }
 }
 
 impl Registration {
@@ -44,9 +61,7 @@ impl Registration {
             return Err(BusError::BadName(record.id));
         }
         let bucket = Bucket::open(bus, BucketName::Movers).await?;
-        let began = Instant::now();
-        bucket.put(&record.id, &record).await?;
-        let confirmed = Arc::new(Mutex::new(began));
+        let confirmed = Arc::new(Mutex::new(Confirmed::put(&bucket, &record).await?));
         let (record, changes) = watch::channel(record);
         let task = tokio::spawn(beat(bucket.clone(), changes, Arc::clone(&confirmed)));
         Ok(Registration { bucket, record, confirmed, task })
@@ -68,7 +83,25 @@ impl Registration {
 
     /// How long ago the last beat began that NATS has confirmed. After [`LEASE`] the others believe that we are gone.
     pub fn confirmed_for(&self) -> Duration {
-        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.confirmed().began.elapsed()
+    }
+
+    /// By how much this host's clock is ahead of the server's, in milliseconds, less what a word takes to be kept; `None` if there was
+    /// another beat meanwhile.
+    ///
+    /// # Errors
+    /// If NATS does not let us, or does not answer.
+    pub async fn clock_is_ahead_ms(&self) -> Result<Option<i64>, BusError> {
+        let id = self.record.borrow().id.clone();
+        let Some((revision, kept_ms)) = self.bucket.kept_at(&id).await? else { return Ok(None) };
+        let confirmed = self.confirmed();
+        let since_epoch = confirmed.clock.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let here_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+        Ok((confirmed.revision == revision).then(|| here_ms.saturating_sub(kept_ms)))
+    }
+
+    fn confirmed(&self) -> Confirmed {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Registration::leave`], of one that others still hold: it beats no more, whatever comes of it.
@@ -100,7 +133,7 @@ impl Drop for Registration {
 async fn beat(
     bucket: Bucket<MoverRecord>,
     mut changes: watch::Receiver<MoverRecord>,
-    confirmed: Arc<Mutex<Instant>>,
+    confirmed: Arc<Mutex<Confirmed>>,
 ) {
     let mut clock = tokio::time::interval(BEAT);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -114,10 +147,9 @@ async fn beat(
             },
         }
         let record = changes.borrow_and_update().clone();
-        let began = Instant::now();
         // One that fails is followed by another one; `confirmed_for` tells whoever has to know.
-        if let Ok(Ok(_)) = tokio::time::timeout(BEAT, bucket.put(&record.id, &record)).await {
-            *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = began;
+        if let Ok(Ok(beat)) = tokio::time::timeout(BEAT, Confirmed::put(&bucket, &record)).await {
+            *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = beat;
         }
     }
 }
