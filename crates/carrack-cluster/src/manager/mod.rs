@@ -10,6 +10,7 @@ mod losses;
 mod moved;
 mod owning;
 mod settling;
+mod stragglers;
 mod sweeping;
 mod taking;
 mod waiting;

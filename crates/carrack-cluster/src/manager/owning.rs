@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    Fault, FileKey, Found, Next, Outcome, PairTuner, PartOf as PlanPart, Totals, Tracker, TrackerEvent,
-    Verdict,
+    Fault, FileKey, Found, Next, Outcome, PairTuner, PartOf as PlanPart, Stragglers, Totals, Tracker,
+    TrackerEvent, Verdict,
 };
 use futures_util::{Stream, StreamExt};
 use tokio::sync::watch;
@@ -64,14 +64,15 @@ pub(super) enum Stop {
 type Entries = Pin<Box<dyn Stream<Item = Logged> + Send>>;
 type Reports = Pin<Box<dyn Stream<Item = PairReport> + Send>>;
 
-struct Owning {
-    manager: Arc<Manager>,
-    id: String,
+pub(super) struct Owning {
+    pub(super) manager: Arc<Manager>,
+    pub(super) id: String,
     wanted: Arc<AtomicU32>,
     queue: Queue,
     log: Log,
     began: Instant,
-    tracker: Tracker,
+    pub(super) tracker: Tracker,
+    pub(super) stragglers: Stragglers,
     tuner: PairTuner,
     /// The latest report of each pair, and when it came.
     pairs: std::collections::HashMap<(String, u32), (Instant, PairReport)>,
@@ -153,6 +154,7 @@ async fn carry(
         log,
         began: now,
         tracker: Tracker::new(),
+        stragglers: Stragglers::new(),
         tuner: PairTuner::new(1, 1),
         pairs: std::collections::HashMap::new(),
         is_current: false,
@@ -319,12 +321,14 @@ impl Owning {
                     part,
                 }
             }
-            LogEntry::FileFinished { attempt, file, failure, .. } => {
+            LogEntry::FileFinished { attempt, file, failure, by } => {
+                self.follow_file(&by);
                 let is_done = failure.is_none();
                 self.note(failure.into_iter().collect());
                 TrackerEvent::FinishSettled { attempt, file: FileKey(file), is_done }
             }
-            LogEntry::FileDiscarded { attempt, file, .. } => {
+            LogEntry::FileDiscarded { attempt, file, by } => {
+                self.follow_file(&by);
                 TrackerEvent::DiscardSettled { attempt, file: FileKey(file) }
             }
             LogEntry::Closed { attempt, failures, failed_entries, .. } => {
@@ -362,13 +366,14 @@ impl Owning {
         if done.failed_entries > 0 {
             return self.manager.health().clear_doubts(&self.id);
         }
+        self.follow_chunk(done);
         for mover in [&done.by, &done.sink].into_iter().filter(|mover| !mover.is_empty()) {
             self.manager.did_well(&self.id, mover);
         }
     }
 
     /// What went wrong before this manager had the transfer says nothing about now.
-    fn fault(&mut self, fault: Fault) {
+    pub(super) fn fault(&mut self, fault: Fault) {
         if self.is_current {
             self.last_fault = format!("{}: {}", fault.mover, fault.reason);
             self.manager.fault(&fault);
@@ -387,6 +392,7 @@ impl Owning {
     }
 
     fn reported(&mut self, report: PairReport) {
+        self.follow_pace(&report);
         self.pairs.insert((report.mover.clone(), report.pair), (Instant::now(), report));
     }
 
@@ -411,6 +417,7 @@ impl Owning {
             self.record(&record).await?;
             return Ok(false);
         }
+        self.relieve_stragglers();
         let waits_for = match self.verdict(&record) {
             Verdict::GoOn => self.stands_still(),
             Verdict::Wait(reason) => reason,

@@ -235,10 +235,12 @@ impl Books {
             work.learn(|threshold| threshold.reads_at(bytes_per_s));
         }
         let report_now = PairReport {
+            sink: work.pair.sink.clone(),
             bytes_moved,
             bytes_per_s,
             chunks_held: self.held.len() as u32,
             threshold_bytes: work.threshold().bytes(),
+            waits_at: work.observer.waits_at(),
             ..PairReport::new(&work.mover.id, work.pair.number)
         };
         // The next one comes soon.
