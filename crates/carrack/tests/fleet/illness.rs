@@ -156,8 +156,11 @@ enum Step {
     Alone(String),
     /// Another good one comes, for this one if it is not over.
     Coming(Option<String>),
-    /// It is there.
-    Again(String),
+    /// It is there; the transfer may have failed before it was.
+    Again {
+        id: String,
+        may_fail: bool,
+    },
     Over,
 }
 
@@ -325,15 +328,20 @@ impl Patient {
                 format!("{record:#?}")
             }
             Step::Coming(goes_on) => {
-                let id = goes_on.clone();
                 if movers.iter().any(|mover| mover.host == format!("{}7", self.site)) {
-                    let id = id.unwrap_or_else(|| self.submitted(stage, "copy2"));
-                    return self.step(Step::Again(id));
+                    let (goes_on, may_fail) = (goes_on.clone(), goes_on.is_some());
+                    let id = goes_on.unwrap_or_else(|| self.submitted(stage, "copy2"));
+                    return self.step(Step::Again { id, may_fail });
                 }
                 String::new()
             }
-            Step::Again(id) => {
+            Step::Again { id, may_fail } => {
                 let record = record(id);
+                if *may_fail && record.state == TransferState::Failed {
+                    self.moved_bytes = record.tally.bytes_moved;
+                    let id = self.submitted(stage, "copy2");
+                    return self.step(Step::Again { id, may_fail: false });
+                }
                 if record.state.is_over() {
                     self.judge(stage, "copy2", record);
                     let moved = self.moved_bytes + record.tally.bytes_moved;
