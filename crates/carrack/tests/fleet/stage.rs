@@ -219,21 +219,27 @@ impl Stage {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// How a transfer is. Servers that choose a leader may not answer the first time.
+    /// What a command says that only looks. Servers that choose a leader, and machines that are busy, may not answer the first time.
     #[track_caller]
-    pub fn record(&self, id: &str) -> TransferRecord {
+    fn told(&self, words: &[&str]) -> String {
         wait_at_most(PATIENCE, "an answer", || {
-            let output = self.ask(&["status", "--json", id]);
+            let output = self.ask(words);
             let is_away = !output.status.success() && talk(&output).contains("no answer from NATS");
             assert!(is_away || output.status.success(), "{}", talk(&output));
-            (!is_away).then(|| serde_json::from_slice(&output.stdout).unwrap())
+            (!is_away).then(|| String::from_utf8(output.stdout).unwrap())
         })
+    }
+
+    /// How a transfer is.
+    #[track_caller]
+    pub fn record(&self, id: &str) -> TransferRecord {
+        serde_json::from_str(&self.told(&["status", "--json", id])).unwrap()
     }
 
     /// Those that are registered.
     #[track_caller]
     pub fn movers(&self) -> Vec<MoverRecord> {
-        self.asked(&["movers", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.told(&["movers", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Waits until so many are.
@@ -257,7 +263,7 @@ impl Stage {
     /// All transfers.
     #[track_caller]
     pub fn records(&self) -> Vec<TransferRecord> {
-        let listed = self.asked(&["transfers", "--json", "--limit", "1000"]);
+        let listed = self.told(&["transfers", "--json", "--limit", "1000"]);
         listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
