@@ -14,7 +14,7 @@ use crate::ids;
 use crate::lease::is_managed;
 use crate::manager::TURN;
 use crate::mover::terms;
-use crate::records::{MoverRecord, Submission, TransferRecord, TransferState, now_ms};
+use crate::records::{MoverRecord, Submission, TransferRecord, TransferState, now_ms, with_protocols};
 use crate::registry::Movers;
 use crate::transfers::{FindError, Transfers};
 
@@ -265,6 +265,6 @@ impl Control for FleetControl {
     }
 
     fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
-        async move { Movers::list(&self.bus).await.map_err(of_bus) }.boxed()
+        async move { Ok(with_protocols(Movers::list(&self.bus).await.map_err(of_bus)?)) }.boxed()
     }
 }

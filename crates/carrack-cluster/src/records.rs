@@ -551,6 +551,26 @@ impl MoverRecord {
     }
 }
 
+/// The same movers with what only their reader can tell: which of them speak another protocol than most, and so are paired with few
+/// or none.
+pub fn with_protocols(mut movers: Vec<MoverRecord>) -> Vec<MoverRecord> {
+    let count = |protocol: u32| movers.iter().filter(|mover| mover.protocol == protocol).count();
+    let Some(most) =
+        movers.iter().map(|mover| mover.protocol).max_by_key(|&protocol| (count(protocol), protocol))
+    else {
+        return movers;
+    };
+    for mover in movers.iter_mut().filter(|mover| mover.protocol != most) {
+        if mover.ill.is_empty() && mover.left_out.is_empty() {
+            mover.left_out = format!(
+                "it speaks protocol {} (carrack {}), most speak {most}: only movers of the same protocol are paired",
+                mover.protocol, mover.software
+            );
+        }
+    }
+    movers
+}
+
 /// Which source mover sends to which sink mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
@@ -589,6 +609,23 @@ mod tests {
         for bad in ["", "8", "1000", "00027", "+27", "-1", "u=rwx"] {
             assert!(bad.parse::<Umask>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn movers_of_another_protocol_than_most_are_told() {
+        let mover = |protocol: u32| {
+            let text = r#"{"version":1,"id":"m","site":"s","host":"h","addresses":[],"ca_pem":"","paths":[],"pairs_max":1,
+                "pairs":0,"lanes":1,"software":"0.1.0","protocol":7,"state":"idle","bytes_per_s":0}"#;
+            MoverRecord { protocol, ..serde_json::from_str(text).unwrap() }
+        };
+        let told = |protocols: &[u32]| -> Vec<bool> {
+            let movers = with_protocols(protocols.iter().map(|&protocol| mover(protocol)).collect());
+            movers.iter().map(|mover| !mover.left_out.is_empty()).collect()
+        };
+        assert_eq!(told(&[9, 8, 9]), [false, true, false]);
+        assert_eq!(told(&[8, 9]), [true, false], "of as many the newer ones are right");
+        assert_eq!(told(&[9, 9]), [false, false]);
+        assert_eq!(told(&[]), [false; 0]);
     }
 
     #[test]

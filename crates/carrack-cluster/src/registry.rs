@@ -3,8 +3,10 @@
 //! A mover that is silent for [`LEASE`] is gone. It says itself when it leaves; that saves the others the wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use carrack_plan::fleet::{Sight, same_storage};
+use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -28,8 +30,25 @@ const GONE_AFTER: Duration = Duration::from_secs(9);
 pub struct Registration {
     bucket: Bucket<MoverRecord>,
     record: watch::Sender<MoverRecord>,
-    confirmed: Arc<Mutex<Instant>>,
+    confirmed: Arc<Mutex<Confirmed>>,
     task: JoinHandle<()>,
+}
+
+/// A beat that NATS has confirmed.
+#[derive(Clone, Copy)]
+struct Confirmed {
+    began: Instant,
+    /// What the clock said then.
+    clock: SystemTime,
+    /// Of the key.
+    revision: u64,
+}
+
+impl Confirmed {
+    async fn put(bucket: &Bucket<MoverRecord>, record: &MoverRecord) -> Result<Confirmed, BusError> {
+        let (began, clock) = (Instant::now(), SystemTime::now());
+        Ok(Confirmed { began, clock, revision: bucket.put(&record.id, record).await? })
+    }
 }
 
 impl Registration {
@@ -42,9 +61,7 @@ impl Registration {
             return Err(BusError::BadName(record.id));
         }
         let bucket = Bucket::open(bus, BucketName::Movers).await?;
-        let began = Instant::now();
-        bucket.put(&record.id, &record).await?;
-        let confirmed = Arc::new(Mutex::new(began));
+        let confirmed = Arc::new(Mutex::new(Confirmed::put(&bucket, &record).await?));
         let (record, changes) = watch::channel(record);
         let task = tokio::spawn(beat(bucket.clone(), changes, Arc::clone(&confirmed)));
         Ok(Registration { bucket, record, confirmed, task })
@@ -66,7 +83,25 @@ impl Registration {
 
     /// How long ago the last beat began that NATS has confirmed. After [`LEASE`] the others believe that we are gone.
     pub fn confirmed_for(&self) -> Duration {
-        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.confirmed().began.elapsed()
+    }
+
+    /// By how much this host's clock is ahead of the server's, in milliseconds, less what a word takes to be kept; `None` if there was
+    /// another beat meanwhile.
+    ///
+    /// # Errors
+    /// If NATS does not let us, or does not answer.
+    pub async fn clock_is_ahead_ms(&self) -> Result<Option<i64>, BusError> {
+        let id = self.record.borrow().id.clone();
+        let Some((revision, kept_ms)) = self.bucket.kept_at(&id).await? else { return Ok(None) };
+        let confirmed = self.confirmed();
+        let since_epoch = confirmed.clock.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let here_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+        Ok((confirmed.revision == revision).then(|| here_ms.saturating_sub(kept_ms)))
+    }
+
+    fn confirmed(&self) -> Confirmed {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Registration::leave`], of one that others still hold: it beats no more, whatever comes of it.
@@ -98,7 +133,7 @@ impl Drop for Registration {
 async fn beat(
     bucket: Bucket<MoverRecord>,
     mut changes: watch::Receiver<MoverRecord>,
-    confirmed: Arc<Mutex<Instant>>,
+    confirmed: Arc<Mutex<Confirmed>>,
 ) {
     let mut clock = tokio::time::interval(BEAT);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -112,10 +147,9 @@ async fn beat(
             },
         }
         let record = changes.borrow_and_update().clone();
-        let began = Instant::now();
         // One that fails is followed by another one; `confirmed_for` tells whoever has to know.
-        if let Ok(Ok(_)) = tokio::time::timeout(BEAT, bucket.put(&record.id, &record)).await {
-            *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = began;
+        if let Ok(Ok(beat)) = tokio::time::timeout(BEAT, Confirmed::put(&bucket, &record)).await {
+            *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = beat;
         }
     }
 }
@@ -169,14 +203,15 @@ impl Movers {
         movers
     }
 
-    /// The ids of those that can read or write at a path of a site now, as far as they know: neither ending nor ill.
+    /// The ids of those that can read or write at a path of a site now, as far as they know, with a mover of this version: neither
+    /// ending nor ill, of the same protocol, and not at another storage than most of them.
     pub fn able(&self, site: &str, path: &str) -> Vec<String> {
-        able(self.all(), site, path)
+        able(&self.all(), site, path)
     }
 
     /// The same with those that were there lately: what they have not tried waits for them.
     pub(crate) fn able_lately(&self, site: &str, path: &str) -> Vec<String> {
-        able(self.lately(), site, path)
+        able(&self.lately(), site, path)
     }
 
     /// `changed()` on it waits for the next change of anything.
@@ -185,7 +220,45 @@ impl Movers {
     }
 }
 
-fn able(movers: Vec<Arc<MoverRecord>>, site: &str, path: &str) -> Vec<String> {
-    let able = |mover: &Arc<MoverRecord>| mover.reaches(site, path) && mover.takes_work();
-    movers.into_iter().filter(able).map(|mover| mover.id.clone()).collect()
+fn able(movers: &[Arc<MoverRecord>], site: &str, path: &str) -> Vec<String> {
+    let is_able = |mover: &&Arc<MoverRecord>| {
+        mover.reaches(site, path) && mover.takes_work() && mover.protocol == u32::from(PROTOCOL_VERSION)
+    };
+    let able: Vec<&Arc<MoverRecord>> = movers.iter().filter(is_able).collect();
+    let sights = able.iter().map(|mover| {
+        let (directory, mark) = mover.reach(path).unwrap_or_default();
+        Sight { directory, mark, is_doubtful: false }
+    });
+    let is_believed = same_storage(&sights.collect::<Vec<_>>()).is_believed;
+    // Where nobody can tell who is right, each of them may be.
+    let is_anybody = is_believed.contains(&true);
+    let ids = able.iter().zip(is_believed).filter(|(_, is_believed)| *is_believed || !is_anybody);
+    ids.map(|(mover, _)| mover.id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mover(id: &str, mark: &str) -> MoverRecord {
+        let text = format!(
+            r#"{{"version":1,"id":"{id}","site":"s","host":"h","addresses":[],"ca_pem":"","paths":["/d"],"pairs_max":1,
+                "pairs":0,"lanes":1,"software":"","protocol":{PROTOCOL_VERSION},"state":"idle","bytes_per_s":0,
+                "site_marks":["{mark}"]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn who_sees_another_storage_than_most_or_is_of_another_protocol_is_not_able() {
+        let seen = |movers: Vec<MoverRecord>| {
+            let movers: Vec<Arc<MoverRecord>> = movers.into_iter().map(Arc::new).collect();
+            able(&movers, "s", "/d/e").join(" ")
+        };
+        assert_eq!(seen(vec![mover("a", "x"), mover("b", "y"), mover("c", "y")]), "b c");
+        assert_eq!(seen(vec![mover("a", "x"), mover("b", "y")]), "a b");
+        let old = MoverRecord { protocol: u32::from(PROTOCOL_VERSION) - 1, ..mover("a", "x") };
+        let ill = MoverRecord { ill: "why".into(), ..mover("b", "x") };
+        assert_eq!(seen(vec![old, ill, mover("c", "x")]), "c");
+    }
 }

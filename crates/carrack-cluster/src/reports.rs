@@ -1,5 +1,6 @@
 //! How fast pairs are, told to whoever listens and kept nowhere: what is lost is said again a second later.
 
+use carrack_plan::fleet::WaitsAt;
 use futures_util::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ pub struct PairReport {
     pub mover: String,
     /// Of the transfer's pairs, which it is.
     pub pair: u32,
+    /// The sink's mover.
+    #[serde(default)]
+    pub sink: String,
     /// Bytes of objects that this pair has sent since it began.
     pub bytes_moved: u64,
     /// Per second, of late.
@@ -27,6 +31,9 @@ pub struct PairReport {
     pub chunks_held: u32,
     /// The next chunk is asked for when less than this is left (Y3).
     pub threshold_bytes: u64,
+    /// What it waits for most of the time, if that is storage.
+    #[serde(default)]
+    pub waits_at: WaitsAt,
 }
 
 impl PairReport {
@@ -36,11 +43,13 @@ impl PairReport {
             version: RECORD_VERSION,
             mover: mover.to_owned(),
             pair,
+            sink: String::new(),
             bytes_moved: 0,
             bytes_per_s: 0,
             objects: 0,
             chunks_held: 0,
             threshold_bytes: 0,
+            waits_at: WaitsAt::Neither,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `CARRACK_FLEET_GIB` | what the large files are together, in GiB; 8 if nothing is said. With less, chunks are as many and rates lower |
+//! | `CARRACK_ILL` | of the kinds of ill movers those whose names contain this |
 //! | `CARRACK_BIN` | the program under test, in the place of this build's |
 //!
 //! It needs root, `ip` (iproute2), `unshare`, `nsenter` and `setpriv` (util-linux), a nats-server as testbed/nats finds it, and
@@ -16,6 +17,7 @@ mod fleet;
 
 use std::fs;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +26,8 @@ use carrack_cluster::records::{TransferRecord, TransferState};
 use common::process::{assert_exit, assert_says, wait_at_most, wait_for};
 use common::tree::{assert_same, temporary_names};
 use fleet::data::{Planted, assert_no_holes, plant_large, plant_tree};
-use fleet::stage::{PATIENCE, SITES, Stage, server};
+use fleet::illness::{self, ILLNESSES, LOOK_EVERY, Patient};
+use fleet::stage::{Manner, PATIENCE, SITES, Stage, server};
 
 const MIB: u64 = 1 << 20;
 
@@ -343,62 +346,46 @@ fn a_fleet_is_asked_by_its_verbs() {
     assert!(stage.asked(&["status", &again]).contains(&format!("{0} of {0}", planted.files)));
 }
 
-/// A way in which a mover is ill, though it lives.
-struct Illness {
-    site: &'static str,
-    /// What is done before it starts.
-    first: &'static str,
-    options: &'static [&'static str],
-    /// What `carrack movers` says of it.
-    said: &'static str,
-}
-
-const ILLNESSES: [Illness; 3] = [
-    Illness {
-        site: "east",
-        first: "mount -t tmpfs none \"$1\" &&",
-        options: &[],
-        said: "does not exist there",
-    },
-    Illness {
-        site: "west",
-        first: "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" &&",
-        options: &[],
-        said: "Read-only file system",
-    },
-    Illness { site: "west", first: "", options: &["--address", "10.77.2.77:9"], said: "can't be reached" },
-];
+/// Places of the movers that are well, and carry something with every site that has an ill one.
+const AT_OTHER_ENDS: &[&str] = &["--pairs", "64"];
 
 #[test]
 fn movers_that_are_ill_cost_no_transfer() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut stage) = Stage::start(1, 2048 * MIB) else { return };
+    let Some(mut stage) = Stage::start(1, 3 << 30) else { return };
     stage.start_manager("manager");
-    // Of movers with the same room the first by its name is chosen: the ill ones are.
-    SITES.iter().for_each(|site| stage.start_mover(site, 9));
-    stage.wait_for_movers(2);
-    let planted = plant_tree(&stage.seen("east/data"), 300);
-    for (number, illness) in ILLNESSES.iter().enumerate() {
-        let (site, mover) = (illness.site, 1 + number as u8);
-        stage.start_ill_mover(site, mover, illness.first, illness.options);
-        stage.wait_for_movers(3);
-        for copy in 0..3 {
-            let to = stage.location("west", &format!("{number}-{copy}"));
-            let id = stage.asked(&["submit", "--wait", "--pairs", "1", &stage.location("east", "data"), &to]);
-            let record = stage.record(&id);
-            assert_eq!(record.state, TransferState::Done, "{}: {}", illness.said, record.reason);
-            assert_eq!((record.tally.files_done, record.tally.entries_failed), (planted.files, 0));
-            assert_same(&stage.seen("east/data"), &stage.seen(format!("west/{number}-{copy}")));
-        }
-        let name = format!("{site}{mover}");
-        wait_at_most(PATIENCE, &format!("{} in `carrack movers`", illness.said), || {
-            let to = stage.location("west", &format!("again{number}"));
-            stage.asked(&["submit", "--wait", "--pairs", "4", &stage.location("east", "data"), &to]);
-            stage.asked(&["movers"]).contains(illness.said).then_some(())
-        });
-        stage.kill(&name);
-        wait_at_most(PATIENCE, "its lease to end", || (stage.movers().len() == 2).then_some(()));
+    for (site, number) in SITES.into_iter().flat_map(|site| [(site, 8), (site, 9)]) {
+        stage.start_mover_so(site, number, Manner { options: AT_OTHER_ENDS, ..Manner::default() });
     }
+    let named = std::env::var("CARRACK_ILL").unwrap_or_default();
+    let planted = illness::plant(&stage.seen("east/data"));
+    let mut patients = Vec::new();
+    for (number, illness) in ILLNESSES.into_iter().enumerate() {
+        match illness.lacks() {
+            _ if !illness.name.contains(&named) => {}
+            Some(tool) => common::skip(&format!("nobody is ill of \"{}\": there is no {tool}", illness.name)),
+            None => patients.push(Patient::admit(&mut stage, number, illness, planted)),
+        }
+    }
+    let good = stage.movers_are_there();
+    for patient in &mut patients {
+        patient.fall_ill(&mut stage, &good);
+    }
+    stage.movers_are_there();
+    patients.iter_mut().for_each(|patient| patient.submit(&mut stage));
+    let mut failed = Vec::new();
+    while patients.iter().any(|patient| !patient.is_over()) {
+        let (movers, records) = (stage.movers(), stage.records());
+        for patient in &mut patients {
+            // Of the others one wants to know too.
+            let look = AssertUnwindSafe(|| patient.look(&mut stage, &movers, &records, say));
+            if catch_unwind(look).is_err() {
+                failed.push(patient.give_up());
+            }
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[test]
@@ -407,7 +394,8 @@ fn a_full_destination_fails_with_the_reason_and_goes_on_when_there_is_room() {
     let Some(mut stage) = Stage::start(1, 2048 * MIB) else { return };
     stage.start_manager("manager");
     stage.start_mover("east", 1);
-    stage.start_ill_mover("west", 1, "mount -t tmpfs -o size=8m none \"$1\" &&", &[]);
+    let first = "mount -t tmpfs -o size=8m none \"$1\" &&";
+    stage.start_mover_so("west", 1, Manner { first, ..Manner::default() });
     stage.wait_for_movers(2);
     let data = stage.seen("east/data");
     fs::create_dir(&data).unwrap();

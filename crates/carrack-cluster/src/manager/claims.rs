@@ -17,8 +17,8 @@ pub(super) struct Claims {
     pub claims: Vec<Claim>,
     /// Movers that don't see what the others of their site see, with the reason.
     pub odd: HashMap<String, String>,
-    /// Of transfers at one of whose ends nobody can be believed, the reason.
-    pub at_odds: HashMap<String, String>,
+    /// Of transfers at one of whose ends nobody can be believed, or is well, the reason.
+    pub unserved: HashMap<String, String>,
 }
 
 pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
@@ -49,8 +49,8 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
             .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
         for end in &ends {
             all.odd.extend(end.odd.clone());
-            if !end.at_odds.is_empty() {
-                all.at_odds.insert(record.id.clone(), end.at_odds.clone());
+            if let Some(why) = [&end.at_odds, &end.ill].into_iter().find(|why| !why.is_empty()) {
+                all.unserved.insert(record.id.clone(), why.clone());
             }
         }
         let [sources, sinks] = ends.map(|end| end.able);

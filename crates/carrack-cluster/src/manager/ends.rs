@@ -1,6 +1,6 @@
 //! Which movers can serve a transfer at one of its ends now, and why others that reach it can't.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub(super) struct End {
     pub odd: HashMap<String, String>,
     /// Why nobody can be believed; empty if somebody can.
     pub at_odds: String,
+    /// What those are ill of that could be believed, if none of them can be used; empty otherwise.
+    pub ill: String,
 }
 
 /// The ids of movers that are known by their index.
@@ -53,15 +55,22 @@ pub(super) fn end(
     let sights: Vec<Sight<'_>> = reaching.iter().map(sight).collect();
     let Believed { is_believed, at_odds } = same_storage(&sights);
     let mut end = End::default();
+    let mut ill = Vec::new();
     for ((&index, sight), is_believed) in reaching.iter().zip(&sights).zip(is_believed) {
         let mover = &movers[index];
         let is_believed = is_believed
             || which == Which::Source && at_odds.iter().any(|directory| directory == sight.directory);
+        let left_out = || Some(health.left_out(now, transfer, &mover.id)?.reason.clone());
         if !is_believed {
             end.odd.insert(mover.id.clone(), odd(sight.directory));
-        } else if mover.ill.is_empty() && health.left_out(now, transfer, &mover.id).is_none() {
+        } else if let Some(why) = Some(mover.ill.clone()).filter(|why| !why.is_empty()).or_else(left_out) {
+            ill.push(format!("{}: {why}", mover.id));
+        } else {
             end.able.push(index);
         }
+    }
+    if end.able.is_empty() && !ill.is_empty() {
+        end.ill = format!("no mover of site {site} that reaches {path} is well: {}", ill.join("; "));
     }
     if let (Some(directory), true) = (at_odds.first(), end.able.is_empty()) {
         let mut ids: Vec<&str> = end.odd.keys().map(|id| &**id).collect();
@@ -73,6 +82,29 @@ pub(super) fn end(
     }
     end.reaching = reaching;
     end
+}
+
+/// Of all movers those that see another storage than most of their site, with the reason.
+pub(super) fn odd_of_all(movers: &[Arc<MoverRecord>]) -> HashMap<String, String> {
+    let mut places: BTreeMap<(&str, &str), Vec<(&MoverRecord, &str)>> = BTreeMap::new();
+    for mover in movers {
+        for (directory, mark) in mover.paths.iter().zip(&mover.site_marks) {
+            places.entry((&mover.site, directory)).or_default().push((mover, mark));
+        }
+    }
+    let mut all = HashMap::new();
+    for ((_, directory), seen) in places {
+        let sights: Vec<Sight<'_>> = seen
+            .iter()
+            .map(|&(mover, mark)| Sight { directory, mark, is_doubtful: !mover.ill.is_empty() })
+            .collect();
+        let Believed { is_believed, at_odds } = same_storage(&sights);
+        // Where nobody can tell who is right, nobody is told to be wrong.
+        for ((mover, _), _) in seen.iter().zip(is_believed).filter(|(_, is)| !is && at_odds.is_empty()) {
+            all.insert(mover.id.clone(), odd(directory));
+        }
+    }
+    all
 }
 
 fn odd(directory: &str) -> String {
@@ -124,5 +156,12 @@ mod tests {
         assert!(end(&movers, &health, now, "t", (Which::Sink, "s", "/elsewhere")).reaching.is_empty());
         let source = end(&movers, &Health::new(), now, "t", (Which::Source, "s", "/d/e"));
         assert_eq!((source.able, source.at_odds.as_str()), (vec![0, 1], ""));
+    }
+
+    #[test]
+    fn movers_that_see_another_storage_than_most_are_odd_without_any_transfer() {
+        let movers = [mover("a", "x"), mover("b", "y"), mover("c", "y")];
+        assert_eq!(odd_of_all(&movers).into_keys().collect::<Vec<_>>(), ["a"]);
+        assert!(odd_of_all(&movers[..2]).is_empty());
     }
 }

@@ -12,6 +12,7 @@ mod moved;
 mod open;
 mod owning;
 mod settling;
+mod stragglers;
 mod sweeping;
 mod taking;
 mod waiting;
@@ -40,6 +41,7 @@ use crate::registry::Movers;
 use crate::sharing::{SiteSharing, site};
 use crate::transfers::{FindError, Transfers};
 use claims::Claims;
+use ends::odd_of_all;
 use open::Open;
 use sweeping::Sweeper;
 pub(crate) use waiting::TURN;
@@ -311,12 +313,13 @@ impl Manager {
 
     /// Has its transfers have the pairs that are theirs by the shares of all.
     async fn deal_pairs(self: &Arc<Self>) {
-        let (fleet, Claims { claims, odd, at_odds }, present) = {
+        let (fleet, Claims { claims, odd, unserved }, present) = {
             let (movers, known) = (self.movers.all(), self.known());
             let lately = self.movers.lately();
             self.health().keep(|id| lately.iter().any(|mover| mover.id == id));
             let fleet = claims::fleet(&movers);
-            let claims = claims::claims(&known, &movers, &self.health(), self.now());
+            let mut claims = claims::claims(&known, &movers, &self.health(), self.now());
+            claims.odd.extend(odd_of_all(&movers));
             // Pairs of what is over take nobody's place.
             let present = known.pairs.values().filter(|pair| known.records.has(&pair.transfer));
             (fleet, claims, present.cloned().map(FleetPair::from).collect::<Vec<_>>())
@@ -340,7 +343,7 @@ impl Manager {
             }
         });
         join_all(add).await;
-        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &at_odds);
+        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &unserved);
     }
 
     /// Removes pairs that should not be: those of transfers that are over, or not known.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    Answer, Coordinator, Ending, Fault, FileKey, Outlook, PairTuner, RecordState, RecordView, Step, Verdict,
+    Answer, Coordinator, Ending, Fault, FileKey, Outlook, PairTuner, RecordState, RecordView, Step,
+    Stragglers, Verdict,
 };
 use futures_util::future::try_join;
 use futures_util::{Stream, StreamExt};
@@ -44,11 +45,12 @@ enum Stop {
 type Entries = Pin<Box<dyn Stream<Item = Logged> + Send>>;
 type Reports = Pin<Box<dyn Stream<Item = PairReport> + Send>>;
 
-struct Owning {
-    manager: Arc<Manager>,
-    id: String,
+pub(super) struct Owning {
+    pub(super) manager: Arc<Manager>,
+    pub(super) id: String,
     wanted: Arc<AtomicU32>,
-    coordinator: Coordinator,
+    pub(super) coordinator: Coordinator,
+    pub(super) stragglers: Stragglers,
     began: tokio::time::Instant,
     /// As it was read last.
     record: Option<TransferRecord>,
@@ -77,6 +79,7 @@ pub(super) async fn run(
         id: id.clone(),
         wanted,
         coordinator: Coordinator::new(Duration::ZERO),
+        stragglers: Stragglers::new(),
         began: tokio::time::Instant::now(),
         record: None,
         work: None,
@@ -215,6 +218,9 @@ impl Owning {
             pairs_most: capacity(&manager),
         };
         let step = self.coordinator.next(now, &outlook);
+        if matches!(step, Step::Wait(_)) && self.coordinator.is_current() && lease.is_sure() {
+            self.relieve_stragglers();
+        }
         let wanted = self.coordinator.pairs_wanted();
         if self.wanted.swap(wanted, Relaxed) != wanted {
             manager.changed.notify_one();
@@ -238,6 +244,7 @@ impl Owning {
         match &entry {
             LogEntry::ScanFailed { reason, .. } => self.coordinator.scan_failed(reason.clone()),
             LogEntry::ChunkDone(done) => self.chunk_done(done),
+            LogEntry::FileFinished { by, .. } | LogEntry::FileDiscarded { by, .. } => self.follow_file(by),
             LogEntry::PairBroken { by, sink, is_source, kind, reason } => {
                 let (mover, other) = if *is_source { (by, sink) } else { (sink, by) };
                 let (transfer, mover, other) = (self.id.clone(), mover.clone(), other.clone());
@@ -251,20 +258,21 @@ impl Owning {
     }
 
     /// Who has brought a chunk to its end is well; of entries that nobody could copy nobody is to blame.
-    fn chunk_done(&self, done: &ChunkDone) {
+    fn chunk_done(&mut self, done: &ChunkDone) {
         if !self.coordinator.is_current() {
             return;
         }
         if done.failed_entries > 0 {
             return self.manager.health().clear_doubts(&self.id);
         }
+        self.follow_chunk(done);
         for mover in [&done.by, &done.sink].into_iter().filter(|mover| !mover.is_empty()) {
             self.manager.did_well(&self.id, mover);
         }
     }
 
     /// What went wrong before this manager had the transfer says nothing about now.
-    fn fault(&mut self, fault: Fault) {
+    pub(super) fn fault(&mut self, fault: Fault) {
         if self.coordinator.is_current() {
             self.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
             self.manager.fault(&fault);
@@ -273,6 +281,7 @@ impl Owning {
 
     fn reported(&mut self, report: &PairReport) {
         let now = self.now();
+        self.follow_pace(report);
         self.coordinator.report(now, &report.mover, report.pair, report.bytes_per_s);
     }
 
@@ -390,6 +399,7 @@ impl Owning {
         queue.prepare(ACK_WAIT, fixed).await?;
         let entries: Entries = Box::pin(log.replay_and_follow().await?);
         let reports: Reports = Box::pin(reports(&manager.bus, &self.id).await?);
+        self.stragglers = Stragglers::new();
         self.work = Some(Work { queue, entries, reports, account: Account::default() });
         Ok(Answer::Opened(Box::new(tuner)))
     }

@@ -98,7 +98,7 @@ async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Res
         let kind = FaultKind::Refused;
         manager.fault(&Fault { transfer, mover, other: String::new(), kind, reason });
     }
-    match movers_at(manager, &record.id, Which::Sink, source, &source.path)?.able(source, &source.path) {
+    match movers_at(manager, &record.id, Which::Sink, source, &source.path)?.able() {
         Err(Unsettled::AtOdds(why)) => see_the_same(manager, record, why).await?,
         able => drop(able?),
     }
@@ -109,7 +109,7 @@ async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Res
 async fn see_the_same(manager: &Manager, record: &TransferRecord, why: String) -> Result<(), Unsettled> {
     let source = &record.submission.source;
     let able = movers_at(manager, &record.id, Which::Source, source, &source.path)?;
-    let able = able.able(source, &source.path)?;
+    let able = able.able()?;
     let question = Ask::Names { path: source.path.clone() };
     let answers = join_all(able.iter().map(|mover| ask(&manager.bus, mover, &question, LOOK_WITHIN))).await;
     let digests: Option<HashSet<String>> = answers
@@ -129,17 +129,16 @@ struct MoversAt {
     /// Those that can be used.
     able: Vec<String>,
     at_odds: String,
+    /// What they are ill of.
+    ill: String,
 }
 
 impl MoversAt {
-    fn able(self, location: &Location, path: &str) -> Result<Vec<String>, Unsettled> {
+    fn able(self) -> Result<Vec<String>, Unsettled> {
         match self.able.is_empty() {
             false => Ok(self.able),
             true if !self.at_odds.is_empty() => Err(Unsettled::AtOdds(self.at_odds)),
-            true => Err(Unsettled::Later(format!(
-                "all movers of site {} that reach {path} are ill",
-                location.site
-            ))),
+            true => Err(Unsettled::Later(self.ill)),
         }
     }
 }
@@ -158,7 +157,7 @@ fn movers_at(
         return Err(Unsettled::Later(nobody(&location.site, path, somebody_is_there)));
     }
     let (reaching, able) = (ids(&movers, &end.reaching), ids(&movers, &end.able));
-    Ok(MoversAt { reaching, able, at_odds: end.at_odds })
+    Ok(MoversAt { reaching, able, at_odds: end.at_odds, ill: end.ill })
 }
 
 /// What is at a path, as the first that answers sees it.
@@ -169,7 +168,7 @@ async fn look(
     path: &str,
 ) -> Result<Looked, Unsettled> {
     let mut reason = None;
-    for mover in movers_at(manager, transfer, Which::Sink, location, path)?.able(location, path)? {
+    for mover in movers_at(manager, transfer, Which::Sink, location, path)?.able()? {
         match look_at(manager, &mover, path).await {
             Ok(looked) => return Ok(looked),
             Err(why) => reason = Some(why),

@@ -15,7 +15,7 @@ impl Known {
         claims: &[Claim],
         shares: &[u32],
         limits: &PairLimits,
-        at_odds: &HashMap<String, String>,
+        unserved: &HashMap<String, String>,
     ) {
         self.waits.clear();
         for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.is_mine) {
@@ -28,8 +28,8 @@ impl Known {
                 false => self.stuck.remove(&claim.transfer),
             };
             if let Some(lacked) = lacked {
-                let at_odds = at_odds.get(&claim.transfer).cloned();
-                let words = at_odds.unwrap_or_else(|| words(&lacked, record, fleet));
+                let unserved = unserved.get(&claim.transfer).cloned();
+                let words = unserved.unwrap_or_else(|| words(&lacked, record, fleet));
                 self.waits.insert(claim.transfer.clone(), words);
             }
         }

@@ -43,24 +43,9 @@ impl Held {
         &self.table
     }
 
-    /// Whether an entry of it has this path, which one of the ends knows by more than the chunk does.
-    pub fn has(&self, path: &[u8]) -> bool {
-        let mut directory = Vec::new();
-        TableReader::new(&self.table).flatten().any(|record| match record {
-            TableRecord::Section { path: section, .. } => {
-                directory.clear();
-                if !section.is_root() {
-                    directory.extend_from_slice(section.as_bytes());
-                    directory.push(b'/');
-                }
-                path.strip_suffix(section.as_bytes())
-                    .is_some_and(|rest| !section.is_root() && (rest.is_empty() || rest.ends_with(b"/")))
-            }
-            TableRecord::Entry(entry) => {
-                let rest = path.strip_suffix(entry.name).and_then(|rest| rest.strip_suffix(&directory[..]));
-                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
-            }
-        })
+    /// See [`known_of`].
+    pub fn knows(&self, path: &[u8]) -> Option<usize> {
+        known_of(&self.table, path)
     }
 
     /// An entry of it could not be copied.
@@ -166,6 +151,25 @@ impl Held {
     }
 }
 
+/// How much of a path, which one of the ends knows by more than a chunk's table does, is an entry of the table, or the directory of
+/// some: in bytes. Nothing if there is none such.
+fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
+    let ends_with = |own: &[u8]| {
+        let is_whole = |rest: &[u8]| rest.is_empty() || rest.ends_with(b"/");
+        (!own.is_empty() && path.strip_suffix(own).is_some_and(is_whole)).then_some(own.len())
+    };
+    let mut directory = Vec::new();
+    let known = TableReader::new(table).flatten().filter_map(|record| match record {
+        TableRecord::Section { path: section, .. } => {
+            directory = section.as_bytes().to_vec();
+            ends_with(&directory)
+        }
+        TableRecord::Entry(entry) if directory.is_empty() => ends_with(entry.name),
+        TableRecord::Entry(entry) => ends_with(&[&directory, entry.name].join(&b'/')),
+    });
+    known.max()
+}
+
 /// At which end a failure may be its mover's own: true for the one that reads. `None` where it is the entry's, wherever it is tried.
 pub(super) fn may_be_the_movers(kind: FailureKind) -> Option<bool> {
     match kind {
@@ -181,5 +185,28 @@ pub(super) fn failure_of(failure: &EntryFailure) -> Failure {
         path: escape(&failure.path),
         kind: failure.kind.name().to_owned(),
         detail: failure.detail.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{Metadata, RelPath};
+    use carrack_wire::TableWriter;
+
+    use super::*;
+
+    #[test]
+    fn a_path_belongs_to_who_knows_most_of_it() {
+        let table_of = |directory: &str, name: &str| {
+            let mut table = Vec::new();
+            let mut writer = TableWriter::new(&mut table);
+            writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+            writer.symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
+            table
+        };
+        let (above, beneath) = (table_of("", "f"), table_of("d", "f"));
+        assert_eq!((known_of(&above, b"/root/d/f"), known_of(&beneath, b"/root/d/f")), (Some(1), Some(3)));
+        assert_eq!((known_of(&above, b"f"), known_of(&beneath, b"/root/f")), (Some(1), None));
+        assert_eq!((known_of(&beneath, b"/root/d"), known_of(&beneath, b"/root/cd/f")), (Some(1), None));
     }
 }

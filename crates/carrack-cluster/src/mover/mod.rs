@@ -3,6 +3,7 @@
 //! It registers itself, does what the pairs' bucket says that it should (`pair`, `scan`), and lets other movers write
 //! (`doorman`). It decides about nothing.
 
+mod clock_watch;
 pub mod cutting;
 mod dial;
 mod doorman;
@@ -131,6 +132,8 @@ struct Mover {
     rates: Mutex<HashMap<PairKey, u64>>,
     /// Sessions and scans that its storage has not let end.
     hanging: AtomicU32,
+    /// What is wrong with its clock; empty if nothing is.
+    clock: Mutex<String>,
 }
 
 /// A session counts as long as this lives.
@@ -215,7 +218,9 @@ impl Mover {
             writing: AtomicU32::new(0),
             rates: Mutex::default(),
             hanging: AtomicU32::new(0),
+            clock: Mutex::default(),
         });
+        clock_watch::look(&mover).await;
         doorman::start(&mover, listener).map_err(system("listening"))?;
         let record = mover.registration.record();
         mover.say(format!("mover {} of {}, at {}", mover.id, record.site, record.addresses.join(" and ")));
@@ -260,8 +265,22 @@ impl Mover {
         });
     }
 
-    /// Why it takes no work; empty if it does.
+    /// What is wrong with its clock; empty if nothing is. Storage that is ill comes before it.
+    fn clock_is(&self, wrong: String) {
+        let before = std::mem::replace(&mut *self.clock(), wrong);
+        let ill = self.registration.record().ill;
+        if ill.is_empty() || ill == before {
+            self.is_ill(String::new());
+        }
+    }
+
+    fn clock(&self) -> MutexGuard<'_, String> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it takes no work, by its storage; empty if it does.
     fn is_ill(&self, why: String) {
+        let why = if why.is_empty() { self.clock().clone() } else { why };
         if !why.is_empty() && self.registration.record().ill != why {
             self.say(format!("takes no work: {why}"));
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::pair::PairEnd;
-use super::{AGAIN_AFTER, Mover, MoverError, look, pair, scan, site_mark};
+use super::{AGAIN_AFTER, Mover, MoverError, clock_watch, look, pair, scan, site_mark};
 use crate::asks::serve_asks;
 use crate::pairs::{PairChange, PairKey, Pairs, Whose};
 use crate::records::{MoverState, Pair, TransferRecord};
@@ -37,6 +37,7 @@ pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> 
     let asked = Arc::clone(&mover);
     let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
     let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
+    let clock = tokio::spawn(clock_watch::watch(Arc::clone(&mover)));
     let pairs = Pairs::open(&mover.bus).await?;
     let mut changes = Box::pin(pairs.watch(Whose::Mover(&mover.id)).await?);
     let mut running = Running::default();
@@ -63,6 +64,7 @@ pub(super) async fn run(mover: Arc<Mover>, mut drain: watch::Receiver<bool>) -> 
     };
     let _ = tokio::time::timeout(OTHERS_LEAVE_WITHIN, others_leave).await;
     marks.abort();
+    clock.abort();
     mover.registration.retire().await;
     mover.bus.close().await;
     Ok(())

@@ -37,6 +37,8 @@ impl Mover {
     ) -> Vec<EntryFailure> {
         let mut others = self.movers.able(site, directory);
         others.retain(|mover| mover != sink);
+        // Who is left out is asked last: it may not answer.
+        others.sort_by_key(|mover| self.movers.get(mover).is_none_or(|mover| !mover.left_out.is_empty()));
         // Nothing is put together where nobody could look for it.
         let files = if others.is_empty() { Vec::new() } else { expected(held) };
         if files.is_empty() {

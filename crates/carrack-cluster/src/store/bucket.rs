@@ -103,6 +103,13 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         self.write(key, headers, Vec::new()).await.map(|_| ())
     }
 
+    /// The revision of what is there, and when it was kept: in milliseconds since 1970, by the server's clock.
+    pub(crate) async fn kept_at(&self, key: &str) -> Result<Option<(u64, i64)>, BusError> {
+        let kept = self.last(key).await?;
+        let at_ms = |message: &StreamMessage| (message.time.unix_timestamp_nanos() / 1_000_000) as i64;
+        Ok(kept.map(|message| (message.sequence, at_ms(&message))))
+    }
+
     pub(crate) async fn get(&self, key: &str) -> Result<Option<Entry<T>>, BusError> {
         match self.last(key).await? {
             Some(message) if !is_mark(&message.headers) => {

@@ -285,8 +285,11 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
     if let (Some(siblings), Some(root)) = (&sink.siblings, &sink.root) {
         let ended = match sink.committer {
             _ if result.is_ok() && sink.closes.into_inner() => siblings.retire(root),
-            // It may have begun when another one had closed the transfer.
-            Some(committer) if !committer.has_recorded() => siblings.leave(root, committer),
+            // It may have begun when another one had closed the transfer. What has arrived may have left something: its journal tells
+            // whoever comes again that the destination is this transfer's.
+            Some(committer) if !committer.has_recorded() && both.sink.bytes_arrived == 0 => {
+                siblings.leave(root, committer)
+            }
             _ => Ok(()),
         };
         return (both, cause(result, ended));

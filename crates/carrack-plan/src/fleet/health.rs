@@ -20,6 +20,9 @@ const LEFT_OUT_UNREACHABLE: Duration = Duration::from_secs(5);
 /// How long a mover is left out that may have failed an entry which others can copy, at first.
 const DOUBTED_FOR: Duration = Duration::from_secs(10);
 
+/// How long a mover is left out that has held up a transfer's end: by then the transfer is over, or stands.
+const LEFT_OUT_SLOW: Duration = Duration::from_secs(60);
+
 /// Who did well so lately is not the one whom nobody reaches.
 const WELL_LATELY: Duration = Duration::from_secs(15);
 
@@ -40,6 +43,8 @@ pub enum FaultKind {
     Hung,
     /// Entries have failed at it that others may be able to copy.
     Doubted,
+    /// It has held up a transfer's end, for which others take a part of the time.
+    Slow,
     /// Anything else, which may pass.
     #[default]
     #[serde(other)]
@@ -138,6 +143,7 @@ impl Health {
             + match kind {
                 FaultKind::Hung => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_HUNG),
                 FaultKind::Unreachable => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_UNREACHABLE),
+                FaultKind::Slow => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_SLOW),
                 FaultKind::Doubted => doubled(DOUBTED_FOR),
                 _ => doubled(LEFT_OUT_FIRST),
             };

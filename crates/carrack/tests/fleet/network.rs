@@ -135,6 +135,11 @@ impl Network {
         command
     }
 
+    /// The network namespace of what is beside the bridge: a file to enter it by.
+    pub fn namespace(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.hub.pid()))
+    }
+
     /// A path as the hosts have it, for this process.
     pub fn seen(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.hub.pid()));

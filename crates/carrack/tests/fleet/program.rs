@@ -38,6 +38,10 @@ impl Program {
         Program { name: name.to_owned(), child: command.spawn().unwrap(), log }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }

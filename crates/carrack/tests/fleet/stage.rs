@@ -35,7 +35,19 @@ pub struct Stage {
     private: PathBuf,
     nats: PathBuf,
     servers: u8,
+    /// Each with a network's number: its place here, from 1.
+    sites: Vec<String>,
     _directory: TempDir,
+}
+
+/// How a mover is started that is not as the others are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner<'a> {
+    /// What is done before it, in a mount namespace of its own, where `$1` is the directory that it reaches; ends with `&&`.
+    pub first: &'a str,
+    /// What it is started by.
+    pub through: &'a str,
+    pub options: &'a [&'a str],
 }
 
 impl Stage {
@@ -65,9 +77,10 @@ impl Stage {
             private,
             nats,
             servers,
+            sites: Vec::new(),
             _directory: directory,
         };
-        SITES.iter().for_each(|site| fs::create_dir(stage.seen(site)).unwrap());
+        SITES.iter().for_each(|site| stage.add_site(site));
         (1..=servers).for_each(|number| stage.start_server(number));
         for number in 1..=servers {
             stage.program(&server(number)).wait_for_words("Server is ready");
@@ -115,32 +128,55 @@ impl Stage {
         self.programs.insert(name.to_owned(), program);
     }
 
-    fn urls(&self) -> String {
+    /// Where NATS is, for hosts.
+    pub fn urls(&self) -> String {
         let urls = (1..=self.servers).map(|number| format!("nats://{}:{PORT}", server_address(number)));
         urls.collect::<Vec<_>>().join(",")
     }
 
-    /// Starts a mover on a host of its own, `east1` say; it may not be registered yet.
-    pub fn start_mover(&mut self, site: &str, number: u8) {
-        self.start_ill_mover(site, number, "", &[]);
+    /// One more, with a directory of its own.
+    pub fn add_site(&mut self, name: &str) {
+        fs::create_dir(self.seen(name)).unwrap();
+        self.sites.push(name.to_owned());
     }
 
-    /// One before which `first` is done in a mount namespace of its own, where `$1` is the directory that it reaches; with these options.
-    pub fn start_ill_mover(&mut self, site: &str, number: u8, first: &str, options: &[&str]) {
+    /// Starts a mover on a host of its own, `east1` say; it may not be registered yet.
+    pub fn start_mover(&mut self, site: &str, number: u8) {
+        self.start_mover_so(site, number, Manner::default());
+    }
+
+    /// One that is not as the others are.
+    pub fn start_mover_so(&mut self, site: &str, number: u8, manner: Manner<'_>) {
+        let Manner { first, through, options } = manner;
         let name = format!("{site}{number}");
-        let net = 1 + SITES.iter().position(|other| *other == site).unwrap() as u8;
+        let net = 1 + self.sites.iter().position(|other| other == site).unwrap() as u8;
         let host = self.network.host(&name, Ipv4Addr::new(10, 77, net, number));
         let mut command = self.network.on(&host, "unshare");
-        let script = format!("{first} directory=$1; shift; exec \"$@\" --path \"$directory\"");
+        let script = format!("{first} directory=$1; shift; exec {through} \"$@\" --path \"$directory\"");
         command.args(["-m", "sh", "-c", &script, "sh"]).arg(self.network.directory().join(site));
-        command.args([&*carrack(), "mover", "--site", site, "--pairs", PAIRS]);
+        command.args([&*carrack(), "mover", "--site", site]);
+        if !options.contains(&"--pairs") {
+            command.args(["--pairs", PAIRS]);
+        }
         command.args(["--listen", &format!("{}:0", host.address)]).args(options);
         self.run(&name, &mut command);
         self.hosts.insert(name, host);
     }
 
+    /// Has strace do something to system calls of a mover, `pread64:error=EIO` say.
+    pub fn inject(&mut self, mover: &str, fault: &str) {
+        let calls = fault.split(':').next().unwrap();
+        let mut command = self.network.beside("strace");
+        command.args(["-f", "--seccomp-bpf", "-o", "/dev/null", "-e", &format!("trace={calls}")]);
+        command.args(["-e", &format!("inject={fault}"), "-p", &self.programs[mover].pid().to_string()]);
+        let tracer = tracer(mover);
+        self.run(&tracer, &mut command);
+        self.program(&tracer).wait_for_words("attached");
+    }
+
     /// Ends one that was started, at once.
     pub fn kill(&mut self, name: &str) {
+        self.programs.remove(&tracer(name));
         self.program(name).kill();
         self.programs.remove(name);
         self.hosts.remove(name);
@@ -183,27 +219,52 @@ impl Stage {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// How a transfer is. Servers that choose a leader may not answer the first time.
+    /// What a command says that only looks. Servers that choose a leader, and machines that are busy, may not answer the first time.
     #[track_caller]
-    pub fn record(&self, id: &str) -> TransferRecord {
+    fn told(&self, words: &[&str]) -> String {
         wait_at_most(PATIENCE, "an answer", || {
-            let output = self.ask(&["status", "--json", id]);
+            let output = self.ask(words);
             let is_away = !output.status.success() && talk(&output).contains("no answer from NATS");
             assert!(is_away || output.status.success(), "{}", talk(&output));
-            (!is_away).then(|| serde_json::from_slice(&output.stdout).unwrap())
+            (!is_away).then(|| String::from_utf8(output.stdout).unwrap())
         })
+    }
+
+    /// How a transfer is.
+    #[track_caller]
+    pub fn record(&self, id: &str) -> TransferRecord {
+        serde_json::from_str(&self.told(&["status", "--json", id])).unwrap()
     }
 
     /// Those that are registered.
     #[track_caller]
     pub fn movers(&self) -> Vec<MoverRecord> {
-        self.asked(&["movers", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.told(&["movers", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Waits until so many are.
     #[track_caller]
     pub fn wait_for_movers(&self, count: usize) {
         wait_for(&format!("{count} movers"), || (self.movers().len() == count).then_some(()));
+    }
+
+    /// Waits until all that were started are; who they are.
+    #[track_caller]
+    pub fn movers_are_there(&self) -> Vec<MoverRecord> {
+        let is_server = |name: &&String| (1..=self.servers).any(|number| server(number) == **name);
+        let names: Vec<&String> = self.hosts.keys().filter(|name| !is_server(name)).collect();
+        wait_at_most(PATIENCE, "all movers", || {
+            let movers = self.movers();
+            let is_there = |name: &&&String| movers.iter().any(|mover| mover.host == ***name);
+            (names.iter().filter(is_there).count() == names.len()).then_some(movers)
+        })
+    }
+
+    /// All transfers.
+    #[track_caller]
+    pub fn records(&self) -> Vec<TransferRecord> {
+        let listed = self.told(&["transfers", "--json", "--limit", "1000"]);
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// A path beneath a site's directory, as `carrack submit` takes it.
@@ -220,6 +281,11 @@ impl Stage {
 /// The program under test.
 fn carrack() -> String {
     std::env::var("CARRACK_BIN").unwrap_or_else(|_| CARRACK.to_owned())
+}
+
+/// The program that injects faults into a mover. By its name it is the first to end: whoever is traced can't, while it is stopped.
+fn tracer(mover: &str) -> String {
+    format!("calls-of-{mover}")
 }
 
 /// A server's name, and its host's.

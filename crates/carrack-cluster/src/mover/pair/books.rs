@@ -150,17 +150,17 @@ impl Books {
         self.held.insert(number, held);
     }
 
-    /// Failures belong to the chunk that has their entries; those of the end to the one that closes.
+    /// Failures belong to the chunks that have their entries; those of the end to the one that closes.
     fn note_failures(&mut self, last: Option<u64>) {
         for failure in self.work.observer.take_failures() {
-            let first = |is_it: &dyn Fn(&Held) -> bool| {
-                self.held.iter().find(|(_, held)| is_it(held)).map(|(number, _)| *number)
-            };
-            let owner = first(&|held| held.has(&failure.path))
-                .or(last.filter(|number| self.held.contains_key(number)))
-                .or_else(|| first(&|held| held.head.kind == ChunkKind::Close));
-            if let Some(held) = owner.and_then(|number| self.held.get_mut(&number)) {
-                held.fail(&failure);
+            let mut owners = owners(&self.held, &failure.path);
+            if owners.is_empty() {
+                let close = || self.held.iter().find(|(_, held)| held.head.kind == ChunkKind::Close);
+                let last = last.filter(|number| self.held.contains_key(number));
+                owners.extend(last.or_else(|| close().map(|(number, _)| *number)));
+            }
+            for number in owners {
+                self.held.entry(number).and_modify(|held| held.fail(&failure));
             }
         }
     }
@@ -246,10 +246,12 @@ impl Books {
             work.learn(|threshold| threshold.reads_at(bytes_per_s));
         }
         let report_now = PairReport {
+            sink: work.pair.sink.clone(),
             bytes_moved,
             bytes_per_s,
             chunks_held: self.held.len() as u32,
             threshold_bytes: work.threshold().bytes(),
+            waits_at: work.observer.waits_at(),
             ..PairReport::new(&work.mover.id, work.pair.number)
         };
         // The next one comes soon.
@@ -292,4 +294,13 @@ impl Books {
         let work = &self.work;
         join_all(held.iter().map(|held| work.repeated(|| held.acker.nak(delay)))).await;
     }
+}
+
+/// The chunks that a failure may be of: those that know most of its path. Of a large file these are all parts that are held, as nobody
+/// tells which one has failed; what was moved of the others does not travel again.
+fn owners(held: &HashMap<u64, Held>, path: &[u8]) -> Vec<u64> {
+    let known: Vec<(u64, usize)> =
+        held.iter().filter_map(|(number, held)| Some((*number, held.knows(path)?))).collect();
+    let most = known.iter().map(|(_, known)| *known).max();
+    known.into_iter().filter(|(_, known)| Some(*known) == most).map(|(number, _)| number).collect()
 }

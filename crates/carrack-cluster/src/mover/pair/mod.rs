@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use carrack_engine::{
     Abort, ChunkFeed, Feed, Observer, Outcome, Role, SessionError, Transfer, TransferIdentity, copy_with_peer,
 };
-use carrack_model::{EntryFailure, Event, Loss, Notice, Progress, RunToken, TransferId};
-use carrack_plan::fleet::{ChunkThreshold, FaultKind};
+use carrack_model::{EntryFailure, Event, Limiter, Loss, Notice, Progress, RunToken, TransferId};
+use carrack_plan::fleet::{ChunkThreshold, FaultKind, WaitsAt};
 use carrack_storage::{Base, Purpose};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
@@ -33,7 +33,7 @@ use super::{Mover, Say};
 use crate::error::BusError;
 use crate::log::Log;
 use crate::queue::Queue;
-use crate::records::{Leg, Pair, TransferRecord, TransferState};
+use crate::records::{Leg, MoverRecord, Pair, TransferRecord, TransferState};
 use crate::transfers::FindError;
 
 /// NATS is away: it is asked again after so long.
@@ -148,6 +148,16 @@ impl PairObserver {
         }
     }
 
+    /// What it waits for of late, if that is storage: where a thread is in it at one end only, and else where most time goes.
+    fn waits_at(&self) -> WaitsAt {
+        let (_, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
+        match (progress.storage_busy, progress.limiter) {
+            ((true, false), _) | (_, Limiter::SourceStorage) => WaitsAt::Source,
+            ((false, true), _) | (_, Limiter::SinkStorage) => WaitsAt::Sink,
+            _ => WaitsAt::Neither,
+        }
+    }
+
     fn take_failures(&self) -> Vec<EntryFailure> {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -171,6 +181,14 @@ impl Observer for PairObserver {
             _ => {}
         }
     }
+}
+
+/// Why a session is left to itself before it has ended.
+enum Left {
+    /// Storage does not answer.
+    Hangs(PairFault),
+    /// The pair was told to end, as one of its movers is left out: others have what it holds now.
+    IsLeftOut,
 }
 
 /// What the two tasks share.
@@ -343,7 +361,10 @@ impl Work {
                 ended = &mut session => break Ok(ended),
                 _ = ticks.tick() => {
                     if let Some(fault) = work.observer.hangs().filter(|_| state.holds()) {
-                        break Err(fault);
+                        break Err(Left::Hangs(fault));
+                    }
+                    if state.was_told && work.is_left_out() {
+                        break Err(Left::IsLeftOut);
                     }
                     state.report().await;
                 }
@@ -372,14 +393,27 @@ impl Work {
             Ok(Ok(Ok(outcome))) => return state.over(outcome).await,
             Ok(Ok(Err(unreached))) => PairFault::at_sink(FaultKind::Unreachable, unreached),
             Ok(Err(panic)) => PairFault::at_source(FaultKind::Passing, panic),
-            Err(hangs) => {
+            Err(Left::Hangs(fault)) => {
                 abort.interrupt();
-                work.mover.abandon(session, hangs.is_source);
-                hangs
+                work.mover.abandon(session, fault.is_source);
+                fault
+            }
+            Err(Left::IsLeftOut) => {
+                abort.interrupt();
+                work.mover.abandon(session, false);
+                state.give_back(Duration::ZERO).await;
+                return PairEnd::Well;
             }
         };
         state.give_back(GIVEN_BACK_FOR).await;
         fault.into()
+    }
+
+    /// Whether one of its movers is left out for now: what the pair holds is for others, who do better.
+    fn is_left_out(&self) -> bool {
+        let sink = self.mover.movers.get(&self.pair.sink);
+        let is_out = |record: &MoverRecord| !record.ill.is_empty() || !record.left_out.is_empty();
+        is_out(&self.mover.registration.record()) || sink.is_some_and(|sink| is_out(&sink))
     }
 
     /// Whether its user wants nothing of the transfer moved any more, or the other mover is gone. What is not settled then is given

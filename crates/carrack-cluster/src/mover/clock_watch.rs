@@ -1,0 +1,58 @@
+//! Whether the mover's clock is right, by that of NATS: one that is off has certificates that others don't believe, and doesn't
+//! believe theirs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use super::Mover;
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What a clock may be off: certificates are valid from five minutes before they are made.
+const OFF_AT_MOST_S: u64 = 240;
+
+/// Looks again and again, for as long as the mover runs.
+pub(super) async fn watch(mover: Arc<Mover>) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        look(&mover).await;
+    }
+}
+
+/// One look; nothing is known where NATS does not answer.
+pub(super) async fn look(mover: &Mover) {
+    if let Ok(Some(ahead_ms)) = mover.registration.clock_is_ahead_ms().await {
+        mover.clock_is(wrong(ahead_ms));
+    }
+}
+
+/// What is wrong with a clock that is ahead by so much; empty if it is right.
+fn wrong(ahead_ms: i64) -> String {
+    let off_s = ahead_ms.unsigned_abs() / 1000;
+    if off_s <= OFF_AT_MOST_S {
+        return String::new();
+    }
+    let off = match off_s {
+        ..7200 => format!("{} min", (off_s + 30) / 60),
+        _ => format!("{} h", (off_s + 1800) / 3600),
+    };
+    let side = if ahead_ms > 0 { "ahead of" } else { "behind" };
+    format!("its clock is {off} {side} that of NATS: set it right (NTP)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_with_by_how_much() {
+        assert_eq!(wrong(-240_000), "");
+        assert!(wrong(-300_000).contains("5 min behind that of NATS"));
+        assert!(wrong(3 * 3_600_000).contains("3 h ahead of"));
+    }
+}

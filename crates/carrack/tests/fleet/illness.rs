@@ -1,0 +1,395 @@
+//! Movers that live and are ill: each kind of illness at a site of its own, beside a good mover and alone.
+//!
+//! All kinds are in one fleet at the same time, as most of the time is waiting. The other end of every transfer is at [`SITES`], whose
+//! movers are well.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use carrack_cluster::records::{MoverRecord, TransferRecord, TransferState};
+
+use super::data::{Planted, plant_tree};
+use super::old_mover::OldMover;
+use super::stage::{Manner, PATIENCE, SITES, Stage};
+use crate::common::tree::{assert_same, is_temporary, noise};
+
+const MIB: u64 = 1 << 20;
+
+/// Of each transfer's chunks.
+const CHUNK_BYTES: u64 = MIB;
+
+/// So slow that each pair gets some of them.
+const PAIR_RATE: &str = "2MiB";
+
+/// What one transfer carries: small files, which travel as one chunk, and some of several chunks.
+const SMALL_FILES: u64 = 60;
+const LARGE_FILES: [usize; 3] = [5 << 19; 3];
+
+/// What makes a mover ill.
+#[derive(Clone, Copy, Debug)]
+pub enum Cause {
+    /// Something is done to the directory that it reaches, before it starts.
+    Mount(&'static str),
+    /// What is done to its calls, as strace injects it: its storage is that of the good ones.
+    Calls(&'static str),
+    /// What its clock says, as faketime has it: that of the day only, and not those that count from the start.
+    Clock(&'static str),
+    /// An option.
+    Options(&'static [&'static str]),
+    /// It speaks another protocol.
+    Old,
+}
+
+/// A kind of illness.
+#[derive(Clone, Copy, Debug)]
+pub struct Illness {
+    pub name: &'static str,
+    /// Whether it is the mover that reads.
+    is_source: bool,
+    cause: Cause,
+    /// Good movers beside it.
+    good: u8,
+    /// What `carrack movers` or `carrack status` says of it; one of these.
+    said: &'static str,
+    /// Why a transfer fails, or waits, where nobody else is; nothing if it is carried nevertheless.
+    alone: Option<&'static str>,
+}
+
+const fn at_sink(
+    name: &'static str,
+    cause: Cause,
+    said: &'static str,
+    alone: Option<&'static str>,
+) -> Illness {
+    Illness { name, is_source: false, cause, good: 1, said, alone }
+}
+
+const fn at_source(
+    name: &'static str,
+    cause: Cause,
+    said: &'static str,
+    alone: Option<&'static str>,
+) -> Illness {
+    Illness { name, is_source: true, cause, good: 1, said, alone }
+}
+
+/// Who hangs holds up the transfer's end, or is found out before that.
+const HANGS: &str = "nothing to its end|has not answered";
+
+const UNMOUNTED: Cause = Cause::Mount("mount -t tmpfs none \"$1\" &&");
+const READ_ONLY: Cause = Cause::Mount("mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" &&");
+
+/// All kinds. Of the calls that write, `pwritev2` and `linkat` spare the journal, and `pwrite64` does not.
+pub const ILLNESSES: [Illness; 15] = [
+    // Of two that differ nobody can tell which is right, and one alone is believed.
+    Illness { good: 2, ..at_sink("not mounted, sink", UNMOUNTED, "is not what other movers", None) },
+    at_sink("read-only", READ_ONLY, "Read-only file system", Some("Read-only file system")),
+    at_sink("full", Cause::Calls("pwritev2,linkat:error=ENOSPC"), "No space left", Some("No space left")),
+    at_sink("over quota", Cause::Calls("pwrite64,linkat:error=EDQUOT"), "quota", Some("quota")),
+    at_sink(
+        "unreachable",
+        Cause::Options(&["--address", "10.77.250.1:9"]),
+        "can't be reached",
+        Some("can't be reached"),
+    ),
+    at_sink("slow, sink", Cause::Calls("pwritev2,linkat:delay_enter=20000000"), "slow", None),
+    at_sink("a write hangs", Cause::Calls("pwritev2,linkat:delay_enter=1000000000"), HANGS, Some("answered")),
+    at_sink(
+        "writes fail",
+        Cause::Calls("pwritev2,linkat:error=EIO"),
+        "Input/output error",
+        Some("Input/output error"),
+    ),
+    at_sink("clock ahead, sink", Cause::Clock("+5h"), "clock", Some("clock")),
+    at_sink("old", Cause::Old, "protocol", Some("unlike versions")),
+    at_source("not mounted, source", UNMOUNTED, "does not exist", Some("does not exist")),
+    at_source("slow, source", Cause::Calls("pread64:delay_enter=20000000"), "slow", None),
+    at_source("a read hangs", Cause::Calls("pread64:delay_enter=1000000000"), HANGS, Some("answered")),
+    at_source(
+        "reads fail",
+        Cause::Calls("pread64:error=EIO"),
+        "Input/output error",
+        Some("Input/output error"),
+    ),
+    at_source("clock behind, source", Cause::Clock("-5h"), "clock", Some("clock")),
+];
+
+impl Illness {
+    /// What it needs that is not there.
+    pub fn lacks(&self) -> Option<&'static str> {
+        let tool = match self.cause {
+            Cause::Calls(_) => "strace",
+            Cause::Clock(_) => "faketime",
+            _ => return None,
+        };
+        (!runs(tool)).then_some(tool)
+    }
+}
+
+fn runs(tool: &str) -> bool {
+    let asked = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+/// Files small and large; what was made.
+pub fn plant(root: &Path) -> Planted {
+    let mut planted = plant_tree(root, SMALL_FILES);
+    for (number, bytes) in LARGE_FILES.into_iter().enumerate() {
+        let mut content = noise(bytes);
+        content[0] = number as u8;
+        fs::write(root.join(format!("large{number}")), content).unwrap();
+        planted.files += 1;
+        planted.bytes += bytes as u64;
+    }
+    planted
+}
+
+/// Where a transfer stands.
+enum Step {
+    /// Carried by a fleet in which one mover is ill.
+    Beside(String),
+    /// The good ones end.
+    Leaving,
+    /// Given to ill movers only.
+    Alone(String),
+    /// Another good one comes, for this one if it is not over.
+    Coming(Option<String>),
+    /// It is there; the transfer may have failed before it was.
+    Again {
+        id: String,
+        may_fail: bool,
+    },
+    Over,
+}
+
+/// A site with an ill mover, and what becomes of transfers there.
+pub struct Patient {
+    illness: Illness,
+    site: String,
+    planted: Planted,
+    step: Step,
+    since: Instant,
+    is_named: bool,
+    /// By a transfer that has failed, before it was submitted again.
+    moved_bytes: u64,
+    old: Option<OldMover>,
+}
+
+impl Patient {
+    /// A site with its good movers, not registered yet.
+    pub fn admit(stage: &mut Stage, number: usize, illness: Illness, planted: Planted) -> Patient {
+        let site = format!("{}{number}", if illness.is_source { "e" } else { "w" });
+        stage.add_site(&site);
+        if illness.is_source {
+            plant(&stage.seen(format!("{site}/data")));
+        }
+        (0..illness.good).for_each(|other| stage.start_mover(&site, 9 - other));
+        Patient {
+            illness,
+            site,
+            planted,
+            step: Step::Over,
+            since: Instant::now(),
+            is_named: false,
+            moved_bytes: 0,
+            old: None,
+        }
+    }
+
+    /// It is given up.
+    pub fn give_up(&mut self) -> &'static str {
+        self.step(Step::Over);
+        self.illness.name
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.step, Step::Over)
+    }
+
+    fn is_said(&self, why: &str) -> bool {
+        self.illness.said.split('|').any(|words| why.contains(words))
+    }
+
+    fn host(&self) -> String {
+        format!("{}1", self.site)
+    }
+
+    /// The ill one: of movers with the same room the first by its name is chosen.
+    pub fn fall_ill(&mut self, stage: &mut Stage, movers: &[MoverRecord]) {
+        let site = self.site.clone();
+        let start = |stage: &mut Stage, manner| stage.start_mover_so(&site, 1, manner);
+        match self.illness.cause {
+            Cause::Mount(first) => start(stage, Manner { first, ..Manner::default() }),
+            Cause::Calls(_) => start(stage, Manner::default()),
+            Cause::Clock(off) => {
+                let through =
+                    format!("env DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f {off}");
+                start(stage, Manner { through: &through, ..Manner::default() });
+            }
+            Cause::Options(options) => start(stage, Manner { options, ..Manner::default() }),
+            Cause::Old => {
+                let like = movers.iter().find(|mover| mover.site == site).unwrap();
+                self.old = Some(OldMover::start(stage, like, &self.host()));
+            }
+        }
+    }
+
+    /// Begins, once all movers are there.
+    pub fn submit(&mut self, stage: &mut Stage) {
+        if let Cause::Calls(fault) = self.illness.cause {
+            stage.inject(&self.host(), fault);
+        }
+        self.step(Step::Beside(self.submitted(stage, "copy")));
+    }
+
+    fn submitted(&self, stage: &Stage, copy: &str) -> String {
+        let (from, to) = self.ends(copy);
+        let place = |(site, path): (String, String)| stage.location(&site, &path);
+        let chunk = CHUNK_BYTES.to_string();
+        let how =
+            ["submit", "--pairs", "4", "--buffer", "16MiB", "--bwlimit", PAIR_RATE, "--chunk-size", &chunk];
+        stage.asked(&[&how[..], &[&*place(from), &*place(to)]].concat())
+    }
+
+    /// Sites and paths.
+    fn ends(&self, copy: &str) -> ((String, String), (String, String)) {
+        let (site, [east, west]) = (&self.site, SITES);
+        match self.illness.is_source {
+            true => ((site.clone(), "data".to_owned()), (west.to_owned(), format!("{site}-{copy}"))),
+            false => ((east.to_owned(), "data".to_owned()), (site.clone(), copy.to_owned())),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        (self.step, self.since) = (step, Instant::now());
+    }
+
+    /// Does what comes next; `say` hears when something has come to its end.
+    pub fn look(
+        &mut self,
+        stage: &mut Stage,
+        movers: &[MoverRecord],
+        records: &[TransferRecord],
+        say: impl Fn(&str),
+    ) {
+        let record = |id: &String| records.iter().find(|record| record.id == *id).unwrap();
+        let (illness, took) = (self.illness, self.since.elapsed().as_secs());
+        self.is_named |= movers.iter().any(|mover| {
+            mover.host == self.host() && [&mover.ill, &mover.left_out].iter().any(|why| self.is_said(why))
+        });
+        let at = match &self.step {
+            Step::Over => return,
+            Step::Beside(id) => {
+                let record = record(id);
+                self.is_named |= self.is_said(&record.waits_for);
+                if record.state.is_over() && self.is_named {
+                    self.judge(stage, "copy", record);
+                    say(&format!("{}: {took} s beside a good one", illness.name));
+                    (9 - illness.good + 1..=9).for_each(|other| stage.kill(&format!("{}{other}", self.site)));
+                    return self.step(Step::Leaving);
+                }
+                format!("{record:#?}, named: {}", self.is_named)
+            }
+            Step::Leaving => {
+                let is_alone =
+                    movers.iter().all(|mover| mover.site != self.site || mover.host == self.host());
+                match illness.alone {
+                    None => return self.step(Step::Over),
+                    Some(_) if is_alone => {
+                        let id = self.submitted(stage, "copy2");
+                        return self.step(Step::Alone(id));
+                    }
+                    Some(_) => String::new(),
+                }
+            }
+            Step::Alone(id) => {
+                let record = record(id);
+                // Entries that nobody else could try have failed, in a transfer that is done.
+                let failures = record.failures.iter().filter(|_| record.state.is_over());
+                let details = failures.map(|failure| &failure.detail);
+                let mut told = [&record.reason, &record.waits_for].into_iter().chain(details);
+                if told.any(|why| illness.alone.is_some_and(|words| why.contains(words))) {
+                    say(&format!(
+                        "{}: {took} s alone: {} {}{}, {} KiB moved",
+                        illness.name,
+                        record.state,
+                        record.reason,
+                        record.waits_for,
+                        record.tally.bytes_moved >> 10
+                    ));
+                    stage.start_mover(&self.site, 7);
+                    let goes_on = (!record.state.is_over()).then(|| id.clone());
+                    self.moved_bytes = if goes_on.is_none() { record.tally.bytes_moved } else { 0 };
+                    return self.step(Step::Coming(goes_on));
+                }
+                assert!(!record.state.is_over(), "{}: {record:#?}", illness.name);
+                format!("{record:#?}")
+            }
+            Step::Coming(goes_on) => {
+                if movers.iter().any(|mover| mover.host == format!("{}7", self.site)) {
+                    let (goes_on, may_fail) = (goes_on.clone(), goes_on.is_some());
+                    let id = goes_on.unwrap_or_else(|| self.submitted(stage, "copy2"));
+                    return self.step(Step::Again { id, may_fail });
+                }
+                String::new()
+            }
+            Step::Again { id, may_fail } => {
+                let record = record(id);
+                if *may_fail && record.state == TransferState::Failed {
+                    self.moved_bytes = record.tally.bytes_moved;
+                    let id = self.submitted(stage, "copy2");
+                    return self.step(Step::Again { id, may_fail: false });
+                }
+                if record.state.is_over() {
+                    self.judge(stage, "copy2", record);
+                    let moved = self.moved_bytes + record.tally.bytes_moved;
+                    let twice = moved.saturating_sub(self.planted.bytes + self.planted.bytes / 50);
+                    let refuses = ["No space left", "quota", "Read-only"]
+                        .into_iter()
+                        .any(|words| illness.said.contains(words));
+                    assert!(!refuses || twice <= 2 * CHUNK_BYTES, "{}: {moved} moved", illness.name);
+                    say(&format!("{}: {took} s with another one", illness.name));
+                    return self.step(Step::Over);
+                }
+                format!("{record:#?}")
+            }
+        };
+        assert!(self.since.elapsed() < PATIENCE, "{}: {at}\n{movers:#?}", illness.name);
+    }
+
+    /// It is done, the same, and nothing is left beside it.
+    fn judge(&self, stage: &Stage, copy: &str, record: &TransferRecord) {
+        let name = self.illness.name;
+        assert_eq!(record.state, TransferState::Done, "{name}: {record:#?}");
+        let tally = record.tally;
+        assert_eq!(
+            (tally.files_done, tally.bytes_done, tally.entries_failed),
+            (self.planted.files, self.planted.bytes, 0),
+            "{name}: {record:#?}"
+        );
+        let (from, to) = self.ends(copy);
+        let seen = |(site, path): &(String, String)| stage.seen(format!("{site}/{path}"));
+        assert_same(&seen(&from), &seen(&to));
+        let left = temporary_beneath(&seen(&to));
+        assert!(left.is_empty(), "{name}: {left:?}");
+    }
+}
+
+/// How long there may be between two looks.
+pub const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+fn temporary_beneath(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if is_temporary(&path) {
+            found.push(path.clone());
+        }
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(temporary_beneath(&path));
+        }
+    }
+    found
+}

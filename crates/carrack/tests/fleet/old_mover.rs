@@ -1,0 +1,74 @@
+//! A mover of an older carrack: there is no such program here, but its record, which is all that others go by, can be on NATS.
+
+use std::fs::File;
+use std::future::ready;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use carrack_cluster::asks::{Answer, Ask, Looked, serve_asks};
+use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::records::MoverRecord;
+use carrack_cluster::registry::Registration;
+use futures_util::FutureExt;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::stage::Stage;
+
+/// Registered for as long as it lives.
+pub struct OldMover {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OldMover {
+    /// One that is as `like`, but for its name and its protocol, which is the one before.
+    pub fn start(stage: &Stage, like: &MoverRecord, host: &str) -> OldMover {
+        let record = MoverRecord {
+            id: format!("{host}-0"),
+            host: host.to_owned(),
+            protocol: like.protocol - 1,
+            software: "0.0.1".to_owned(),
+            ..like.clone()
+        };
+        let network = File::open(stage.network.namespace()).unwrap();
+        let options = BusOptions { servers: vec![stage.urls()], ..BusOptions::default() };
+        let (end, ended) = channel::<()>();
+        let (tell, is_registered) = channel();
+        let thread = thread::spawn(move || {
+            // Sockets are made by this thread, and so in the hosts' network.
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let bus = Bus::connect(&options).await.unwrap();
+                let _answers = serve_asks(&bus, &record.id, |ask| ready(answer(&ask)).boxed()).await.unwrap();
+                let _registered = Registration::start(&bus, record).await.unwrap();
+                tell.send(()).unwrap();
+                let _ = tokio::task::spawn_blocking(move || ended.recv()).await;
+            });
+        });
+        is_registered.recv().unwrap();
+        OldMover { end: Some(end), thread: Some(thread) }
+    }
+}
+
+/// There is nothing yet at the places that it is asked for.
+fn answer(ask: &Ask) -> Answer {
+    match ask {
+        Ask::Look { .. } => Answer::Looked(Looked {
+            exists: false,
+            is_directory: false,
+            size: 0,
+            is_link: false,
+            parent_exists: true,
+        }),
+        _ => Answer::Failed("an old mover does not know that".to_owned()),
+    }
+}
+
+impl Drop for OldMover {
+    fn drop(&mut self) {
+        self.end.take();
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
