@@ -104,7 +104,12 @@ pub const ILLNESSES: [Illness; 15] = [
     ),
     at_sink("clock ahead, sink", Cause::Clock("+5h"), "clock", Some("clock")),
     at_sink("old", Cause::Old, "protocol", Some("unlike versions")),
-    at_source("not mounted, source", UNMOUNTED, "does not exist", Some("does not exist")),
+    at_source(
+        "not mounted, source",
+        UNMOUNTED,
+        "does not exist|is not what other movers",
+        Some("does not exist"),
+    ),
     at_source("slow, source", Cause::Calls("pread64:delay_enter=20000000"), "slow", None),
     at_source("a read hangs", Cause::Calls("pread64:delay_enter=1000000000"), HANGS, Some("answered")),
     at_source(
