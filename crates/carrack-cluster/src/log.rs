@@ -284,7 +284,9 @@ impl LogEntry {
                     moved_bytes: done.moved_bytes,
                     failed: done.failed_entries,
                 },
-                part: done.part.map(|part| TrackedPart { file: FileKey(part.file), count: part.count.into() }),
+                part: done
+                    .part
+                    .map(|part| TrackedPart { file: FileKey(part.file), count: part.count.into() }),
             },
             LogEntry::FileFinished { attempt, file, failure, .. } => TrackerEvent::FinishSettled {
                 attempt: *attempt,

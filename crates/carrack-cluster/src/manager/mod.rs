@@ -22,7 +22,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::{Changes, FleetPair, Health, PairLimits, Phantoms, RankRules, Ranks, assign, shares};
+use carrack_plan::fleet::{
+    Changes, FleetPair, Health, PairLimits, Phantoms, RankRules, Ranks, assign, shares,
+};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Notify, watch};

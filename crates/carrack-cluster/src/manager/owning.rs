@@ -412,11 +412,7 @@ impl Owning {
         Ok(Answer::Done)
     }
 
-    async fn ask(
-        &mut self,
-        files: &[FileKey],
-        kind: impl Fn(u64) -> ChunkKind,
-    ) -> Result<Answer, BusError> {
+    async fn ask(&mut self, files: &[FileKey], kind: impl Fn(u64) -> ChunkKind) -> Result<Answer, BusError> {
         let (attempt, stripes) = (self.coordinator.counting().unwrap_or(1), stripes(self.record()?));
         let queue = &self.work()?.queue;
         let mut publisher = queue.publisher();

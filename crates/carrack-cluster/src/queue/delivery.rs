@@ -10,8 +10,8 @@ use async_nats::jetstream::AckKind;
 use async_nats::{Message, Request, RequestErrorKind, StatusCode};
 use serde_json::json;
 
-use super::publisher::HEAD;
 use super::Head;
+use super::publisher::HEAD;
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::store::read_record;

@@ -299,7 +299,9 @@ mod tests {
         assert_eq!(again.next(), ChunkStep::Leave(LEFT_FOR_FIRST));
         let mut often = ChunkCase::new("a", "x", TOLD_EVERY);
         often.answer(ChunkAnswer::Tried(tried(&[], &["x"])), &all);
-        assert!(matches!(often.next(), ChunkStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source));
+        assert!(
+            matches!(often.next(), ChunkStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source)
+        );
         often.answer(ChunkAnswer::Done, &all);
         assert!(matches!(often.next(), ChunkStep::Leave(_)));
         let mut other = ChunkCase::new("a", "y", 2);

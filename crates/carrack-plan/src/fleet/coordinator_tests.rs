@@ -1,0 +1,204 @@
+use std::time::Duration;
+
+use super::*;
+use crate::fleet::{Found, Outcome};
+
+const OPEN: RecordView = RecordView {
+    state: RecordState::Open,
+    is_settled: true,
+    has_begun: false,
+    pairs_fixed: None,
+    pairs_max: None,
+    failed_entries: 0,
+};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A coordinator with its clock and what its manager follows.
+struct Driven {
+    coordinator: Coordinator,
+    now: Duration,
+    record: Option<RecordView>,
+    lease_is_sure: bool,
+    verdict: Verdict,
+}
+
+impl Driven {
+    fn new() -> Driven {
+        Driven {
+            coordinator: Coordinator::new(Duration::ZERO),
+            now: Duration::ZERO,
+            record: Some(OPEN),
+            lease_is_sure: true,
+            verdict: Verdict::GoOn,
+        }
+    }
+
+    /// One that carries, whose log was read to its end.
+    fn carrying() -> Driven {
+        let mut driven = Driven::new();
+        assert_eq!(driven.answered(Answer::Record(Some(OPEN))), Step::ReadRecord);
+        assert_eq!(driven.answered(Answer::Opened(Box::new(PairTuner::new(2, 4)))), Step::Open);
+        driven.coordinator.current();
+        driven
+    }
+
+    fn next(&mut self) -> Step {
+        let verdict = || self.verdict.clone();
+        let outlook = Outlook {
+            lease_is_sure: self.lease_is_sure,
+            record: self.record,
+            verdict: &verdict,
+            pairs_most: 4,
+        };
+        self.coordinator.next(self.now, &outlook)
+    }
+
+    /// The next step that is no wait, which is answered so.
+    fn answered(&mut self, answer: Answer) -> Step {
+        loop {
+            match self.next() {
+                Step::Wait(at) => self.now = at.max(self.now + ms(1)),
+                step => {
+                    self.coordinator.answer(self.now, &step, answer);
+                    return step;
+                }
+            }
+        }
+    }
+
+    /// Steps that are done, until one of them is this; progress is left out.
+    #[track_caller]
+    fn until(&mut self, last: &Step) {
+        for _ in 0..50 {
+            match self.answered(Answer::Done) {
+                Step::WriteProgress(_) | Step::TrimQueue => {}
+                step => return assert_eq!(&step, last),
+            }
+        }
+        panic!("{last:?} does not come");
+    }
+
+    fn scanned(&mut self, chunks: u64) {
+        let found = Found { chunks, files: chunks, ..Found::default() };
+        self.coordinator.observe(&TrackerEvent::Scanned { attempt: 1, found, is_finished: true });
+    }
+
+    fn settled(&mut self, number: u64, failed: u64) {
+        let outcome = Outcome { files: 1, failed, ..Outcome::default() };
+        let (attempt, delivery, part) = (1, 1, None);
+        self.coordinator.observe(&TrackerEvent::ChunkSettled { attempt, number, delivery, outcome, part });
+    }
+
+    fn closed(&mut self) {
+        self.coordinator.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 0 });
+    }
+}
+
+#[test]
+fn what_is_over_by_its_record_is_left_alone() {
+    for record in [None, Some(RecordView { state: RecordState::Over, ..OPEN })] {
+        let mut driven = Driven::new();
+        driven.answered(Answer::Record(record));
+        assert_eq!(driven.next(), Step::Release);
+    }
+}
+
+#[test]
+fn a_transfer_goes_from_its_record_to_its_end() {
+    let mut driven = Driven::new();
+    driven.answered(Answer::Record(Some(RecordView { is_settled: false, ..OPEN })));
+    assert_eq!(driven.answered(Answer::Unsettled("nobody".into())), Step::Settle);
+    assert_eq!(driven.answered(Answer::Done), Step::WriteReason("nobody".into()));
+    let waited = driven.now;
+    assert_eq!(
+        driven.answered(Answer::Record(Some(RecordView { is_settled: false, ..OPEN }))),
+        Step::ReadRecord
+    );
+    assert!(driven.now >= waited + ms(1_999));
+    assert_eq!(driven.answered(Answer::Done), Step::Settle);
+    assert_eq!(driven.answered(Answer::Opened(Box::new(PairTuner::new(2, 4)))), Step::Open);
+    // The log was not read to its end.
+    assert!(matches!(driven.next(), Step::Wait(_)));
+    driven.coordinator.current();
+    driven.until(&Step::OrderScan { again: false });
+    driven.scanned(2);
+    driven.settled(0, 0);
+    driven.settled(1, 0);
+    let is_check = |step: &Step| *step == Step::CheckQueue;
+    while !is_check(&driven.next()) {
+        driven.answered(Answer::Done);
+    }
+    driven.answered(Answer::Idle(false));
+    while !is_check(&driven.next()) {
+        driven.answered(Answer::Done);
+    }
+    driven.answered(Answer::Idle(true));
+    driven.until(&Step::PublishClose);
+    driven.closed();
+    driven.until(&Step::KeepCurve);
+    assert_eq!(driven.coordinator.pairs_wanted(), 0);
+    assert_eq!(driven.answered(Answer::Done), Step::RemovePairs);
+    assert_eq!(driven.answered(Answer::Failed), Step::WriteEnd(Ending::Done));
+    // It is written before the work goes, however often that takes.
+    assert_eq!(driven.answered(Answer::Done), Step::WriteEnd(Ending::Done));
+    assert_eq!(driven.answered(Answer::Failed), Step::RemoveWork);
+    assert_eq!(driven.next(), Step::Release);
+}
+
+#[test]
+fn what_has_failed_is_in_the_record_before_the_close() {
+    let mut driven = Driven::carrying();
+    driven.scanned(1);
+    driven.settled(0, 1);
+    while driven.next() != Step::CheckQueue {
+        driven.answered(Answer::Done);
+    }
+    driven.answered(Answer::Idle(true));
+    assert!(matches!(driven.answered(Answer::Failed), Step::WriteProgress(_)));
+    assert!(matches!(driven.answered(Answer::Done), Step::WriteProgress(_)));
+    assert_eq!(driven.answered(Answer::Done), Step::PublishClose);
+}
+
+#[test]
+fn nothing_is_decided_by_a_lease_that_is_not_sure() {
+    let mut driven = Driven::carrying();
+    driven.lease_is_sure = false;
+    driven.scanned(0);
+    assert!(matches!(driven.next(), Step::Wait(_)));
+}
+
+#[test]
+fn a_step_that_fails_begins_it_anew_from_the_record() {
+    let mut driven = Driven::carrying();
+    assert_eq!(driven.answered(Answer::Failed), Step::OrderScan { again: false });
+    let failed_at = driven.now;
+    assert_eq!(driven.answered(Answer::Record(Some(OPEN))), Step::ReadRecord);
+    assert!(driven.now >= failed_at + AGAIN_AFTER && !driven.coordinator.is_current());
+    assert_eq!(driven.next(), Step::Open);
+}
+
+#[test]
+fn a_transfer_ends_as_its_user_or_its_movers_have_it() {
+    let mut driven = Driven::carrying();
+    driven.record = Some(RecordView { state: RecordState::Paused, ..OPEN });
+    driven.answered(Answer::Done);
+    assert_eq!(driven.coordinator.pairs_wanted(), 0);
+    driven.record = Some(RecordView { state: RecordState::Cancelled, ..OPEN });
+    driven.until(&Step::RemovePairs);
+    assert_eq!(driven.next(), Step::WriteEnd(Ending::Cancelled));
+
+    let mut refused = Driven::carrying();
+    refused.verdict = Verdict::Fail("read-only".into());
+    refused.until(&Step::RemovePairs);
+    assert_eq!(refused.next(), Step::WriteEnd(Ending::Failed("read-only".into())));
+
+    // Somebody else has ended it: what was made meanwhile goes, and the record stays as it is.
+    let mut gone = Driven::carrying();
+    gone.record = None;
+    assert_eq!(gone.answered(Answer::Record(None)), Step::ReadRecord);
+    assert_eq!(gone.answered(Answer::Done), Step::RemovePairs);
+    assert_eq!(gone.answered(Answer::Done), Step::RemoveWork);
+}

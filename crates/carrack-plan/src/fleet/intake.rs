@@ -106,13 +106,11 @@ impl<K: Clone + Eq + Hash + Ord> Phantoms<K> {
     where
         K: 'a,
     {
-        let seen: HashMap<K, Duration> = phantoms
-            .map(|key| (key.clone(), self.0.get(key).copied().unwrap_or(now)))
-            .collect();
+        let seen: HashMap<K, Duration> =
+            phantoms.map(|key| (key.clone(), self.0.get(key).copied().unwrap_or(now))).collect();
         self.0 = seen;
-        let old = |(key, since): (&K, &Duration)| {
-            (now.saturating_sub(*since) > PHANTOM_AFTER).then(|| key.clone())
-        };
+        let old =
+            |(key, since): (&K, &Duration)| (now.saturating_sub(*since) > PHANTOM_AFTER).then(|| key.clone());
         let mut old: Vec<K> = self.0.iter().filter_map(old).collect();
         old.sort_unstable();
         old
@@ -125,14 +123,8 @@ mod tests {
     use crate::fleet::RankRules;
 
     fn candidate(id: &str, priority: u8, is_begun: bool) -> Candidate<'_> {
-        let waiting = Waiting {
-            id,
-            account: "u",
-            priority,
-            submitted_ms: 0,
-            deadline_ms: None,
-            not_before_ms: None,
-        };
+        let waiting =
+            Waiting { id, account: "u", priority, submitted_ms: 0, deadline_ms: None, not_before_ms: None };
         Candidate { waiting, is_begun }
     }
 

@@ -38,7 +38,8 @@ pub fn same_storage(sights: &[Sight<'_>]) -> Believed {
             *beyond_doubt.entry(sight.mark).or_default() += 1;
         }
     }
-    let agreed = |[all, beyond_doubt]: [BTreeMap<_, _>; 2]| most_seen(&all).or_else(|| most_seen(&beyond_doubt));
+    let agreed =
+        |[all, beyond_doubt]: [BTreeMap<_, _>; 2]| most_seen(&all).or_else(|| most_seen(&beyond_doubt));
     let agreed: BTreeMap<&str, Option<&str>> =
         tallies.into_iter().map(|(directory, marks)| (directory, agreed(marks))).collect();
     let is_believed = |sight: &Sight<'_>| match agreed.get(sight.directory) {

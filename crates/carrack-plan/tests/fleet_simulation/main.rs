@@ -201,7 +201,11 @@ impl Fleet {
                 None => {
                     let unreadable = destination.trees[&record.id].unreadable.len() as u64;
                     let told = record.failed_entries;
-                    if told >= unreadable { Ok(()) } else { Err(format!("{told} of {unreadable} failures told")) }
+                    if told >= unreadable {
+                        Ok(())
+                    } else {
+                        Err(format!("{told} of {unreadable} failures told"))
+                    }
                 }
             },
             State::Cancelled if self.cancelled.contains(&record.id) => match record.has_ended {
@@ -219,7 +223,9 @@ impl Fleet {
 }
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
 }
 
 #[test]
@@ -232,9 +238,8 @@ fn fleets_with_faults_carry_everything_or_say_why_not() {
         return end.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
     let seeds = number("CARRACK_FLEET_SEEDS").unwrap_or(300);
-    let wrong: Vec<String> = (0..seeds)
-        .filter_map(|seed| Some(format!("seed {seed}: {}", fleet(seed).run().err()?)))
-        .collect();
+    let wrong: Vec<String> =
+        (0..seeds).filter_map(|seed| Some(format!("seed {seed}: {}", fleet(seed).run().err()?))).collect();
     let first: Vec<String> = wrong.iter().take(20).cloned().collect();
     assert!(wrong.is_empty(), "{} of {seeds} are wrong:\n{}", wrong.len(), first.join("\n"));
 }

@@ -246,7 +246,12 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
                 };
                 manager.owned.insert(transfer.clone(), owned);
                 world.tell(|| format!("{process:?} has {transfer}"));
-                later(world, process, now + LEASE_RENEW_EVERY, Task::Renew { transfer: transfer.clone(), token });
+                later(
+                    world,
+                    process,
+                    now + LEASE_RENEW_EVERY,
+                    Task::Renew { transfer: transfer.clone(), token },
+                );
                 drive(world, process, &transfer);
             }
         }
@@ -397,8 +402,12 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
         Step::OrderScan { again } => {
             ask(world, process, Request::OrderScan { transfer: id, again }, stepped);
         }
-        Step::FinishFiles(files) => publish(world, process, id, token, attempt, &files, |file| ItemKind::Finish { file }),
-        Step::DiscardFiles(files) => publish(world, process, id, token, attempt, &files, |file| ItemKind::Discard { file }),
+        Step::FinishFiles(files) => {
+            publish(world, process, id, token, attempt, &files, |file| ItemKind::Finish { file })
+        }
+        Step::DiscardFiles(files) => {
+            publish(world, process, id, token, attempt, &files, |file| ItemKind::Discard { file })
+        }
         Step::CheckQueue => ask(world, process, Request::CountQueue(id), stepped),
         Step::PublishClose => {
             let close = Item { kind: ItemKind::Close, attempt, number: 0 };
@@ -443,12 +452,16 @@ fn settle(world: &mut World, process: Process, transfer: String, token: u64) {
     let movers = movers(world);
     let sees = |mover: &&Registration| {
         let there = world.movers.iter().find(|there| there.id == mover.id);
-        there.is_some_and(|there| there.body.is_alive && there.body.stopped_until <= now && there.sees_source())
+        there.is_some_and(|there| {
+            there.body.is_alive && there.body.stopped_until <= now && there.sees_source()
+        })
     };
     let sources: Vec<&Registration> = movers.iter().filter(|mover| mover.site == 0).collect();
     let has_sink = movers.iter().any(|mover| mover.site == 1 && !mover.is_ill);
     let seeing = sources.iter().copied().filter(sees).count();
-    let is_never = !sources.is_empty() && seeing == 0 && world.movers.iter().all(|mover| mover.site != 0 || !mover.sees_source());
+    let is_never = !sources.is_empty()
+        && seeing == 0
+        && world.movers.iter().all(|mover| mover.site != 0 || !mover.sees_source());
     let Some(owned) = world.managers[process.index].owned.get_mut(&transfer) else { return };
     let answer = match (seeing > 0 && has_sink, is_never) {
         (true, _) => {
@@ -506,7 +519,9 @@ fn look(world: &mut World, process: Process) {
         })
         .collect();
     let is_free = |id: &str| {
-        !manager.owned.contains_key(id) && !manager.leases.contains_key(id) && !manager.acquiring.contains_key(id)
+        !manager.owned.contains_key(id)
+            && !manager.leases.contains_key(id)
+            && !manager.acquiring.contains_key(id)
     };
     let candidates: Vec<Candidate<'_>> = manager
         .records
@@ -568,7 +583,8 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         let is_able = |mover: &Registration| {
             !mover.is_ill && manager.health.left_out(now, transfer, &mover.id).is_none()
         };
-        let able = at.into_iter().zip(believed).filter(|(index, believed)| *believed && is_able(&movers[*index]));
+        let able =
+            at.into_iter().zip(believed).filter(|(index, believed)| *believed && is_able(&movers[*index]));
         able.map(|(index, _)| index).collect()
     };
     let claims: Vec<Claim> = manager

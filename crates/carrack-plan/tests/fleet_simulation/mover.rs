@@ -8,9 +8,7 @@ use carrack_plan::fleet::{
     PairSet, Tried, left_for, may_be_left,
 };
 
-use super::server::{
-    ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State,
-};
+use super::server::{ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State};
 use super::sites::Destination;
 use super::world::{Body, Process, Task as AnyTask, World};
 
@@ -313,7 +311,9 @@ fn sink_of(world: &World, pair: &FleetPair) -> Option<usize> {
 
 fn dialled(world: &mut World, process: Process, id: PairId, number: u64) {
     let now = world.now;
-    let Some(pair) = session_of(world, process, &id).filter(|session| session.number == number).map(|session| session.pair.clone())
+    let Some(pair) = session_of(world, process, &id)
+        .filter(|session| session.number == number)
+        .map(|session| session.pair.clone())
     else {
         return;
     };
@@ -378,8 +378,7 @@ fn pulled(world: &mut World, process: Process, id: PairId, number: u64, reply: O
     session.next_number += 1;
     session.deliveries.take(chunk, now);
     let case = ChunkCase::new(&source, &session.pair.sink, delivery.delivered);
-    let held =
-        Held { case, delivery, began_at: now, failed: 0, doubts: Vec::new(), repeated_since: None };
+    let held = Held { case, delivery, began_at: now, failed: 0, doubts: Vec::new(), repeated_since: None };
     session.held.insert(chunk, held);
     drive(world, process, &id, chunk);
     fetch(world, process, &id, number);
@@ -430,7 +429,8 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
             answer(world, process, id, chunk, ChunkAnswer::Doubts(doubts));
         }
         ChunkStep::Log => {
-            let entry = entry(&transfer, held, &source, &sink, files_in(&world.destination, &transfer, &item));
+            let entry =
+                entry(&transfer, held, &source, &sink, files_in(&world.destination, &transfer, &item));
             ask(world, process, Request::Append { transfer, entry }, task);
         }
         ChunkStep::Acknowledge => ask(world, process, Request::Acknowledge { transfer, index }, task),
@@ -524,20 +524,16 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
     if world.destination.full_until > now && illness != Illness::Astray {
         return broken(world, process, id, false, FaultKind::Full, "no space left");
     }
-    let (mut failed, mut doubts) = (0, Vec::new());
-    match illness {
-        Illness::WriteErrors if matches!(item.kind, ItemKind::Files | ItemKind::Part { .. }) => {
-            failed = files_in(&world.destination, &id.0, &item).max(1);
-            doubts.push(Doubt { is_source: false, reason: "EIO".into() });
-        }
-        Illness::Astray => failed = world.destination.unreadable_of(&id.0, &item),
-        _ => failed = world.destination.write(&id.0, &item),
-    }
-    if failed > 0 && doubts.is_empty() {
-        doubts.push(Doubt { is_source: true, reason: "can't be read".into() });
-    }
+    let is_data = matches!(item.kind, ItemKind::Files | ItemKind::Part { .. });
+    let (failed, is_source, reason) = match illness {
+        Illness::WriteErrors if is_data => (files_in(&world.destination, &id.0, &item).max(1), false, "EIO"),
+        Illness::Astray => (world.destination.unreadable_of(&id.0, &item), true, "can't be read"),
+        _ => (world.destination.write(&id.0, &item), true, "can't be read"),
+    };
+    let doubts = (failed > 0).then(|| Doubt { is_source, reason: reason.to_owned() }).into_iter().collect();
     let sink = &pair.sink;
-    world.tell(|| format!("{} and {sink}: {} {} is settled, {failed} failed", pair.source, id.0, item.name()));
+    world
+        .tell(|| format!("{} and {sink}: {} {} is settled, {failed} failed", pair.source, id.0, item.name()));
     let Some(session) = session_of(world, process, &id) else { return };
     session.moved_at = now;
     let Some(held) = session.held.get_mut(&chunk) else { return };
@@ -634,10 +630,8 @@ fn keep(world: &mut World, process: Process, id: PairId, number: u64) {
     let since = session.held.values().map(|held| held.began_at).min();
     let stands = since.is_some_and(|since| now.saturating_sub(since.max(session.moved_at)) > HANGS_AFTER);
     let due = session.deliveries.extend(now);
-    let due: Vec<(u64, usize)> = due
-        .into_iter()
-        .filter_map(|chunk| Some((chunk, session.held.get(&chunk)?.delivery.index)))
-        .collect();
+    let due: Vec<(u64, usize)> =
+        due.into_iter().filter_map(|chunk| Some((chunk, session.held.get(&chunk)?.delivery.index))).collect();
     let sink = session.pair.sink.clone();
     for (chunk, index) in due {
         let request = Request::Extend { transfer: id.0.clone(), index };
@@ -730,7 +724,12 @@ fn scan_answered(world: &mut World, process: Process, task: Task, reply: Option<
             }
             None => {
                 let (index, delay) = (delivery.index, AGAIN_AFTER);
-                ask(world, process, Request::GiveBack { transfer: transfer.clone(), index, delay }, Task::Nothing);
+                ask(
+                    world,
+                    process,
+                    Request::GiveBack { transfer: transfer.clone(), index, delay },
+                    Task::Nothing,
+                );
                 later(world, process, REPEAT_AFTER, Task::Scan(transfer));
             }
         },

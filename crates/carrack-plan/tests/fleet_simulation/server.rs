@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use carrack_plan::fleet::{
-    Ending, Fault, FleetPair, LEASE_LASTS, RecordState, RecordView, Totals, Tried,
-};
+use carrack_plan::fleet::{Ending, Fault, FleetPair, LEASE_LASTS, RecordState, RecordView, Totals, Tried};
 
 /// A message with the same id is taken once within this time.
 const DEDUPLICATED_FOR: Duration = Duration::from_secs(120);
@@ -182,31 +180,80 @@ impl Registration {
 /// A request.
 #[derive(Clone, Debug)]
 pub enum Request {
-    Acquire { transfer: String, token: u64 },
-    Renew { transfer: String, token: u64 },
-    Release { transfer: String, token: u64 },
+    Acquire {
+        transfer: String,
+        token: u64,
+    },
+    Renew {
+        transfer: String,
+        token: u64,
+    },
+    Release {
+        transfer: String,
+        token: u64,
+    },
     Read(String),
     Settled(String),
     Reason(String, String),
     Prepare(String),
-    OrderScan { transfer: String, again: bool },
-    Publish { transfer: String, items: Vec<Item> },
+    OrderScan {
+        transfer: String,
+        again: bool,
+    },
+    Publish {
+        transfer: String,
+        items: Vec<Item>,
+    },
     CountQueue(String),
-    Progress { transfer: String, reason: String, totals: Totals },
+    Progress {
+        transfer: String,
+        reason: String,
+        totals: Totals,
+    },
     PutPair(FleetPair),
     RemovePair(PairKey),
     RemovePairs(String),
-    End { transfer: String, ending: Ending },
+    End {
+        transfer: String,
+        ending: Ending,
+    },
     RemoveWork(String),
-    Pull { transfer: String, scan: bool },
-    Acknowledge { transfer: String, index: usize },
-    GiveBack { transfer: String, index: usize, delay: Duration },
-    Extend { transfer: String, index: usize },
-    ReadTried { transfer: String, item: String },
-    NoteTried { transfer: String, item: String, tried: Tried },
+    Pull {
+        transfer: String,
+        scan: bool,
+    },
+    Acknowledge {
+        transfer: String,
+        index: usize,
+    },
+    GiveBack {
+        transfer: String,
+        index: usize,
+        delay: Duration,
+    },
+    Extend {
+        transfer: String,
+        index: usize,
+    },
+    ReadTried {
+        transfer: String,
+        item: String,
+    },
+    NoteTried {
+        transfer: String,
+        item: String,
+        tried: Tried,
+    },
     /// A mover can't serve a transfer at all.
-    NoteRefuses { transfer: String, is_source: bool, mover: String },
-    Append { transfer: String, entry: Entry },
+    NoteRefuses {
+        transfer: String,
+        is_source: bool,
+        mover: String,
+    },
+    Append {
+        transfer: String,
+        entry: Entry,
+    },
     Register(Registration),
 }
 
@@ -390,7 +437,10 @@ impl Server {
             }
             Request::OrderScan { transfer, again } => {
                 let left = self.work.get(&transfer).map_or(0, |work| {
-                    work.items.iter().filter(|queued| queued.item.kind == ItemKind::Scan && queued.is_left()).count()
+                    work.items
+                        .iter()
+                        .filter(|queued| queued.item.kind == ItemKind::Scan && queued.is_left())
+                        .count()
                 });
                 if !again || left == 0 {
                     let scan = Item { kind: ItemKind::Scan, attempt: 1, number: 0 };

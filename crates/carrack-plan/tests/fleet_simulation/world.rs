@@ -52,23 +52,52 @@ pub enum Event {
 /// What goes wrong.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    Kill { kind: Kind, index: usize, down: Duration },
+    Kill {
+        kind: Kind,
+        index: usize,
+        down: Duration,
+    },
     /// As SIGSTOP does.
-    Stop { kind: Kind, index: usize, time: Duration },
+    Stop {
+        kind: Kind,
+        index: usize,
+        time: Duration,
+    },
     /// It gets nothing to NATS and nothing from there.
-    CutOff { kind: Kind, index: usize, time: Duration },
+    CutOff {
+        kind: Kind,
+        index: usize,
+        time: Duration,
+    },
     /// What it follows comes late.
-    StaleWatch { kind: Kind, index: usize, lag: Duration, time: Duration },
+    StaleWatch {
+        kind: Kind,
+        index: usize,
+        lag: Duration,
+        time: Duration,
+    },
     /// Requests and answers get lost, and are slow.
-    BadNetwork { time: Duration },
+    BadNetwork {
+        time: Duration,
+    },
     /// Nothing gets from movers to movers.
-    DataCut { time: Duration },
+    DataCut {
+        time: Duration,
+    },
     /// Reads, or writes, of this mover do not return.
-    Hang { mover: usize, time: Duration },
+    Hang {
+        mover: usize,
+        time: Duration,
+    },
     /// The destination has no room.
-    Full { time: Duration },
+    Full {
+        time: Duration,
+    },
     /// The wall clock of a manager is another one.
-    ClockJump { manager: usize, by_ms: i64 },
+    ClockJump {
+        manager: usize,
+        by_ms: i64,
+    },
 }
 
 /// How a process is, apart from what it knows.
@@ -218,7 +247,12 @@ impl World {
                 self.at(at + takes, Event::Reply { to: from, reply, task });
             }
             Event::Reply { to, reply, task } => {
-                if self.may_act(to, |event| event, Event::Reply { to, reply: None, task: task.clone() }, &reply) {
+                if self.may_act(
+                    to,
+                    |event| event,
+                    Event::Reply { to, reply: None, task: task.clone() },
+                    &reply,
+                ) {
                     match task {
                         Task::Manager(task) => manager::answered(self, to, task, reply),
                         Task::Mover(task) => mover::answered(self, to, task, reply),

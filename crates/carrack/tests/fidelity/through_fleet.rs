@@ -11,7 +11,7 @@ use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr};
 
 use crate::census::differences;
 use crate::common::process::{assert_exit, assert_says};
-use crate::fleet::stage::{SITES, Stage};
+use crate::fleet::stage::{Manner, SITES, Stage};
 use crate::specials::node;
 use crate::{is_root, plant};
 
@@ -31,7 +31,8 @@ fn stage(options: &[&str]) -> Option<Stage> {
     let mut stage = is_root().then(|| Stage::start(1, BYTES)).flatten()?;
     stage.start_manager("manager");
     for number in 1..=MOVERS {
-        SITES.iter().for_each(|site| stage.start_ill_mover(site, number, "", options));
+        let manner = Manner { options, ..Manner::default() };
+        SITES.iter().for_each(|site| stage.start_mover_so(site, number, manner));
     }
     stage.wait_for_movers(2 * usize::from(MOVERS));
     Some(stage)
