@@ -27,6 +27,9 @@ const TTL: &str = "Nats-TTL";
 /// Seconds that the mark of a deleted key stays where keys last: long enough for every watcher.
 const DELETED_STAYS_S: u64 = 60;
 
+/// The filter of all keys.
+const EVERYTHING: &str = ">";
+
 /// One key and what is kept under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<T> {
@@ -124,7 +127,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     pub(crate) async fn all(&self, filter: &str) -> Result<Vec<Entry<T>>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
-        let messages = Pages::new(&self.bus, stream, names.key(self.name, filter)).all().await?;
+        let messages = Pages::new(&self.bus, stream, self.subjects(filter)).all().await?;
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
@@ -140,7 +143,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     /// no consumer.
     pub(crate) async fn latest(&self, before: Option<u64>, most: usize) -> Result<Vec<Entry<T>>, BusError> {
         let names = self.bus.names();
-        let (stream, filter) = (names.bucket_stream(self.name), names.key(self.name, ">"));
+        let (stream, filter) = (names.bucket_stream(self.name), self.subjects(EVERYTHING));
         let is_there = |message: &StreamMessage| self.entry_of(message).is_some();
         let messages = backwards::latest(&self.bus, &stream, &filter, before, most, is_there).await?;
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
@@ -149,7 +152,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     /// All that are there from this revision on, some at a time in the order of their last change. It makes no consumer.
     pub(crate) fn entries(&self, from: u64) -> Entries<'_, T> {
         let names = self.bus.names();
-        let pages = Pages::new(&self.bus, names.bucket_stream(self.name), names.key(self.name, ">"));
+        let pages = Pages::new(&self.bus, names.bucket_stream(self.name), self.subjects(EVERYTHING));
         Entries { bucket: self, pages: pages.starting(from) }
     }
 
@@ -157,7 +160,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     pub(crate) async fn keys(&self) -> Result<Vec<String>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
-        let messages = Pages::new(&self.bus, stream, names.key(self.name, ">")).all().await?;
+        let messages = Pages::new(&self.bus, stream, self.subjects(EVERYTHING)).all().await?;
         let there = messages.iter().filter(|message| !is_mark(&message.headers));
         Ok(there.filter_map(|message| self.key_of(message).map(str::to_owned)).collect())
     }
@@ -193,6 +196,12 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         let key = self.key_of(message)?;
         let value = read_record(key, &message.payload).ok()?;
         Some(Entry { key: key.to_owned(), value, revision: message.sequence })
+    }
+
+    /// What the bucket's stream has under a filter of keys. There is nothing but keys in it, and that it is asked for everything a server sees
+    /// by this word only: with the subjects of all keys it would look at each of them for each message.
+    fn subjects(&self, filter: &str) -> String {
+        if filter == EVERYTHING { EVERYTHING.to_owned() } else { self.bus.names().key(self.name, filter) }
     }
 
     fn key_of<'m>(&self, message: &'m StreamMessage) -> Option<&'m str> {

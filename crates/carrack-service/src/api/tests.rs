@@ -206,7 +206,13 @@ async fn the_client_does_what_the_queue_does() {
     assert_eq!((&first.user, first.state), (&own, TransferState::Queued), "the kernel says who asks");
     let second = client.submit("", submission("second")).await.unwrap();
     assert_eq!(client.transfers(10, None).await.unwrap(), [second.clone(), first.clone()]);
-    assert_eq!(client.transfers(1, None).await.unwrap(), [second]);
+    assert_eq!(client.transfers(1, None).await.unwrap(), std::slice::from_ref(&second));
+    assert_eq!(client.transfers(9, Some(&second.id)).await.unwrap(), std::slice::from_ref(&first));
+    assert_eq!(client.transfers(9, Some(&first.id)).await.unwrap(), []);
+    for nobody in ["0123456789abcdef", "a/b"] {
+        let error = client.transfers(9, Some(nobody)).await.unwrap_err();
+        assert!(matches!(error, ControlError::Unknown(_)), "{error}");
+    }
     assert_eq!(client.transfer(&first.id[..12]).await.unwrap(), first);
     assert!(client.movers().await.unwrap().is_empty());
     assert!(matches!(client.transfer("0000").await, Err(ControlError::Unknown(id)) if id == "0000"));
