@@ -187,17 +187,13 @@ pub fn woken(world: &mut World, process: Process, task: Task) {
             let at = world.now + LOOK_EVERY;
             later(world, process, at, Task::Look);
         }
-        Task::Renew { transfer, token } => {
-            if is_own(world, process, &transfer, token) {
-                let sent_at = world.now;
-                let request = Request::Renew { transfer: transfer.clone(), token };
-                ask(world, process, request, Task::Renewed { transfer, token, sent_at });
-            }
+        Task::Renew { transfer, token } if is_own(world, process, &transfer, token) => {
+            let sent_at = world.now;
+            let request = Request::Renew { transfer: transfer.clone(), token };
+            ask(world, process, request, Task::Renewed { transfer, token, sent_at });
         }
-        Task::Settled { transfer, token } => {
-            if is_own(world, process, &transfer, token) {
-                settle(world, process, transfer, token);
-            }
+        Task::Settled { transfer, token } if is_own(world, process, &transfer, token) => {
+            settle(world, process, transfer, token);
         }
         Task::Drive { transfer, token, wake } => {
             let owned = world.managers[process.index].owned.get(&transfer);
@@ -259,7 +255,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
             if !is_own(world, process, &transfer, token) {
                 return;
             }
-            let owned = world.managers[process.index].owned.get_mut(&transfer).unwrap();
+            let Some(owned) = world.managers[process.index].owned.get_mut(&transfer) else { return };
             if let Some(Reply::Done) = reply {
                 owned.term.confirm(sent_at);
             }
@@ -269,10 +265,8 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
             }
             later(world, process, sent_at + LEASE_RENEW_EVERY, Task::Renew { transfer, token });
         }
-        Task::Stepped { transfer, token } => {
-            if is_own(world, process, &transfer, token) {
-                stepped(world, process, &transfer, reply);
-            }
+        Task::Stepped { transfer, token } if is_own(world, process, &transfer, token) => {
+            stepped(world, process, &transfer, reply);
         }
         Task::PairPut(pair) => {
             let manager = &mut world.managers[process.index];

@@ -324,8 +324,8 @@ pub(super) mod tests {
             assert_eq!(store.find(nothing).unwrap(), Found::None, "{nothing}");
         }
         assert_eq!(store.latest(9, None).unwrap(), [two.clone(), one.clone()]);
-        assert_eq!(store.latest(1, None).unwrap(), [two.clone()]);
-        assert_eq!(store.latest(9, Some(&two.id)).unwrap(), [one.clone()]);
+        assert_eq!(store.latest(1, None).unwrap(), std::slice::from_ref(&two));
+        assert_eq!(store.latest(9, Some(&two.id)).unwrap(), std::slice::from_ref(&one));
         assert_eq!(store.latest(9, Some(&one.id)).unwrap(), []);
         assert_eq!(store.latest(9, Some("nobody")).unwrap(), []);
     }
