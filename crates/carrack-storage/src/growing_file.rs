@@ -7,8 +7,8 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_model::Metadata;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, statat};
+use carrack_model::{Metadata, Timestamp};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, futimens, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
@@ -16,7 +16,7 @@ use crate::durable::{settle_size, sync_whole};
 use crate::extras_sink::{MODE, kept};
 use crate::modes::{mode_of_new, take_over};
 use crate::scratch::ScratchName;
-use crate::sink_file::create_flags;
+use crate::sink_file::{create_flags, times};
 use crate::source_file::direct_fits;
 use crate::writeback::write_back;
 use crate::{Dress, FileSystem, ScratchNames, SinkError, Stripe, StripeOutcome};
@@ -254,6 +254,11 @@ impl GrowingFile {
         pwrite(&self.file, buffer, offset)
     }
 
+    /// Gives the file this modification time, as far as it can be: whoever finishes it does so too.
+    pub fn keep_time(&self, mtime: Timestamp) {
+        let _ = futimens(&self.file, &times(mtime));
+    }
+
     /// Makes it as long as announced where it ends in a hole, which nobody writes.
     ///
     /// # Errors
@@ -374,7 +379,7 @@ fn write_direct(direct: BorrowedFd<'_>, buffer: &[u8], offset: u64) -> Result<us
 mod tests {
     use super::*;
     use crate::FileSystems;
-    use carrack_model::{FailureKind, Timestamp};
+    use carrack_model::FailureKind;
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
 
@@ -398,6 +403,21 @@ mod tests {
     fn names(dir: &tempfile::TempDir) -> Vec<String> {
         let entries = fs::read_dir(dir.path()).unwrap();
         entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_write_behind_the_end_leaves_the_file_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = create(&dir, b"f", 5).unwrap();
+        file.write_at(b"abcde", 0).unwrap();
+        let metadata = Metadata { mode: 0o644, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 5 } };
+        file.commit(&metadata, false).unwrap();
+        let time =
+            || fs::metadata(dir.path().join("f")).map(|found| (found.mtime(), found.mtime_nsec())).unwrap();
+        file.write_at(b"abcde", 0).unwrap();
+        assert_ne!(time(), (1_234_567_890, 5));
+        file.keep_time(metadata.mtime);
+        assert_eq!(time(), (1_234_567_890, 5));
     }
 
     #[test]

@@ -353,6 +353,7 @@ impl Lane<'_> {
         let service = Service { time: began.elapsed(), bytes: range.len };
         match written {
             Ok(()) => {
+                self.keep_time_after_the_end(file);
                 self.count_bytes(file, range.len);
                 file.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
                 self.sink.committer()?.wrote(file, *range, subtrees, body)?;
@@ -363,6 +364,18 @@ impl Lane<'_> {
             Err((kind, detail)) => self.give_up(file, kind, detail)?,
         }
         Ok(service)
+    }
+
+    /// A write that returns when its session is over may have been overtaken: others have the file's part too, and have given the file its
+    /// name and time. It gets its time once more.
+    fn keep_time_after_the_end(&self, file: &SinkFile) {
+        if file.is_part()
+            && self.is_stopped()
+            && self.sink.keeper.policy().times
+            && let Some(growing) = file.grown()
+        {
+            growing.keep_time(file.entry.metadata.mtime);
+        }
     }
 
     /// Everything of a file by itself is written. The source hears of it by the last object's answer, or before that answer
