@@ -85,7 +85,7 @@ fn now_ms(world: &World, process: Process) -> u64 {
 pub fn start(world: &mut World, process: Process) {
     let manager = &mut world.managers[process.index];
     let tokens = manager.tokens + 1_000_000 * (process.index as u64 + 1);
-    let (body, clock_ms) = (manager.body.clone(), manager.clock_ms);
+    let (body, clock_ms) = (std::mem::take(&mut manager.body), manager.clock_ms);
     let server = &world.server;
     *manager = Manager {
         body,

@@ -155,7 +155,7 @@ impl Mover {
 
 pub fn start(world: &mut World, process: Process) {
     let mover = &mut world.movers[process.index];
-    let (body, hung_until) = (mover.body.clone(), mover.hung_until);
+    let (body, hung_until) = (std::mem::take(&mut mover.body), mover.hung_until);
     let id = format!("m{}-{}", process.index, process.life);
     *mover = Mover { id, body, hung_until, ..Mover::new(mover.site, mover.illness) };
     register(world, process);
@@ -509,11 +509,16 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
     }
     let Some(held) = session.held.get(&chunk) else { return };
     let (item, pair, began_at) = (held.delivery.item, session.pair.clone(), held.began_at);
+    let carries = |(other, held): (&u64, &Held)| *other != chunk && held.case.next() == ChunkStep::Carry;
+    if item.kind == ItemKind::Close && session.held.iter().any(carries) {
+        // A session closes after all that it carries.
+        return later(world, process, PULL_AGAIN, Task::Copied(id, number, chunk));
+    }
     let Some(sink) = sink_of(world, &pair).filter(|&index| world.movers[index].body.is_alive) else {
         return broken(world, process, id, false, FaultKind::Passing, "the connection was lost");
     };
-    let (illness, body) = (world.movers[sink].illness, world.movers[sink].body.clone());
-    let silent = body.stopped_until > now || is_cut;
+    let illness = world.movers[sink].illness;
+    let silent = world.movers[sink].body.stopped_until > now || is_cut;
     if source_hung || world.movers[sink].hung_until > now || silent {
         let since = moved_at.max(began_at);
         if silent && now.saturating_sub(since) > SILENT_FOR {

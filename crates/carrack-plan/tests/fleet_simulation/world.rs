@@ -38,14 +38,41 @@ pub enum Task {
     Mover(mover::Task),
 }
 
+#[derive(Debug)]
 pub enum Event {
-    Request { from: Process, request: Request, task: Task, is_answered: bool },
-    Reply { to: Process, reply: Option<Reply>, task: Task },
-    Told { to: Process, change: Change },
-    Wake { process: Process, task: Task },
-    Start { kind: Kind, index: usize },
+    Request {
+        from: Process,
+        request: Request,
+        task: Task,
+        is_answered: bool,
+    },
+    Reply {
+        to: Process,
+        reply: Option<Reply>,
+        task: Task,
+    },
+    Told {
+        to: Process,
+        change: Change,
+    },
+    Wake {
+        process: Process,
+        task: Task,
+    },
+    Start {
+        kind: Kind,
+        index: usize,
+    },
+    /// A process that was stopped goes on, unless it was stopped for longer since.
+    GoOn {
+        kind: Kind,
+        index: usize,
+    },
     Submit(Record),
-    Command { transfer: String, state: State },
+    Command {
+        transfer: String,
+        state: State,
+    },
     Fault(Fault),
 }
 
@@ -101,7 +128,7 @@ pub enum Fault {
 }
 
 /// How a process is, apart from what it knows.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Body {
     pub life: u32,
     pub is_alive: bool,
@@ -111,6 +138,8 @@ pub struct Body {
     lag: Duration,
     /// When the last change was told, or will be.
     told_at: Duration,
+    /// What has come while it was stopped.
+    waiting: Vec<Event>,
 }
 
 impl Body {
@@ -246,21 +275,14 @@ impl World {
                 };
                 self.at(at + takes, Event::Reply { to: from, reply, task });
             }
-            Event::Reply { to, reply, task } => {
-                if self.may_act(
-                    to,
-                    |event| event,
-                    Event::Reply { to, reply: None, task: task.clone() },
-                    &reply,
-                ) {
-                    match task {
-                        Task::Manager(task) => manager::answered(self, to, task, reply),
-                        Task::Mover(task) => mover::answered(self, to, task, reply),
+            event @ (Event::Reply { .. } | Event::Told { .. } | Event::Wake { .. }) => self.comes(event),
+            Event::GoOn { kind, index } => {
+                if self.body(kind, index).stopped_until <= at {
+                    for event in std::mem::take(&mut self.body(kind, index).waiting) {
+                        self.at(at, event);
                     }
                 }
             }
-            Event::Told { to, change } => self.told(to, change),
-            Event::Wake { process, task } => self.woken(process, task),
             Event::Start { kind, index } => self.start(kind, index),
             Event::Submit(record) => {
                 self.tell(|| format!("{} is submitted", record.id));
@@ -276,46 +298,35 @@ impl World {
         true
     }
 
-    /// Whether a process acts on what has come; if it is stopped, that comes again when it goes on.
-    fn may_act(
-        &mut self,
-        process: Process,
-        with: impl FnOnce(Event) -> Event,
-        event: Event,
-        reply: &Option<Reply>,
-    ) -> bool {
+    /// Something comes to a process, which acts on it, at once or when it goes on.
+    fn comes(&mut self, event: Event) {
         let now = self.now;
+        let process = match &event {
+            Event::Reply { to, .. } | Event::Told { to, .. } => *to,
+            Event::Wake { process, .. } => *process,
+            _ => return,
+        };
         let body = self.body(process.kind, process.index);
         if !body.is_alive || body.life != process.life {
-            return false;
+            return;
         }
-        if body.stopped_until > now {
-            let at = body.stopped_until;
-            let event = match event {
-                Event::Reply { to, task, .. } => Event::Reply { to, reply: reply.clone(), task },
-                other => other,
-            };
-            self.at(at, with(event));
-            return false;
+        if body.stopped_until > now || !body.waiting.is_empty() {
+            return body.waiting.push(event);
         }
-        true
-    }
-
-    fn told(&mut self, to: Process, change: Change) {
-        if self.may_act(to, |event| event, Event::Told { to, change: change.clone() }, &None) {
-            match to.kind {
-                Kind::Manager => manager::told(self, to, change),
-                Kind::Mover => mover::told(self, to, change),
+        match event {
+            Event::Reply { reply, task: Task::Manager(task), .. } => {
+                manager::answered(self, process, task, reply);
             }
-        }
-    }
-
-    fn woken(&mut self, process: Process, task: Task) {
-        if self.may_act(process, |event| event, Event::Wake { process, task: task.clone() }, &None) {
-            match task {
-                Task::Manager(task) => manager::woken(self, process, task),
-                Task::Mover(task) => mover::woken(self, process, task),
+            Event::Reply { reply, task: Task::Mover(task), .. } => {
+                mover::answered(self, process, task, reply)
             }
+            Event::Wake { task: Task::Manager(task), .. } => manager::woken(self, process, task),
+            Event::Wake { task: Task::Mover(task), .. } => mover::woken(self, process, task),
+            Event::Told { change, .. } if process.kind == Kind::Manager => {
+                manager::told(self, process, change);
+            }
+            Event::Told { change, .. } => mover::told(self, process, change),
+            _ => {}
         }
     }
 
@@ -380,6 +391,7 @@ impl World {
             Fault::Stop { kind, index, time } => {
                 let body = self.body(kind, index);
                 body.stopped_until = body.stopped_until.max(now + time);
+                self.at(now + time, Event::GoOn { kind, index });
             }
             Fault::CutOff { kind, index, time } => {
                 let body = self.body(kind, index);
