@@ -213,6 +213,8 @@ struct Carried {
     moved_at: (Duration, u64),
     scan_ordered_at: Option<Duration>,
     closing: Option<Closing>,
+    /// The scan for which the items of the present step are: another one may count by the time that they are published.
+    asked_for: Option<u32>,
     /// Of each pair, by its mover and number: when it was told, and bytes per second.
     reports: HashMap<(String, u32), (Duration, u64)>,
     observed_at: Duration,
@@ -233,11 +235,19 @@ impl Carried {
             moved_at: (now, 0),
             scan_ordered_at: None,
             closing: None,
+            asked_for: None,
             reports: HashMap::new(),
             observed_at: now,
             recorded_at: None,
             trimmed_at: now,
             pairs_wanted: 0,
+        }
+    }
+
+    /// What was said is in the queue. It is said again for a scan that counts since.
+    fn asked(&mut self, next: &Next) {
+        if self.tracker.counting() == self.asked_for {
+            self.tracker.asked(next);
         }
     }
 }
@@ -406,15 +416,11 @@ impl Coordinator {
                 }
             }
             (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
-            (Step::FinishFiles(files), Answer::Done) => {
-                carried.tracker.asked(&Next::FinishFiles(files.clone()));
-            }
-            (Step::DiscardFiles(files), Answer::Done) => {
-                carried.tracker.asked(&Next::DiscardFiles(files.clone()));
-            }
+            (Step::FinishFiles(files), Answer::Done) => carried.asked(&Next::FinishFiles(files.clone())),
+            (Step::DiscardFiles(files), Answer::Done) => carried.asked(&Next::DiscardFiles(files.clone())),
             (Step::PublishClose, Answer::Done) => {
                 carried.closing = None;
-                carried.tracker.asked(&Next::Close);
+                carried.asked(&Next::Close);
             }
             (Step::WriteProgress(_), answer) => {
                 carried.recorded_at = Some(now);
@@ -482,6 +488,10 @@ impl Coordinator {
         };
         if let Some(step) = self.order_scan(now, &record) {
             return step;
+        }
+        let counting = self.carried.tracker.counting();
+        if std::mem::replace(&mut self.carried.asked_for, counting) != counting {
+            self.carried.closing = None;
         }
         match self.carried.tracker.next() {
             Next::Wait => self.carried.closing = None,

@@ -172,6 +172,20 @@ fn what_has_failed_is_in_the_record_before_the_close() {
 }
 
 #[test]
+fn a_close_that_was_published_for_an_earlier_scan_is_published_again() {
+    let mut driven = Driven::carrying();
+    driven.scanned(0);
+    driven.comes_to(&Step::CheckQueue);
+    driven.answered(Answer::Idle(true));
+    driven.comes_to(&Step::PublishClose);
+    let found = Found::default();
+    driven.coordinator.observe(&TrackerEvent::Scanned { attempt: 2, found, is_finished: true });
+    driven.coordinator.answer(driven.now, &Step::PublishClose, Answer::Done);
+    driven.closed();
+    driven.comes_to(&Step::CheckQueue);
+}
+
+#[test]
 fn nothing_is_decided_by_a_lease_that_is_not_sure() {
     let mut driven = Driven::carrying();
     driven.lease_is_sure = false;
