@@ -213,6 +213,8 @@ struct Carried {
     moved_at: (Duration, u64),
     scan_ordered_at: Option<Duration>,
     closing: Option<Closing>,
+    /// When the queue is looked at again that was not idle.
+    check_at: Duration,
     /// The scan for which the items of the present step are: another one may count by the time that they are published.
     asked_for: Option<u32>,
     /// Of each pair, by its mover and number: when it was told, and bytes per second.
@@ -235,6 +237,7 @@ impl Carried {
             moved_at: (now, 0),
             scan_ordered_at: None,
             closing: None,
+            check_at: Duration::ZERO,
             asked_for: None,
             reports: HashMap::new(),
             observed_at: now,
@@ -345,6 +348,8 @@ impl Coordinator {
             Phase::Unsettled(None, until) if now < *until => Step::Wait(*until),
             Phase::Unsettled(None, _) => Step::ReadRecord,
             Phase::Opening => Step::Open,
+            // What comes together is decided about once.
+            Phase::Carrying if now < self.decide_at => Step::Wait(self.decide_at),
             Phase::Carrying => self.carry(now, outlook),
             Phase::Ending(step, ending) => match (step, ending) {
                 (EndStep::KeepCurve, _) => Step::KeepCurve,
@@ -412,7 +417,7 @@ impl Coordinator {
             (Step::CheckQueue, Answer::Idle(is_idle)) => {
                 carried.closing = is_idle.then_some(Closing::Record);
                 if !is_idle {
-                    self.decide_at = now + ACKNOWLEDGED_SOON;
+                    carried.check_at = now + ACKNOWLEDGED_SOON;
                 }
             }
             (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
@@ -512,7 +517,7 @@ impl Coordinator {
     fn close(&mut self, now: Duration, record: &RecordView, reason: &str) -> Option<Step> {
         let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
         match self.carried.closing.get_or_insert(Closing::Check) {
-            Closing::Check if now < self.decide_at => None,
+            Closing::Check if now < self.carried.check_at => None,
             Closing::Check => Some(Step::CheckQueue),
             Closing::Record if is_told => Some(Step::PublishClose),
             Closing::Record => Some(Step::WriteProgress(reason.to_owned())),
@@ -542,6 +547,9 @@ impl Coordinator {
     fn wait(&mut self, now: Duration) -> Step {
         if self.decide_at <= now {
             self.decide_at = now + DECIDE_EVERY;
+        }
+        if self.carried.check_at > now {
+            self.decide_by(self.carried.check_at);
         }
         Step::Wait(self.decide_at)
     }
