@@ -1,6 +1,7 @@
 //! One transfer, for as long as this manager has its lease: what its coordinator decides is carried out here.
 
 use std::future::pending;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -23,8 +24,8 @@ use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::log::{ChunkDone, Log, LogEntry, Logged};
-use crate::mover::pairs_of;
-use crate::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Queue, ScanHead};
+use crate::mover::{pairs_of, stripes_fixed};
+use crate::queue::{ACK_WAIT, ChunkHead, ChunkKind, Queue, ScanHead, stripes_of};
 use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::reports::{PairReport, reports};
 use crate::transfers::{FindError, TransferChange};
@@ -129,19 +130,6 @@ fn view(record: &TransferRecord) -> RecordView {
         pairs_fixed: options.static_striping.then(|| pairs_of(record)),
         pairs_max: options.pairs_max,
         failed_entries: record.tally.entries_failed,
-    }
-}
-
-/// With how many stripes its queue is prepared: none but for static striping.
-fn fixed(record: &TransferRecord) -> u32 {
-    if record.submission.options.static_striping { pairs_of(record) } else { 0 }
-}
-
-/// Stripes that chunks go into.
-fn stripes(record: &TransferRecord) -> std::ops::RangeInclusive<u32> {
-    match record.submission.options.static_striping {
-        true => 1..=pairs_of(record),
-        false => COMMON..=COMMON,
     }
 }
 
@@ -336,6 +324,11 @@ impl Owning {
         self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
     }
 
+    /// Those that chunks go into.
+    fn stripes(&self) -> Result<RangeInclusive<u32>, BusError> {
+        self.record().map(|record| stripes_of(stripes_fixed(record)))
+    }
+
     fn work(&mut self) -> Result<&mut Work, BusError> {
         let missing = || BusError::Missing(format!("the work of transfer {}", self.id));
         self.work.as_mut().ok_or_else(missing)
@@ -392,7 +385,7 @@ impl Owning {
     async fn open(&mut self) -> Result<Answer, BusError> {
         let manager = Arc::clone(&self.manager);
         let record = self.record()?;
-        let fixed = fixed(record);
+        let fixed = stripes_fixed(record);
         let tuner = first_guess(&manager, record).await;
         let queue = Queue::open(&manager.bus, &self.id).await?;
         let log = Log::open(&manager.bus, &self.id)?;
@@ -413,7 +406,7 @@ impl Owning {
     }
 
     async fn ask(&mut self, files: &[FileKey], kind: impl Fn(u64) -> ChunkKind) -> Result<Answer, BusError> {
-        let (attempt, stripes) = (self.coordinator.counting().unwrap_or(1), stripes(self.record()?));
+        let (attempt, stripes) = (self.coordinator.counting().unwrap_or(1), self.stripes()?);
         let queue = &self.work()?.queue;
         let mut publisher = queue.publisher();
         for FileKey(file) in files {
@@ -430,7 +423,7 @@ impl Owning {
 
     /// Whether neither a chunk nor a scan is under way.
     async fn is_idle(&mut self) -> Result<bool, BusError> {
-        let stripes = stripes(self.record()?);
+        let stripes = self.stripes()?;
         let queue = &self.work()?.queue;
         for stripe in stripes {
             if queue.pending_chunks(stripe).await?.left() > 0 {
@@ -441,7 +434,7 @@ impl Owning {
     }
 
     async fn publish_close(&mut self) -> Result<Answer, BusError> {
-        let (attempt, stripe) = (self.coordinator.counting().unwrap_or(1), *stripes(self.record()?).start());
+        let (attempt, stripe) = (self.coordinator.counting().unwrap_or(1), *self.stripes()?.start());
         let head = ChunkHead::new(attempt, 0, ChunkKind::Close, 0, 0);
         let mut publisher = self.work()?.queue.publisher();
         publisher.publish_chunk(stripe, &head, Vec::new()).await?;
@@ -450,7 +443,7 @@ impl Owning {
     }
 
     async fn trim(&mut self) -> Result<Answer, BusError> {
-        let stripes = stripes(self.record()?);
+        let stripes = self.stripes()?;
         let queue = &self.work()?.queue;
         for stripe in stripes {
             // The next time will do.
@@ -543,7 +536,7 @@ impl Owning {
         self.work = None;
         let queue = Queue::open(&self.manager.bus, &self.id).await?;
         let log = Log::open(&self.manager.bus, &self.id)?;
-        try_join(queue.remove(fixed(self.record()?)), log.remove()).await?;
+        try_join(queue.remove(stripes_fixed(self.record()?)), log.remove()).await?;
         Ok(Answer::Done)
     }
 }

@@ -53,7 +53,7 @@ use pair::PairFault;
 use reach::Reach;
 
 pub(crate) use pair::journal_id;
-pub(crate) use scan::pairs_of;
+pub(crate) use scan::{pairs_of, stripes_fixed};
 pub use terms::terms;
 
 /// Says what happens, for people.

@@ -100,7 +100,7 @@ async fn scan(
         .run(found);
         Ok(())
     };
-    let stripes = if record.submission.options.static_striping { pairs_of(record) } else { 0 };
+    let stripes = stripes_fixed(record);
     let cut = cut_and_publish(queue.clone(), attempt, stripes, limits(record), walk);
     let mut cutting = tokio::spawn(cut);
     let over = tokio::select! {
@@ -207,6 +207,11 @@ async fn give_to_others(
     mover.tell_fault(queue.transfer(), "", fault).await;
     queue.note_scan_tried(tried).await?;
     delivery.nak(left_for(delivery.delivered)).await
+}
+
+/// With how many stripes a transfer's queue is prepared: none but for static striping.
+pub(crate) fn stripes_fixed(record: &TransferRecord) -> u32 {
+    if record.submission.options.static_striping { pairs_of(record) } else { 0 }
 }
 
 /// Pairs that a transfer with static striping has.

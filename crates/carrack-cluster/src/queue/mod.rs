@@ -51,7 +51,7 @@ const ALL_ITEMS: &str = "all";
 const ATTEMPT: &str = "Carrack-Attempt";
 
 /// The stripes of a queue that was prepared with so many.
-fn stripes_of(stripes: u32) -> RangeInclusive<u32> {
+pub(crate) fn stripes_of(stripes: u32) -> RangeInclusive<u32> {
     if stripes == 0 { COMMON..=COMMON } else { 1..=stripes }
 }
 
