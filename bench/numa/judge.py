@@ -31,8 +31,10 @@ def failed_copy(seen):
 
 def unseen_io(seen, lanes=2):
     """Processes whose I/O threads were not seen bound to so many sockets: there is nothing to judge, then."""
-    problems = [] if len(seen.processes) == ENDS else [f"{len(seen.processes)} processes were seen, not {ENDS}"]
-    for process in seen.processes:
+    # A daemon that shares targets out moves nothing.
+    ends = [process for process in seen.processes if seen.io_of(process)]
+    problems = [] if len(ends) == ENDS else [f"{len(ends)} processes with bound I/O threads were seen, not {ENDS}"]
+    for process in ends:
         sockets = set().union(*(seat.sockets for thread in seen.io_of(process) for seat in thread.seats))
         if len(sockets) != lanes:
             problems.append(f"process {process}'s I/O threads were seen bound to sockets {sorted(sockets)}")
@@ -96,7 +98,10 @@ def spread_of_io(seen):
 
 
 def stray_pages(seen, lanes=2):
-    """Slots that lie on other nodes than their policy says, or pools that are not one on each of so many sockets."""
+    """Slots that lie on other nodes than their policy says, or on more than one socket, or sockets without slots.
+
+    A pool may be several mappings: the kernel tells its plain pages apart from its huge ones.
+    """
     problems = [] if seen.processes else ["no process was seen"]
     for pool in seen.pools:
         for pages in pool.pages:
@@ -107,8 +112,8 @@ def stray_pages(seen, lanes=2):
             problems.append(f"{pool} was never seen with pages")
     for process in seen.processes:
         pools = seen.pools_of(process)
-        sockets = [{guest.socket_of_node(node) for node in pool.bound_to} for pool in pools]
-        if sorted(map(sorted, sockets)) != [[socket] for socket in range(lanes)]:
+        sockets = {frozenset(guest.socket_of_node(node) for node in pool.bound_to) for pool in pools}
+        if sockets != {frozenset([socket]) for socket in range(lanes)}:
             problems.append(f"process {process} should have a pool on each of {lanes} sockets: {[*map(str, pools)]}")
     return problems
 
@@ -226,6 +231,9 @@ CHECKS = [
     ("placed", "I/O threads are spread evenly over their socket's nodes", spread_of_io),
     ("placed", "a pool on each socket, every slot page on its lane's nodes", stray_pages),
     ("placed", "no page was had from another node than wanted", missed_pages),
+    ("held", "the copy is right", failed_copy),
+    ("held", "with a rate, --nice and shared targets both ends have I/O threads bound to both sockets", unseen_io),
+    ("held", "every thread ran only on the CPUs of its seat, on one socket", stray_threads),
     ("moved", "the copy is right", failed_copy),
     ("moved", "carrack tells that a lane moves, and why", told_moves),
     ("moved", "all of its I/O threads went to the other socket", moved_threads),

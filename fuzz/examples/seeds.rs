@@ -358,8 +358,29 @@ fn messages() -> Vec<(&'static str, Control)> {
     let verify =
         Verify { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..Verify::default() };
     let names = || vec![Vec::new(), b"name".to_vec()];
-    let sight =
-        Sight { kind: 1, size: 7, stamp: 9, digest: vec![7; 32], detail: String::new(), special: Vec::new() };
+    let account = || Some(SightAccount { number: 7, name: b"alice".to_vec() });
+    let metadata = SightMetadata {
+        mode: 0o644,
+        mtime_s: 1,
+        mtime_ns: 2,
+        time_unit_ns: 1,
+        names: 1,
+        identity: 3,
+        allocated_bytes: 4_096,
+        user: account(),
+        group: account(),
+        attributes: vec![SightAttribute { name: b"user.a".to_vec(), digest: vec![7; 16] }],
+        flags: vec![0x70, 0, 0, 0, 0x40, 0, 0, 0],
+        ..SightMetadata::default()
+    };
+    let sight = Sight {
+        kind: 1,
+        size: 7,
+        stamp: 9,
+        digest: vec![7; 32],
+        metadata: Some(metadata),
+        ..Sight::default()
+    };
     let pieces = HashPieces {
         directory: b"a".to_vec(),
         name: b"name".to_vec(),
@@ -434,7 +455,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("welcome", Control::Welcome(welcome())),
         ("fabric", Control::Fabric(FabricLanes { names: vec![b"a name".to_vec()], problem: String::new() })),
         ("refuse", Control::Refuse(refuse.clone())),
-        ("place", Control::Place(Place { root: 1 })),
+        ("place", Control::Place(Place { root: 1, ..Place::default() })),
         ("dial", Control::Dial(listening())),
         ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
         (
@@ -444,7 +465,7 @@ fn messages() -> Vec<(&'static str, Control)> {
                 table: open_table(b"large", 1 << 30),
                 stripes: None,
                 goes_on: true,
-                coming: Some(Coming { ranges: vec![0, 5, 9, 1], is_part: true }),
+                coming: Some(Coming { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false }),
                 holes: vec![65_536, 131_072],
             }),
         ),
@@ -496,7 +517,16 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("verify", Control::Verify(verify)),
         ("walk_on", Control::WalkOn(WalkOn { beneath: b"a".to_vec(), specials: true })),
         ("walked", Control::Walked(Walked { directory: b"a".to_vec(), names: names(), ..Walked::default() })),
-        ("look", Control::Look(Look { directory: b"a".to_vec(), names: names(), digests: true })),
+        (
+            "look",
+            Control::Look(Look {
+                directory: b"a".to_vec(),
+                names: names(),
+                digests: true,
+                metadata: true,
+                kept: 15,
+            }),
+        ),
         ("seen", Control::Seen(Seen { sights: vec![sight] })),
         ("hash_pieces", Control::HashPieces(pieces)),
         ("pieces", Control::Pieces(Pieces { values: vec![7; 96], problem: String::new() })),
@@ -517,7 +547,7 @@ fn welcome() -> Welcome {
     Welcome {
         software: "0.1.0".into(),
         sink: Some(sink_state()),
-        place: Some(Place { root: 0 }),
+        place: Some(Place { root: 0, ..Place::default() }),
         listening: Some(listening()),
         lanes: 1,
         ..Welcome::default()

@@ -78,6 +78,32 @@ placed() {
     printf '{"planned":%s}\n' "$(carrack topo --json --placement mts --lanes 2 --threads "$THREADS")" >/dev/records
 }
 
+# --- whoever holds back uses both sockets all the same ------------------------------------------------
+
+copy_held() {
+    printf '[sharing]\nsocket = "/run/carrack/sharing.sock"\n' >/tmp/sharing.toml
+    mkdir -p /run/carrack
+    carrack serve --config /tmp/sharing.toml &
+    sharer=$!
+    for _ in $(seq 100); do
+        [ -S /run/carrack/sharing.sock ] && break
+        sleep 0.1
+    done
+    copied=0
+    # shellcheck disable=SC2086  # words
+    copy --nice $BRIEF || copied=$?
+    kill "$sharer"
+    wait "$sharer"
+    return "$copied"
+}
+
+held() {
+    status=0
+    watched copy_held || status=$?
+    is_right || status=1
+    tell held "$status"
+}
+
 # --- load on a lane's socket makes it move ------------------------------------------------------------
 
 # The first CPU that a thread of this name may run on.
@@ -182,6 +208,7 @@ make_input
 : >"$RECORDS"
 machine_tests
 placed
+held
 moved
 zone zone copy_in_zone
 zone zone-killed kill_in_zone

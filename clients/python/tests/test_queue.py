@@ -49,7 +49,7 @@ class Queue(unittest.TestCase):
         return self.client.submit(f"local:{self.source}/", f"local:{self.place}/{to}", **more)
 
     def test_a_copy_is_watched_to_its_end(self) -> None:
-        transfer = self.submit("there", label="a test", options={"limit_bytes_per_s": 4_000_000})
+        transfer = self.submit("there", label="a test", options={"bwlimit": 4_000_000})
         self.assertEqual((transfer.state, transfer.submission.label), (State.QUEUED, "a test"))
         seen = list(self.client.watch(transfer.id))
         self.assertGreater(len(seen), 2)
@@ -62,7 +62,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(self.client.movers(), [])
 
     def test_all_transfers_are_watched(self) -> None:
-        first = self.submit("one", options={"limit_bytes_per_s": 4_000_000})
+        first = self.submit("one", options={"bwlimit": 4_000_000})
         watched = self.client.watch_all()
         seen = [next(watched)]
         self.assertEqual(seen[0].id, first.id)
@@ -84,7 +84,7 @@ class Queue(unittest.TestCase):
             next(Client(f"unix:{self.place}/nobody").watch_all())
 
     def test_orders_and_errors(self) -> None:
-        transfer = self.submit("there", options={"limit_bytes_per_s": 1_000_000})
+        transfer = self.submit("there", options={"bwlimit": 1_000_000})
         self.client.pause(transfer.id)
         while self.client.transfer(transfer.id).state is not State.PAUSED:
             time.sleep(0.05)

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::error::BusError;
 use carrack_cluster::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Queue};
-use carrack_cluster::records::{MoverRecord, MoverState, RECORD_VERSION};
 use carrack_cluster::registry::{Movers, Registration};
 use carrack_cluster::transfers::new_id;
+use carrack_register::records::{MoverRecord, MoverState, RECORD_VERSION};
 use tokio::task::JoinSet;
 
 /// Connections: pullers and movers share them as evenly as they can.

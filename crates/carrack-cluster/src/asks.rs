@@ -39,6 +39,13 @@ pub enum Ask {
         /// Beneath it.
         files: Vec<Expected>,
     },
+    /// Remove what the sessions of a transfer have left in this directory: journals, and the temporary files that they name.
+    Clear {
+        /// Absolute.
+        directory: String,
+        /// What the journals are known by, in hexadecimal digits.
+        transfer: String,
+    },
     /// No question: a manager leaves it out for so long, or, with no reason, does so no longer.
     LeftOut {
         /// For people.
@@ -93,6 +100,13 @@ pub enum Answer {
     Names {
         /// Of the names, in hexadecimal digits; of a file of its size; empty where there are too many to tell.
         digest: String,
+    },
+    /// To [`Ask::Clear`]: how many were removed.
+    Cleared {
+        /// Journals.
+        journals: u64,
+        /// Temporary files.
+        temporaries: u64,
     },
     /// To [`Ask::LeftOut`].
     Noted,

@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use carrack_options::lifetime;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -84,10 +85,9 @@ impl FleetControl {
         self.shown(vec![record.clone()]).await.pop().unwrap_or(record)
     }
 
-    async fn take(&self, user: String, submission: Submission) -> Result<TransferRecord, ControlError> {
-        if let Err(message) = terms(&submission.options) {
-            return Err(ControlError::Refused { message, hint: "see `carrack submit --help`".into() });
-        }
+    async fn take(&self, user: String, mut submission: Submission) -> Result<TransferRecord, ControlError> {
+        submission.options = submission.options.settled(lifetime::now_s())?;
+        terms(&submission.options)?;
         if submission.priority > 9 {
             let message = format!("priority {} is none: 0 to 9 are", submission.priority);
             return Err(ControlError::Refused { message, hint: String::new() });

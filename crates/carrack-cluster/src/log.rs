@@ -413,6 +413,11 @@ impl Log {
     }
 }
 
+/// An entry as it was written; [`LogEntry::Unknown`] if it can't be read.
+pub(crate) fn read_entry(body: &[u8]) -> LogEntry {
+    read_record("a log", body).unwrap_or(LogEntry::Unknown)
+}
+
 struct Follower {
     tail: Tail,
     is_current: bool,
@@ -428,8 +433,8 @@ impl Follower {
             let behind = match self.tail.next().await {
                 Tailed::Begun(pending) => pending,
                 Tailed::Next(message) => {
-                    let entry = read_record("a log", &message.body).unwrap_or(LogEntry::Unknown);
-                    self.ready.push_back(Logged::Entry { seq: message.seq, entry });
+                    self.ready
+                        .push_back(Logged::Entry { seq: message.seq, entry: read_entry(&message.body) });
                     message.behind
                 }
             };
@@ -471,7 +476,7 @@ mod tests {
         assert_eq!(read_record::<LogEntry>("", &text).unwrap(), entry);
         let later = br#"{"version":1,"what":"weather","rain":true}"#;
         assert_eq!(read_record::<LogEntry>("", later).unwrap(), LogEntry::Unknown);
-        assert!(read_record::<LogEntry>("", br#"{"version":2,"what":"note"}"#).is_err());
+        assert!(read_record::<LogEntry>("", br#"{"version":3,"what":"note"}"#).is_err());
     }
 
     #[test]

@@ -3,12 +3,28 @@
 use carrack_plan::fleet::FleetPair;
 use futures_util::future::try_join_all;
 use futures_util::{Stream, stream};
+use serde::{Deserialize, Serialize};
 
 use crate::bus::Bus;
 use crate::error::BusError;
-use crate::records::{Pair, RECORD_VERSION, is_name};
+use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{Bucket, Seen};
 use crate::subjects::BucketName;
+
+/// Which source mover sends to which sink mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// The transfer's id.
+    pub transfer: String,
+    /// Of the transfer's pairs, which it is.
+    pub number: u32,
+    /// The mover that reads.
+    pub source: String,
+    /// The mover that writes.
+    pub sink: String,
+}
 
 impl From<Pair> for FleetPair {
     fn from(pair: Pair) -> FleetPair {

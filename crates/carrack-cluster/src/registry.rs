@@ -206,12 +206,12 @@ impl Movers {
     /// The ids of those that can read or write at a path of a site now, as far as they know, with a mover of this version: neither
     /// ending nor ill, of the same protocol, and not at another storage than most of them.
     pub fn able(&self, site: &str, path: &str) -> Vec<String> {
-        able(&self.all(), site, path)
+        able(self.all().iter().map(|mover| &**mover), site, path)
     }
 
     /// The same with those that were there lately: what they have not tried waits for them.
     pub(crate) fn able_lately(&self, site: &str, path: &str) -> Vec<String> {
-        able(&self.lately(), site, path)
+        able(self.lately().iter().map(|mover| &**mover), site, path)
     }
 
     /// `changed()` on it waits for the next change of anything.
@@ -220,11 +220,16 @@ impl Movers {
     }
 }
 
-fn able(movers: &[Arc<MoverRecord>], site: &str, path: &str) -> Vec<String> {
-    let is_able = |mover: &&Arc<MoverRecord>| {
+/// As [`Movers::able`] has it, of these.
+pub(crate) fn able<'a>(
+    movers: impl IntoIterator<Item = &'a MoverRecord>,
+    site: &str,
+    path: &str,
+) -> Vec<String> {
+    let is_able = |mover: &&MoverRecord| {
         mover.reaches(site, path) && mover.takes_work() && mover.protocol == u32::from(PROTOCOL_VERSION)
     };
-    let able: Vec<&Arc<MoverRecord>> = movers.iter().filter(is_able).collect();
+    let able: Vec<&MoverRecord> = movers.into_iter().filter(is_able).collect();
     let sights = able.iter().map(|mover| {
         let (directory, mark) = mover.reach(path).unwrap_or_default();
         Sight { directory, mark, is_doubtful: false }
@@ -251,10 +256,7 @@ mod tests {
 
     #[test]
     fn who_sees_another_storage_than_most_or_is_of_another_protocol_is_not_able() {
-        let seen = |movers: Vec<MoverRecord>| {
-            let movers: Vec<Arc<MoverRecord>> = movers.into_iter().map(Arc::new).collect();
-            able(&movers, "s", "/d/e").join(" ")
-        };
+        let seen = |movers: Vec<MoverRecord>| able(&movers, "s", "/d/e").join(" ");
         assert_eq!(seen(vec![mover("a", "x"), mover("b", "y"), mover("c", "y")]), "b c");
         assert_eq!(seen(vec![mover("a", "x"), mover("b", "y")]), "a b");
         let old = MoverRecord { protocol: u32::from(PROTOCOL_VERSION) - 1, ..mover("a", "x") };

@@ -72,9 +72,21 @@ pub async fn reports(
     bus: &Bus,
     transfer: &str,
 ) -> Result<impl Stream<Item = PairReport> + Send + Unpin + use<>, BusError> {
+    let subscribed = subscribe_reports(bus, transfer).await?;
+    bus.settle("reports").await?;
+    Ok(subscribed)
+}
+
+/// The same from the moment on at which the server hears of it, which is not waited for.
+///
+/// # Errors
+/// As [`reports`].
+pub(crate) async fn subscribe_reports(
+    bus: &Bus,
+    transfer: &str,
+) -> Result<impl Stream<Item = PairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = bus.client().subscribe(subject(bus, transfer)?).await;
     let messages = subscribed.map_err(|error| BusError::away("reports", &error))?;
-    bus.settle("reports").await?;
     Ok(messages.filter_map(|message| std::future::ready(read_record("a report", &message.payload).ok())))
 }
 

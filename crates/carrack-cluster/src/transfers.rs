@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use carrack_model::TransferId;
 use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::ids::is_prefix;
-use crate::records::{RECORD_VERSION, TransferRecord};
+use crate::leftovers::has_leftovers;
+use crate::mover::journal_id;
+use crate::records::{OPTIONS_VERSION, RECORD_VERSION, TransferRecord};
 use crate::store::{Bucket, Seen, Watch};
 use crate::subjects::BucketName;
 
@@ -74,6 +77,28 @@ pub(crate) struct Brief {
     pub submitted_ms: u64,
     /// Since when it is over.
     pub ended_ms: Option<u64>,
+    /// What its journals are known by.
+    pub journals: TransferId,
+    /// Whether something of it may lie at the destination that was not removed since.
+    pub has_leftovers: bool,
+}
+
+impl Brief {
+    fn of(record: &TransferRecord) -> Brief {
+        Brief {
+            submitted_ms: record.submitted_ms,
+            ended_ms: record.ended_ms.filter(|_| record.state.is_over()),
+            journals: journal_id(&record.submission),
+            has_leftovers: has_leftovers(record),
+        }
+    }
+}
+
+/// A record as it was read or written, with the revision that compare-and-swap goes by.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadTransfer {
+    pub record: TransferRecord,
+    revision: u64,
 }
 
 /// The records.
@@ -97,7 +122,7 @@ impl Transfers {
     /// [`BusError::Exists`] if there is one of this id.
     pub async fn create(&self, record: &TransferRecord) -> Result<u64, BusError> {
         check_id(&record.id)?;
-        debug_assert_eq!(record.version, RECORD_VERSION);
+        debug_assert!(record.version <= OPTIONS_VERSION);
         self.give_place(&record.id, record.submitted_ms).await?;
         self.bucket.create(&record.id, record).await
     }
@@ -110,22 +135,36 @@ impl Transfers {
     pub async fn update(
         &self,
         id: &str,
-        mut change: impl FnMut(&mut TransferRecord),
+        change: impl FnMut(&mut TransferRecord),
     ) -> Result<TransferRecord, FindError> {
+        let read = self.read(id).await?;
+        self.update_from(&read, change).await.map(|updated| updated.record)
+    }
+
+    /// As [`Transfers::update`], of a record that was read or written before: it is read again only if somebody else has changed it
+    /// since, or if nothing is left to be changed by what is known of it.
+    pub(crate) async fn update_from(
+        &self,
+        read: &ReadTransfer,
+        mut change: impl FnMut(&mut TransferRecord),
+    ) -> Result<ReadTransfer, FindError> {
+        let (mut last, mut is_fresh) = (read.clone(), false);
+        let id = last.record.id.clone();
         for tried in 0..TRIES {
-            let (mut record, revision) = self.get_with_revision(id).await?;
-            let before = record.clone();
+            let mut record = last.record.clone();
             change(&mut record);
-            if record == before {
-                return Ok(record);
+            if record != last.record {
+                match self.bucket.update(&id, &record, last.revision).await {
+                    Ok(revision) => return Ok(ReadTransfer { record, revision }),
+                    Err(BusError::Conflict(_)) => tokio::time::sleep(READ_AGAIN_AFTER * tried).await,
+                    Err(error) => return Err(error.into()),
+                }
+            } else if is_fresh {
+                return Ok(last);
             }
-            match self.bucket.update(id, &record, revision).await {
-                Ok(_) => return Ok(record),
-                Err(BusError::Conflict(_)) => tokio::time::sleep(READ_AGAIN_AFTER * tried).await,
-                Err(error) => return Err(error.into()),
-            }
+            (last, is_fresh) = (self.read(&id).await?, true);
         }
-        Err(BusError::Conflict(id.to_owned()).into())
+        Err(BusError::Conflict(id).into())
     }
 
     /// One by its whole id.
@@ -133,7 +172,7 @@ impl Transfers {
     /// # Errors
     /// [`FindError::Unknown`] if there is none.
     pub async fn get(&self, id: &str) -> Result<TransferRecord, FindError> {
-        self.get_with_revision(id).await.map(|(record, _)| record)
+        self.read(id).await.map(|read| read.record)
     }
 
     /// One by its id, or by a beginning of it that no other one has. One of this id that is not there is looked for again for two seconds:
@@ -193,11 +232,8 @@ impl Transfers {
         let mut entries = self.bucket.entries(1);
         while let Some(page) = entries.next().await? {
             found.extend(page.unreadable.into_iter().map(|id| (id, None)));
-            found.extend(page.entries.into_iter().map(|entry| {
-                let record = entry.value;
-                let ended_ms = record.ended_ms.filter(|_| record.state.is_over());
-                (entry.key, Some(Brief { submitted_ms: record.submitted_ms, ended_ms }))
-            }));
+            let briefs = page.entries.into_iter().map(|entry| (entry.key, Some(Brief::of(&entry.value))));
+            found.extend(briefs);
         }
         Ok(found)
     }
@@ -302,10 +338,11 @@ impl Transfers {
         }
     }
 
-    async fn get_with_revision(&self, id: &str) -> Result<(TransferRecord, u64), FindError> {
+    /// One by its whole id, with its revision.
+    pub(crate) async fn read(&self, id: &str) -> Result<ReadTransfer, FindError> {
         check_id(id).map_err(|_| FindError::Unknown(id.to_owned()))?;
         let entry = self.bucket.get(id).await?.ok_or_else(|| FindError::Unknown(id.to_owned()))?;
-        Ok((entry.value, entry.revision))
+        Ok(ReadTransfer { record: entry.value, revision: entry.revision })
     }
 }
 

@@ -16,6 +16,7 @@ mod gate;
 mod ground;
 mod idle;
 mod lanes;
+mod leftovers;
 mod mailbox;
 mod placed;
 mod presence;
@@ -38,6 +39,7 @@ pub use carrack_storage::{Browsed, BrowsedKind};
 pub use carrack_transport::{Channel, Door, TlsError};
 pub use chunks::{Chunk, ChunkFeed, ChunkWork, FILE_COSTS_BYTES, Feed};
 pub use error::{Again, SessionError};
+pub use leftovers::{LeftoverError, clear_shared_leftovers, remove_temporaries};
 pub use report::Observer;
 pub use run::{DataWay, Way, persist};
 pub use session::{
@@ -52,5 +54,6 @@ pub use sharing::{GrantExchange, Sharing};
 pub use spill_settings::{SpillDirectory, SpillSettings};
 pub use tuner_memory::{History, TunerMemory};
 pub use verify::{
-    Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, Verified, Verifying,
+    Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, MetadataChecks,
+    MetadataDifference, Verified, Verifying,
 };

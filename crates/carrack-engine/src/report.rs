@@ -58,7 +58,7 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
             targets: targets.into_iter().map(target_to_message).collect(),
         }),
         Event::Source(report) => Control::SourceDetail(source_to_message(report)),
-        Event::Connected { .. } | Event::Progress(_) => return None,
+        Event::Placed(_) | Event::Connected { .. } | Event::Progress(_) => return None,
     })
 }
 

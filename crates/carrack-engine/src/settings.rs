@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::{Descriptors, MemoryLimit, Scheme, ZoneKind};
 use carrack_model::limits::{
@@ -16,7 +17,7 @@ use carrack_model::{
     Account, AccountMap, Durability, Event, Fidelity, Kept, ModeChange, NO_NUMBER, Notice, PolicyChoice,
     RunToken, Scheduling, Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
 };
-use carrack_plan::RateSteps;
+use carrack_plan::{RateLimits, RateSteps, Rates};
 use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
 use carrack_transport::Channel;
 use carrack_wire::message::{self, MessageError};
@@ -311,10 +312,29 @@ impl Peer {
     }
 }
 
+/// The rates that one end keeps to, in all of its lanes together.
+#[derive(Clone)]
+pub(crate) struct Limits {
+    pub(crate) rates: Arc<RateLimits>,
+    /// The moment from which its queues count.
+    pub(crate) began: Instant,
+}
+
 impl Settings {
     /// Whether objects are taken one by one, even from a single target: somebody asked to hold back, or others may be to have it next.
     pub(crate) fn holds_back(&self) -> bool {
         self.scheduling.holds_back() || self.timetable.is_some() || self.sharing.is_some()
+    }
+
+    /// What one end keeps to from now on.
+    pub(crate) fn limits(&self) -> Limits {
+        let Scheduling { rate, target_rate, .. } = self.scheduling;
+        let rates = RateLimits::new(Rates { all: rate, each: target_rate });
+        let rates = match &self.timetable {
+            Some(steps) => rates.following(steps.clone(), since_1970()),
+            None => rates,
+        };
+        Limits { rates: Arc::new(rates), began: Instant::now() }
     }
 
     /// Threads for the scan: the scan shares the cores with the I/O threads, and two already find more than a

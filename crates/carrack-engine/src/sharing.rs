@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -93,6 +93,10 @@ pub(crate) struct Pass {
     ids: Arc<Mutex<HashMap<TargetId, TargetId>>>,
     /// When the queues' time began, counted from the client's.
     began: Duration,
+    /// I/O threads of the lane that are at work.
+    threads: Arc<AtomicUsize>,
+    /// Whether something could not be begun as it was not granted, since that was asked last.
+    was_short: Arc<AtomicBool>,
 }
 
 impl Share {
@@ -121,13 +125,16 @@ impl Share {
         Ok(Some(Arc::new(Share { inner, speaker: Some(speaker) })))
     }
 
-    /// For a lane with so many I/O threads, whose queues count their time from now on.
-    pub(crate) fn pass(&self, threads: usize) -> Pass {
-        let mut asking = self.inner.asking();
-        asking.threads += threads;
-        let threads = asking.threads;
-        asking.client.set_threads(threads);
-        Pass { inner: Arc::clone(&self.inner), ids: Arc::default(), began: self.inner.began.elapsed() }
+    /// For a lane with so many I/O threads, whose queues count their time from then on.
+    pub(crate) fn pass(&self, threads: usize, began: Instant) -> Pass {
+        self.inner.asking().change_threads(0, threads);
+        Pass {
+            threads: Arc::new(AtomicUsize::new(threads)),
+            was_short: Arc::default(),
+            inner: Arc::clone(&self.inner),
+            ids: Arc::default(),
+            began: began.saturating_duration_since(self.inner.began),
+        }
     }
 
     /// How far the transfer is, of which a deadline claims the rest.
@@ -214,6 +221,12 @@ impl Inner {
 }
 
 impl Asking {
+    /// Of a lane.
+    fn change_threads(&mut self, before: usize, now: usize) {
+        self.threads = (self.threads + now).saturating_sub(before);
+        self.client.set_threads(self.threads);
+    }
+
     /// The next batch, and whether every target may be started on from now on.
     fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<Batch>, bool) {
         let batch = self.client.batch(now, states);
@@ -250,6 +263,19 @@ impl Pass {
         Box::new(Granted::new(policy, self.clone()))
     }
 
+    /// So many I/O threads of the lane are at work from now on.
+    pub(crate) fn set_threads(&self, count: usize) {
+        let before = self.threads.swap(count, Ordering::Relaxed);
+        if before != count {
+            self.inner.asking().change_threads(before, count);
+        }
+    }
+
+    /// Whether something could not be begun since the last time as it was not granted.
+    pub(crate) fn take_shortage(&self) -> bool {
+        self.was_short.swap(false, Ordering::Relaxed)
+    }
+
     /// From now on the queues that go by it are asked for and woken.
     pub(crate) fn join<M: Member + 'static>(self, member: &Arc<M>) {
         let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
@@ -276,7 +302,11 @@ impl Pass {
 impl Gate for Pass {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.own(target) else { return true };
-        self.inner.asking().client.may_start(target, in_service, now + self.began)
+        let may_start = self.inner.asking().client.may_start(target, in_service, now + self.began);
+        if !may_start {
+            self.was_short.store(true, Ordering::Relaxed);
+        }
+        may_start
     }
 
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {

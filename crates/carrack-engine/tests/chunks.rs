@@ -6,7 +6,7 @@ mod common;
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -477,6 +477,43 @@ fn of_a_part_that_was_begun_only_the_rest_comes() {
             fs::read(place.sink().join("large/4")).unwrap(),
             fs::read(place.source().join("large/4")).unwrap()
         );
+    }
+}
+
+#[test]
+fn holes_of_a_file_in_parts_stay_holes() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place { dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        fs::create_dir(place.source()).unwrap();
+        let path = place.source().join("image");
+        let image = fs::File::create(&path).unwrap();
+        // Of the parts, of 4 MiB, one has data behind a hole, two have none, and the last ends in one.
+        image.write_all_at(&noise(MIB as usize, 1), 3 * MIB).unwrap();
+        image.write_all_at(&noise(MIB as usize, 2), 12 * MIB).unwrap();
+        image.set_len(16 * MIB + 7).unwrap();
+        if fs::metadata(&path).unwrap().blocks() * 512 > 3 * MIB {
+            println!("skipped: no holes on the file system of {}", path.display());
+            return;
+        }
+        let parts = [(0, 4), (4, 4), (8, 4), (12, 4)].map(|(from, len)| (from * MIB, len * MIB));
+        let parts = parts.into_iter().chain([(16 * MIB, 7)]).enumerate();
+        let chunks: Vec<Chunk> =
+            parts.map(|(number, (from, len))| place.part(number as u64 + 1, "image", from, len)).collect();
+        // The end of the file first, by another session than the beginning.
+        let (of_first, of_second) = chunks.split_at(2);
+        place.run(way, 1, &TestFeed::of(of_second.to_vec()));
+        place.run(way, 2, &TestFeed::of(of_first.to_vec()));
+        // What is told again is there.
+        let again = of_first.iter().map(|chunk| Chunk { is_repeated: true, ..chunk.clone() });
+        let (summary, _) = place.run(way, 3, &TestFeed::of(again.collect::<Vec<_>>()));
+        assert_eq!(summary.entries_failed, 0);
+        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["image"]) };
+        let (summary, _) = place.run(way, 4, &TestFeed::of([finish]));
+        assert_eq!((summary.files_done, summary.entries_failed), (1, 0));
+        let copy = place.sink().join("image");
+        assert!(fs::read(&copy).unwrap() == fs::read(&path).unwrap(), "{way:?}");
+        let held = fs::metadata(&copy).unwrap().blocks() * 512;
+        assert!(held < 3 * MIB, "{way:?}: {held} bytes on the storage");
     }
 }
 

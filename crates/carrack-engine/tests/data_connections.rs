@@ -46,7 +46,7 @@ fn call_sink(destination: &Path) -> (Session, Listening) {
     let destination = Some(destination.as_os_str().as_bytes().to_vec());
     session.peer.say(Control::Hello(Hello { destination, ..Scripted::hello(&spec()) }));
     let Control::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
-    session.peer.say(Control::Place(Place { root: 0 }));
+    session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
     (session, welcome.listening.unwrap())
 }
 
@@ -180,7 +180,7 @@ fn a_nonce_of_another_length_is_named_at_both_ends() {
             let calling = transfer(&[Path::new("/nothing/")], dir.path());
             let mut session = Session::begin(Victim::Caller, calling, Role::Sink);
             session.peer.preambles();
-            let place = Some(Place { root: 0 });
+            let place = Some(Place { root: 0, ..Place::default() });
             let welcome = Welcome { place, listening: Some(listening), lanes: 1, ..Welcome::default() };
             session.peer.say(Control::Welcome(welcome));
             let (outcome, said) = session.end();

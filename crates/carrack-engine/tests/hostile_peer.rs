@@ -475,7 +475,7 @@ fn messages_that_nobody_knows_end_the_session() {
 
 #[test]
 fn messages_at_the_wrong_time_end_the_session() {
-    let place = Control::Place(Place { root: 0 });
+    let place = Control::Place(Place { root: 0, ..Place::default() });
     let both = [
         Control::Hello(Scripted::hello(&spec())),
         Control::Welcome(Welcome::default()),
@@ -578,7 +578,7 @@ fn a_source_that_is_too_old_is_refused() {
             let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
             session.peer.preambles();
             let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
-            let place = Some(Place { root: 0 });
+            let place = Some(Place { root: 0, ..Place::default() });
             session.peer.say(Control::Welcome(Welcome { place, lanes: 1, selects, ..Welcome::default() }));
             let (outcome, _) = session.end();
             let error = outcome.result.unwrap_err().to_string();
@@ -995,7 +995,11 @@ fn greetings_that_lie_are_refused() {
 fn something_else_than_the_next_step_of_the_handshake_is_refused() {
     within(LIMIT_S, || {
         let world = World::new();
-        for first in [finish(), Control::Welcome(Welcome::default()), Control::Place(Place { root: 0 })] {
+        for first in [
+            finish(),
+            Control::Welcome(Welcome::default()),
+            Control::Place(Place { root: 0, ..Place::default() }),
+        ] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
             session.peer.preambles();
             session.peer.say(first);
@@ -1013,11 +1017,15 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             session.peer.say(second);
             assert!(is_violation(&session.end().0));
         }
-        for third in [Control::Place(Place { root: 0 }), finish(), Control::Welcome(Welcome::default())] {
+        for third in [
+            Control::Place(Place { root: 0, ..Place::default() }),
+            finish(),
+            Control::Welcome(Welcome::default()),
+        ] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
             session.peer.preambles();
             session.peer.say(Control::Hello(hello()));
-            session.peer.say(Control::Place(Place { root: 0 }));
+            session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
             session.peer.say(third);
             assert!(is_violation(&session.end().0));
         }
@@ -1028,9 +1036,10 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             session.peer.say(first);
             assert!(is_violation(&session.end().0));
         }
-        for welcome in
-            [Welcome::default(), Welcome { place: Some(Place { root: 9 }), lanes: 1, ..Welcome::default() }]
-        {
+        for welcome in [
+            Welcome::default(),
+            Welcome { place: Some(Place { root: 9, ..Place::default() }), lanes: 1, ..Welcome::default() },
+        ] {
             for role in [Role::Source, Role::Sink] {
                 let transfer = transfer(&[&world.path("outside")], &world.destination());
                 let mut session = Session::begin(Victim::Caller, transfer, role);
@@ -1059,7 +1068,7 @@ fn an_end_that_tells_to_dial_nowhere_gets_an_answer() {
                 ..Scripted::hello(&spec())
             }));
             let Control::Welcome(_) = session.peer.message() else { panic!("no welcome") };
-            session.peer.say(Control::Place(Place { root: 0 }));
+            session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
             session.peer.say(Control::Dial(message::Listening { port, addresses, nonce: vec![1; 32] }));
             let Control::DialFailed(_) = session.peer.message() else { panic!("no answer") };
             session.peer.say(finish());
@@ -1144,7 +1153,7 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
         session.peer.preambles();
         let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
         session.peer.say(Control::Welcome(Welcome {
-            place: Some(Place { root: 0 }),
+            place: Some(Place { root: 0, ..Place::default() }),
             lanes: 1,
             ..Welcome::default()
         }));
@@ -1187,7 +1196,7 @@ fn pieces_for_called_sink(world: &World) -> Vec<Vec<u8>> {
             destination: Some(world.destination().into_os_string().into_encoded_bytes()),
             ..Scripted::hello(&spec())
         })),
-        frame(Control::Place(Place { root: 0 })),
+        frame(Control::Place(Place { root: 0, ..Place::default() })),
         frame(Control::DialFailed(message::DialFailed::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         object(object_of(1, 0)),
@@ -1232,7 +1241,8 @@ fn a_called_end_that_dies_anywhere_ends_the_caller() {
         let body = message.to_body();
         [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
     };
-    let welcome = Welcome { place: Some(Place { root: 0 }), lanes: 1, ..Welcome::default() };
+    let welcome =
+        Welcome { place: Some(Place { root: 0, ..Place::default() }), lanes: 1, ..Welcome::default() };
     let pieces = [
         Preamble::OURS.encode().to_vec(),
         frame(Control::Welcome(welcome)),
@@ -1346,7 +1356,7 @@ fn a_session_in_which_nothing_moves_comes_to_an_end() {
             peer.say(Control::Hello(hello));
             let Control::Welcome(_) = peer.message() else { panic!("no welcome") };
             if !as_sink {
-                peer.say(Control::Place(Place { root: 0 }));
+                peer.say(Control::Place(Place { root: 0, ..Place::default() }));
             }
             peer.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
             let began = Instant::now();

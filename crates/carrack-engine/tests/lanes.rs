@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{Role, SessionError};
-use carrack_model::{Event, FailureKind, Notice, TransferSpec};
+use carrack_model::{Deletion, Event, FailureKind, Notice, Sync, TransferSpec};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{Stream, StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
@@ -66,6 +66,24 @@ fn every_number_of_lanes_moves_the_same_tree() {
         }
         let first = &summaries[0];
         assert!(summaries.iter().all(|summary| summary == first), "{way:?}: {summaries:?}");
+    }
+}
+
+/// The lane that asks what goes is not the first one to end.
+#[test]
+fn what_the_source_has_not_goes_with_several_lanes() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("src");
+    tree(&source);
+    for (way, first) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let destination = dir.path().join(format!("{way:?}-{first}"));
+        write(&destination.join("gone/too"), b"x");
+        let mut transfer = transfer(&[&source.join("")], &destination);
+        let deletion = Some(Deletion { first, ..Deletion::default() });
+        transfer.spec.sync = Some(Sync { deletion, ..Sync::default() });
+        transfer.settings.lanes = 2;
+        copy_well(way, &transfer);
+        assert_same(&source, &destination);
     }
 }
 
@@ -141,7 +159,7 @@ fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<Stream>) {
     }));
     let Control::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
     assert_eq!((welcome.lanes, welcome.sink.unwrap().credits), (2, 16));
-    session.peer.say(Control::Place(Place { root: 0 }));
+    session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
     let listening = welcome.listening.unwrap();
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();

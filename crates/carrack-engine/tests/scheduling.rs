@@ -65,16 +65,15 @@ fn a_rate_is_kept() {
     for i in 0..40 {
         write(&source.join(format!("small{i}")), &noise(100_000, i));
     }
-    for (number, scheduling) in [
-        Scheduling { rate: 8 << 20, ..Scheduling::default() },
-        Scheduling { target_rate: 8 << 20, ..Scheduling::default() },
-    ]
-    .into_iter()
-    .enumerate()
+    let of_all = Scheduling { rate: 8 << 20, ..Scheduling::default() };
+    let of_each = Scheduling { target_rate: 8 << 20, ..Scheduling::default() };
+    for (number, (scheduling, lanes)) in
+        [(of_all, 1), (of_each, 1), (of_all, 2), (of_each, 2)].into_iter().enumerate()
     {
         let destination = dir.path().join(format!("dst{number}"));
         let mut transfer = transfer(&[&source], &destination);
         transfer.settings.scheduling = scheduling;
+        transfer.settings.lanes = lanes;
         let began = Instant::now();
         copy_well(Way::Push, &transfer);
         // 7.8 MiB at 8 MiB/s, less a burst of 50 ms and the last object, which is not waited for.

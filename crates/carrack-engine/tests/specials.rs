@@ -90,7 +90,7 @@ fn who_asked_for_pipes_gets_no_devices() {
             let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
             session.peer.preambles();
             let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
-            let place = Some(Place { root: 0 });
+            let place = Some(Place { root: 0, ..Place::default() });
             session.peer.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
             session.peer.dial_failed_back(&spec());
             session.peer.frame(&bundle(1, b"", &special_table("s", &special)));

@@ -210,7 +210,7 @@ fn a_source_may_write_only_what_was_asked_of_it() {
         let mut source = Scripted::new(far_source);
         source.preambles();
         let Control::Hello(_) = source.message() else { panic!("no hello") };
-        let place = Some(Place { root: 0 });
+        let place = Some(Place { root: 0, ..Place::default() });
         source.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
         let Control::DialFailed(_) = source.message() else { panic!("it does not relay") };
         source.frame(&bundle(1, b"evil", &table("", &[(b".bashrc", 4)])));

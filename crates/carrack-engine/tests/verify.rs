@@ -10,8 +10,8 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use carrack_engine::{
-    Abort, Channel, Difference, Examination, Examiner, Finding, House, Kept, Outcome, OwnHouse, Role,
-    SessionError, Verified, Verifying, serve,
+    Abort, Channel, Difference, Examination, Examiner, Finding, House, Kept, MetadataChecks, Outcome,
+    OwnHouse, Role, SessionError, Verified, Verifying, serve,
 };
 use carrack_model::{Protection, RelPath};
 use carrack_wire::message::{
@@ -43,7 +43,7 @@ fn own_house() -> OwnHouse {
 
 fn look(directory: &str, names: &[&str]) -> Control {
     let names = names.iter().map(|name| name.as_bytes().to_vec()).collect();
-    Control::Look(Look { directory: directory.into(), names, digests: true })
+    Control::Look(Look { directory: directory.into(), names, digests: true, ..Look::default() })
 }
 
 fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<Sight> {
@@ -164,7 +164,8 @@ fn hear(answers: Vec<Control>) -> (Result<(), SessionError>, Vec<Finding>, Verif
         let mut sink = Examiner::at(peer(here), Path::new("/x"), how, &abort).unwrap();
         let (mut findings, mut kept) = (Vec::new(), Kept::nothing());
         let mut told = |finding| findings.push(finding);
-        let mut verifying = Verifying::new(&mut sink, &mut kept, &mut told);
+        let mut verifying =
+            Verifying::new(&mut sink, &mut kept, &mut told).checking(MetadataChecks::nothing());
         let ended = verifying.tree(&mut source, &RelPath::root(), false);
         let verified = verifying.verified();
         drop(sink);

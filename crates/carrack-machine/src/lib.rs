@@ -18,6 +18,7 @@ pub mod nic;
 mod node_state;
 mod placement;
 mod pool;
+mod recent;
 mod region;
 mod resource_limits;
 mod spill_log;

@@ -4,8 +4,14 @@
 //! Page cache does not count as used: the kernel takes it back. What other processes of a cgroup have for themselves does.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
+use crate::recent::Recent;
 use crate::{Resource, SysFiles, resource_limit};
+
+/// How long a limit that was read counts. Buffers are taken into use well after they were planned with it, so that a shorter time would
+/// make no session's plan any better.
+const FRESH_FOR: Duration = Duration::from_millis(250);
 
 /// A limit, and what of it is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,10 +25,14 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// The limit that leaves this process least; nothing without any.
+    /// The limit that leaves this process least; nothing without any. It may be a quarter of a second old.
     pub fn of_this_process() -> Option<MemoryLimit> {
-        let files = SysFiles::here();
-        cgroup_limits(&files).into_iter().chain(resource_limits(&files)).min_by_key(|limit| limit.free_bytes)
+        static KNOWN: Recent<Option<MemoryLimit>> = Recent::new(FRESH_FOR);
+        KNOWN.get(|| {
+            let files = SysFiles::here();
+            let limits = cgroup_limits(&files).into_iter().chain(resource_limits(&files));
+            limits.min_by_key(|limit| limit.free_bytes)
+        })
     }
 
     /// The same of cgroups alone.

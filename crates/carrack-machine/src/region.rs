@@ -17,6 +17,10 @@ use crate::id_set::NodeSet;
 use crate::node_state::NodeState;
 use crate::{Resource, resource_limit};
 
+/// The first bytes of a region, which lie on plain pages: a session that copies some small files touches a few kilobytes of its first
+/// slot, and the kernel would clear two megabytes for it.
+const PLAIN_BYTES: usize = 2 << 20;
+
 /// Bytes of an explicit huge page: the size that every x86-64 and arm64 kernel with 4 KiB pages offers.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -208,11 +212,13 @@ impl Region {
         Ok(())
     }
 
-    /// Asks for huge pages: 512 times fewer page faults and TLB entries.
+    /// Asks for huge pages: 512 times fewer page faults and TLB entries. The first [`PLAIN_BYTES`] keep plain pages.
     #[allow(unsafe_code)]
     fn advise_huge_pages(&self) -> bool {
-        // SAFETY: the range is exactly this mapping; the advice does not change its contents.
-        unsafe { mm::madvise(self.base.cast(), self.len, mm::Advice::LinuxHugepage) }.is_ok()
+        let Some(rest) = self.len.checked_sub(PLAIN_BYTES).filter(|rest| *rest > 0) else { return false };
+        // SAFETY: the range lies within this mapping; the advice does not change its contents.
+        unsafe { mm::madvise(self.base.wrapping_add(PLAIN_BYTES).cast(), rest, mm::Advice::LinuxHugepage) }
+            .is_ok()
     }
 
     /// Makes all pages present; an error where there are not enough of them.

@@ -77,6 +77,38 @@ pub struct Progress {
     pub storage_busy: (bool, bool),
 }
 
+/// Whether the same command means another path once it was run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nesting {
+    /// It means the same each time.
+    #[default]
+    Never,
+    /// A directory goes into the destination, a directory that is there.
+    Inside,
+    /// A directory becomes the destination, which is not there yet: run again, the command copies into it.
+    NextTime,
+}
+
+impl Nesting {
+    /// The name in `--json` reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Nesting::Never => "never",
+            Nesting::Inside => "inside",
+            Nesting::NextTime => "next time",
+        }
+    }
+}
+
+/// Where the sources go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// The name that the only source has within the destination; nothing if it becomes the destination, or if there are several.
+    pub name: Option<Box<[u8]>>,
+    /// What the same command means next.
+    pub nesting: Nesting,
+}
+
 /// Something that the user should know and that is not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -172,6 +204,8 @@ pub struct TargetReport {
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Both ends know where the sources go.
+    Placed(Arrival),
     /// The session stands and data can flow.
     Connected {
         /// Data connections; 0 if the data shares the ssh pipe or stays within this process.

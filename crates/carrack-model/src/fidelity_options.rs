@@ -1,4 +1,4 @@
-//! The options that say what of a file is kept, as they are typed for `carrack cp`: the one place where they become a [`Fidelity`].
+//! The options that say what of a file is kept: the one place where they become a [`Fidelity`].
 
 use crate::{Account, AccountMap, Fidelity, Kept, ModeChange, account};
 
@@ -69,68 +69,6 @@ pub struct FidelityOptions {
 }
 
 impl FidelityOptions {
-    /// Takes in one option, `--name` or `--name=value`; whether it is one of these.
-    ///
-    /// # Errors
-    /// What is wrong with its value, or with having it beside an earlier one.
-    pub fn take(&mut self, word: &str) -> Result<bool, String> {
-        let Some(name) = word.strip_prefix("--") else { return Ok(false) };
-        let is_one = match name.split_once('=') {
-            Some((name, value)) => {
-                self.take_value(name, value).map_err(|error| format!("--{name}: {error}"))?
-            }
-            None => self.take_switch(name),
-        };
-        let has_map = self.usermap.is_some() || self.groupmap.is_some();
-        match is_one && has_map && self.chown.is_some() {
-            true => Err("--chown can't be used with --usermap and --groupmap".to_owned()),
-            false => Ok(is_one),
-        }
-    }
-
-    fn take_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let map = |value: &str| AccountMap::parse(value).map_err(|error| error.to_string());
-        match name {
-            "chmod" => self.chmod = Some(ModeChange::parse(value).map_err(|error| error.to_string())?),
-            "chown" => self.chown = Some(Chown::parse(value)?),
-            "usermap" => self.usermap = Some(map(value)?),
-            "groupmap" => self.groupmap = Some(map(value)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn take_switch(&mut self, name: &str) -> bool {
-        let switch = match name {
-            "archive" => &mut self.archive,
-            "no-times" => &mut self.no_times,
-            "omit-dir-times" => &mut self.omit_dir_times,
-            "numeric-ids" => &mut self.numeric_ids,
-            "file-flags" => &mut self.file_flags,
-            "strict" => &mut self.strict,
-            _ => return self.take_choice(name),
-        };
-        *switch = true;
-        true
-    }
-
-    fn take_choice(&mut self, name: &str) -> bool {
-        let (name, is_kept) = name.strip_prefix("no-").map_or((name, true), |name| (name, false));
-        let choice = match name {
-            "perms" => &mut self.perms,
-            "owner" => &mut self.owner,
-            "group" => &mut self.group,
-            "xattrs" => &mut self.xattrs,
-            "acls" => &mut self.acls,
-            "hard-links" => &mut self.hard_links,
-            "devices" => &mut self.devices,
-            "specials" => &mut self.specials,
-            _ => return false,
-        };
-        *choice = Some(is_kept);
-        true
-    }
-
     /// What they come to.
     pub fn fidelity(&self) -> Fidelity {
         let (user, group) = self.chown.clone().map_or((None, None), |chown| (chown.user, chown.group));
@@ -167,85 +105,6 @@ mod tests {
 
     use super::*;
     use crate::NO_NUMBER;
-
-    const ARCHIVE: Kept = Kept { file_flags: false, ..Kept::ALL };
-
-    fn taken(words: &[&str]) -> Result<FidelityOptions, String> {
-        let mut options = FidelityOptions::default();
-        for word in words {
-            assert!(options.take(word)?, "{word}");
-        }
-        Ok(options)
-    }
-
-    fn fidelity(words: &[&str]) -> Fidelity {
-        taken(words).unwrap().fidelity()
-    }
-
-    #[test]
-    fn an_archive_has_everything_but_what_is_left_out() {
-        for (words, kept) in [
-            (&[][..], Kept::default()),
-            (&["--archive"], ARCHIVE),
-            (&["--archive", "--no-owner"], Kept { users: false, ..ARCHIVE }),
-            (&["--no-owner", "--archive"], Kept { users: false, ..ARCHIVE }),
-            (&["--no-owner", "--owner"], Kept { users: true, ..Kept::default() }),
-            (&["--owner", "--no-owner"], Kept::default()),
-            (&["--archive", "--file-flags"], Kept::ALL),
-            (&["--archive", "--no-perms"], Kept { acls: false, ..ARCHIVE }),
-            (&["--devices"], Kept { devices: true, ..Kept::default() }),
-            (&["--archive", "--no-specials"], Kept { specials: false, ..ARCHIVE }),
-            (&["--chown=:staff"], Kept { groups: true, ..Kept::default() }),
-            (&["--usermap=a:b", "--no-owner"], Kept { users: true, ..Kept::default() }),
-            (&["--xattrs", "--hard-links"], Kept { attributes: true, hard_links: true, ..Kept::default() }),
-        ] {
-            assert_eq!(fidelity(words).kept, kept, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn modes_are_kept_by_request() {
-        for (words, perms) in [
-            (&[][..], false),
-            (&["--archive"], true),
-            (&["--acls"], true),
-            (&["--no-perms", "--perms"], true),
-            (&["--acls", "--no-perms"], false),
-        ] {
-            assert_eq!(fidelity(words).perms, perms, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn values_and_times_are_as_typed() {
-        let found =
-            fidelity(&["--chmod=go-w", "--groupmap=1:2", "--numeric-ids", "--no-times", "--omit-dir-times"]);
-        assert_eq!((found.mode_change.as_str(), found.group_map.as_str()), ("go-w", "1:2"));
-        assert!(found.numeric_ids && found.omit_times && found.omit_dir_times);
-        assert!(taken(&["--strict"]).unwrap().strict);
-    }
-
-    #[test]
-    fn what_is_none_of_them_is_left_to_others_and_what_is_wrong_is_told() {
-        let mut options = FidelityOptions::default();
-        for word in [
-            "archive",
-            "-a",
-            "--exclude=*.o",
-            "--no-exclude",
-            "--archive=yes",
-            "--chown",
-            "--no-times=1",
-            "--times",
-        ] {
-            assert_eq!(options.take(word), Ok(false), "{word}");
-        }
-        assert_eq!(options, FidelityOptions::default());
-        for words in [&["--chmod=q"][..], &["--chown=:"], &["--usermap=a"], &["--chown=a", "--groupmap=1:2"]]
-        {
-            assert!(taken(words).unwrap_err().starts_with("--"), "{words:?}");
-        }
-    }
 
     #[test]
     fn accounts_are_names_or_numbers() {

@@ -19,6 +19,7 @@ mod mode_change;
 mod path;
 mod policy;
 mod protection;
+mod quantity;
 mod range;
 mod selection;
 mod spec;
@@ -30,8 +31,8 @@ pub use durability::{Durability, Verify};
 pub use entry::{Directory, Entry, EntryKind, Metadata, Section, Timestamp};
 pub use error::{EntryFailure, FailureKind, Retry, Scope, Side};
 pub use event::{
-    Event, FileReport, Fill, LaneReport, Limiter, Notice, Progress, SIZE_CLASSES, SourceReport, Summary,
-    TargetReport, size_class,
+    Arrival, Event, FileReport, Fill, LaneReport, Limiter, Nesting, Notice, Progress, SIZE_CLASSES,
+    SourceReport, Summary, TargetReport, size_class,
 };
 pub use extras::{Account, AllTold, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
 pub use fidelity_options::{Chown, FidelityOptions};
@@ -42,6 +43,7 @@ pub use mode_change::{BadModeChange, ModeChange};
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
 pub use protection::{Cipher, Protection};
+pub use quantity::{parse_duration, parse_moment, parse_past_moment, parse_size};
 pub use range::{ByteRange, RangeSet};
 pub use selection::{LinkPolicy, NameList, Selection};
 pub use spec::{

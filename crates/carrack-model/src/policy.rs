@@ -53,15 +53,11 @@ impl Scheduling {
             || self.policy == PolicyChoice::Adaptive { nice: true }
     }
 
-    /// The part of one of so many lanes: together they keep to the limits.
-    pub fn share(&self, lanes: usize) -> Scheduling {
-        let lanes = lanes.max(1) as u64;
-        Scheduling {
-            rate: self.rate.div_ceil(lanes),
-            target_rate: self.target_rate.div_ceil(lanes),
-            in_flight_max: u64::from(self.in_flight_max).div_ceil(lanes) as u32,
-            ..*self
-        }
+    /// What one of so many lanes keeps to: the rates together with the others, and its part of the requests at a time, of which there are no
+    /// fewer than lanes.
+    pub fn of_lane(&self, lanes: usize) -> Scheduling {
+        let part = self.in_flight_max / u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
+        Scheduling { in_flight_max: if self.in_flight_max == 0 { 0 } else { part.max(1) }, ..*self }
     }
 }
 
@@ -108,6 +104,14 @@ impl fmt::Display for PolicyChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lanes_have_parts_of_the_requests_at_a_time_and_the_rates_together() {
+        let all = Scheduling { rate: 7, target_rate: 5, in_flight_max: 5, ..Scheduling::default() };
+        assert_eq!(all.of_lane(2), Scheduling { in_flight_max: 2, ..all });
+        assert_eq!(Scheduling { in_flight_max: 1, ..all }.of_lane(2).in_flight_max, 1);
+        assert_eq!(Scheduling::default().of_lane(2), Scheduling::default());
+    }
 
     #[test]
     fn policies_are_read_as_they_are_written() {

@@ -127,6 +127,8 @@ pub enum Backup {
 pub struct TransferSpec {
     /// Whether directories are copied.
     pub recursive: bool,
+    /// The only source becomes the destination, also if a directory is there (`cp -T`).
+    pub no_target_directory: bool,
     /// Only scan and report.
     pub dry_run: bool,
     /// The check that travels with each object.
@@ -153,6 +155,7 @@ impl Default for TransferSpec {
     fn default() -> Self {
         TransferSpec {
             recursive: false,
+            no_target_directory: false,
             dry_run: false,
             checksum: Checksum::default(),
             report_digests: false,

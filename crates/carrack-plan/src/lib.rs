@@ -27,8 +27,8 @@ pub use bundle::{
 };
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
-pub use pace::Pace;
+pub use pace::{Pace, RateLimits, Rates};
 pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
-pub use queue::{Rates, TargetQueues};
+pub use queue::TargetQueues;
 pub use spill::{SpillGate, SpillVerdict, SpillWindow};
 pub use timetable::{RateSteps, Timetable, TimetableProblem, minute_of};

@@ -1,6 +1,12 @@
 //! Rate limits: how fast bytes may leave all targets together, and each of them (L15).
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use carrack_model::TargetId;
+
+use crate::timetable::RateSteps;
 
 /// How far ahead of its rate a transfer may run: a burst of this much time after a rest.
 const BURST: Duration = Duration::from_millis(50);
@@ -27,6 +33,93 @@ impl Pace {
     }
 }
 
+/// Bytes a second; 0 for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Of all targets together.
+    pub all: u64,
+    /// Of each target.
+    pub each: u64,
+}
+
+/// The rates that one end of a session keeps to, in all of its lanes together. Every time is counted from one moment, the session's start.
+#[derive(Debug, Default)]
+pub struct RateLimits {
+    rates: Rates,
+    /// By the time, with the moment since 1970 from which times are counted.
+    steps: Option<(RateSteps, Duration)>,
+    paces: Mutex<Paces>,
+}
+
+#[derive(Debug, Default)]
+struct Paces {
+    all: Pace,
+    each: HashMap<TargetId, Pace>,
+}
+
+impl RateLimits {
+    /// With these rates, always.
+    pub fn new(rates: Rates) -> RateLimits {
+        RateLimits { rates, ..RateLimits::default() }
+    }
+
+    /// The rate of all targets together is bounded by the time, too; `began` is the moment, since 1970, from which times are counted.
+    #[must_use]
+    pub fn following(self, steps: RateSteps, began: Duration) -> RateLimits {
+        RateLimits { steps: Some((steps, began)), ..self }
+    }
+
+    /// Whether the rate changes with the time.
+    pub fn follows(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// Whether each target has a rate.
+    pub(crate) fn has_target_rate(&self) -> bool {
+        self.rates.each > 0
+    }
+
+    /// The lower of both limits, where 0 is none.
+    fn rate_of_all(&self, now: Duration) -> u64 {
+        let by_time = self.steps.as_ref().map_or(0, |(steps, began)| steps.at(began.saturating_add(now)));
+        match (self.rates.all, by_time) {
+            (0, rate) | (rate, 0) => rate,
+            (one, other) => one.min(other),
+        }
+    }
+
+    /// Books bytes that are taken of a target now; when the next of it may be taken, as far as its own rate goes.
+    pub(crate) fn charge(&self, target: TargetId, bytes: u64, now: Duration) -> Duration {
+        if !self.has_target_rate() && !self.limits_all() {
+            return Duration::ZERO;
+        }
+        let rate = self.rate_of_all(now);
+        let mut paces = self.paces();
+        paces.all.charge(now, bytes, rate);
+        let own = paces.each.entry(target).or_default();
+        own.charge(now, bytes, self.rates.each);
+        own.free_at()
+    }
+
+    /// When the next bytes may be taken, of whatever target.
+    pub(crate) fn free_at(&self) -> Duration {
+        if self.limits_all() { self.paces().all.free_at() } else { Duration::ZERO }
+    }
+
+    /// When the next bytes of a target may be taken, as far as its own rate goes.
+    pub(crate) fn target_free_at(&self, target: TargetId) -> Duration {
+        self.paces().each.get(&target).map_or(Duration::ZERO, Pace::free_at)
+    }
+
+    fn limits_all(&self) -> bool {
+        self.rates.all > 0 || self.steps.is_some()
+    }
+
+    fn paces(&self) -> MutexGuard<'_, Paces> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +140,15 @@ mod tests {
         let mut free = Pace::default();
         free.charge(now, 1 << 40, 0);
         assert_eq!(free.free_at(), Duration::ZERO);
+    }
+    #[test]
+    fn the_lower_of_a_rate_and_what_the_time_says_counts() {
+        let s = Duration::from_secs;
+        let steps = RateSteps::new(vec![(s(100), 1_000), (s(103), 0)]);
+        let limits = RateLimits::new(Rates { all: 10, each: 0 }).following(steps.clone(), s(100));
+        assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (10, 10));
+        let limits = RateLimits::default().following(steps, s(100));
+        assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (1_000, 0));
+        assert!(limits.follows() && !RateLimits::default().follows());
     }
 }

@@ -4,22 +4,13 @@
 //! wait, or wake: the engine keeps it behind a lock and does the waiting. Which target comes next is a [`Policy`]'s choice.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use crate::pace::Pace;
+use crate::pace::RateLimits;
 use crate::policy::{Policy, RoundRobin, Service, TargetState, Verdict};
-use crate::timetable::RateSteps;
-
-/// Bytes a second; 0 for no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
-    /// Of all targets together.
-    pub all: u64,
-    /// Of each target.
-    pub each: u64,
-}
 
 /// One FIFO of items for each target, and which of them may be taken now.
 ///
@@ -27,10 +18,7 @@ pub struct Rates {
 /// costs a few looks at each target at most. How many items wait is bounded by whoever pushes.
 pub struct TargetQueues<T> {
     policy: Box<dyn Policy>,
-    rates: Rates,
-    /// By the time, with the moment since 1970 at which this transfer's was 0.
-    steps: Option<(RateSteps, Duration)>,
-    all: Pace,
+    limits: Arc<RateLimits>,
     len: usize,
     in_service: usize,
     states: Vec<TargetState>,
@@ -42,7 +30,6 @@ pub struct TargetQueues<T> {
 struct Queue<T> {
     /// With the bytes that each stands for.
     items: VecDeque<(u64, T)>,
-    pace: Pace,
     /// Bytes taken so far.
     bytes_taken: u64,
 }
@@ -58,9 +45,7 @@ impl<T> TargetQueues<T> {
     pub fn new(policy: Box<dyn Policy>) -> TargetQueues<T> {
         TargetQueues {
             policy,
-            rates: Rates::default(),
-            steps: None,
-            all: Pace::default(),
+            limits: Arc::default(),
             len: 0,
             in_service: 0,
             states: Vec::new(),
@@ -76,28 +61,14 @@ impl<T> TargetQueues<T> {
         self.states[index].depth = depth;
     }
 
-    /// Bounds the rates; see [`charge`](Self::charge).
-    pub fn set_rates(&mut self, rates: Rates) {
-        self.rates = rates;
-    }
-
-    /// Bounds the rate of all targets together by the time, too; `began` is the moment, since 1970, when `now` was 0.
-    pub fn follow(&mut self, steps: RateSteps, began: Duration) {
-        self.steps = Some((steps, began));
+    /// Keeps to these rates, together with whoever else does; see [`charge`](Self::charge).
+    pub fn keep_to(&mut self, limits: Arc<RateLimits>) {
+        self.limits = limits;
     }
 
     /// Whether the rate changes with the time.
     pub fn follows(&self) -> bool {
-        self.steps.is_some()
-    }
-
-    /// The lower of both limits, where 0 is none.
-    fn rate_of_all(&self, now: Duration) -> u64 {
-        let by_time = self.steps.as_ref().map_or(0, |(steps, began)| steps.at(began.saturating_add(now)));
-        match (self.rates.all, by_time) {
-            (0, rate) | (rate, 0) => rate,
-            (one, other) => one.min(other),
-        }
+        self.limits.follows()
     }
 
     /// Adds an item that stands for `bytes` bytes at the tail of a target's queue.
@@ -126,8 +97,14 @@ impl<T> TargetQueues<T> {
     /// Takes the item at the head of the queue that the policy chooses and counts it as in service until
     /// [`finished`](Self::finished). Nothing if nothing waits, or the policy or a rate wants the thread to wait.
     pub fn take(&mut self, now: Duration) -> Option<(TargetId, T)> {
-        if self.len == 0 || self.all.free_at() > now {
+        if self.len == 0 || self.limits.free_at() > now {
             return None;
+        }
+        if self.limits.has_target_rate() {
+            // Others may have taken of the same targets.
+            self.states
+                .iter_mut()
+                .for_each(|state| state.paused_until = self.limits.target_free_at(state.target));
         }
         let index = self.policy.choose(now, &self.states)?;
         let state = self.states.get_mut(index)?;
@@ -172,18 +149,16 @@ impl<T> TargetQueues<T> {
     fn rates_free_at(&self, now: Duration) -> Option<Duration> {
         let paused = self.states.iter().filter(|state| state.waiting > 0 && state.paused_until > now);
         let paused = paused.map(|state| state.paused_until).min();
-        let all = Some(self.all.free_at()).filter(|free_at| *free_at > now);
+        let all = Some(self.limits.free_at()).filter(|free_at| *free_at > now);
         paused.into_iter().chain(all).min()
     }
 
     /// Books bytes that are read from or written to a target from now on against the rates.
     pub fn charge(&mut self, target: TargetId, bytes: u64, now: Duration) {
-        let (index, rate) = (self.index_or_new(target), self.rate_of_all(now));
+        let index = self.index_or_new(target);
         let queue = &mut self.queues[index];
         queue.bytes_taken = queue.bytes_taken.saturating_add(bytes);
-        self.all.charge(now, bytes, rate);
-        queue.pace.charge(now, bytes, self.rates.each);
-        self.states[index].paused_until = queue.pace.free_at();
+        self.states[index].paused_until = self.limits.charge(target, bytes, now);
         self.policy.charged(now, target, bytes);
     }
 
@@ -261,7 +236,7 @@ impl<T> TargetQueues<T> {
                 paused_until: Duration::ZERO,
                 is_blocked: false,
             });
-            self.queues.push(Queue { items: VecDeque::new(), pace: Pace::default(), bytes_taken: 0 });
+            self.queues.push(Queue { items: VecDeque::new(), bytes_taken: 0 });
             self.states.len() - 1
         })
     }
@@ -272,6 +247,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pace::Rates;
+    use crate::timetable::RateSteps;
 
     fn filled(items: &[(u64, u32)]) -> TargetQueues<u32> {
         let mut queues = TargetQueues::default();
@@ -380,7 +357,7 @@ mod tests {
     fn rates_hold_back_until_their_time() {
         let ms = Duration::from_millis;
         let mut queues = filled(&[(1, 10), (1, 11), (2, 20), (2, 21)]);
-        queues.set_rates(Rates { all: 0, each: 1_000 });
+        queues.keep_to(Arc::new(RateLimits::new(Rates { all: 0, each: 1_000 })));
         assert_eq!(take(&mut queues), Some((1, 10)));
         queues.charge(TargetId(1), 1_000, ms(0));
         assert_eq!(
@@ -390,7 +367,7 @@ mod tests {
         assert_eq!(queues.wake_at(ms(0)), Some(ms(950)));
         assert_eq!(queues.take(ms(949)), None);
         assert_eq!(queues.take(ms(950)), Some((TargetId(1), 11)));
-        queues.set_rates(Rates { all: 1_000, each: 0 });
+        queues.keep_to(Arc::new(RateLimits::new(Rates { all: 1_000, each: 0 })));
         queues.charge(TargetId(2), 500, ms(1_000));
         queues.push(TargetId(3), 1, 30);
         assert_eq!((queues.take(ms(1_449)), queues.wake_at(ms(1_449))), (None, Some(ms(1_450))));
@@ -403,7 +380,7 @@ mod tests {
         let ms = Duration::from_millis;
         let steps = RateSteps::new(vec![(ms(100_000), 1_000), (ms(101_000), 100), (ms(103_000), 0)]);
         let mut queues = filled(&[(1, 10), (1, 11), (1, 12), (1, 13)]);
-        queues.follow(steps, ms(100_000));
+        queues.keep_to(Arc::new(RateLimits::default().following(steps, ms(100_000))));
         let mut taken_at = |from: u64, bytes| {
             let at = (from..10_000).find(|&at| queues.take(ms(at)).is_some()).unwrap();
             queues.charge(TargetId(1), bytes, ms(at));
@@ -414,9 +391,25 @@ mod tests {
         assert_eq!((taken_at(0, 200), taken_at(1_150, 1 << 40)), (1_150, 3_150));
         queues.push(TargetId(1), 1, 14);
         assert!(queues.take(ms(3_150)).is_some());
-        // The lower one counts.
-        queues.set_rates(Rates { all: 10, each: 0 });
-        assert_eq!((queues.rate_of_all(ms(0)), queues.rate_of_all(ms(5_000))), (10, 10));
+    }
+
+    #[test]
+    fn lanes_keep_to_a_rate_together_and_one_alone_has_all_of_it() {
+        let ms = Duration::from_millis;
+        let limits = Arc::new(RateLimits::new(Rates { all: 1_000, each: 500 }));
+        let mut lanes = [filled(&[(1, 10), (2, 20)]), filled(&[(1, 11), (2, 21)])];
+        lanes.iter_mut().for_each(|lane| lane.keep_to(Arc::clone(&limits)));
+        let taken = |lane: &mut TargetQueues<u32>, now| {
+            let (target, item) = lane.take(now)?;
+            lane.charge(target, 500, now);
+            Some(item)
+        };
+        assert_eq!(taken(&mut lanes[0], ms(0)), Some(10));
+        assert_eq!(taken(&mut lanes[1], ms(0)), None, "the rate of all is used up");
+        assert_eq!(lanes[1].wake_at(ms(0)), Some(ms(450)));
+        assert_eq!(taken(&mut lanes[1], ms(450)), Some(21), "target 1 waits for its own");
+        assert_eq!(taken(&mut lanes[0], ms(950)), None);
+        assert_eq!(taken(&mut lanes[1], ms(950)), Some(11), "whoever has work has the rate");
     }
 
     #[test]

@@ -147,12 +147,6 @@ impl RateSteps {
         let rates = || self.0.iter().map(|(_, rate)| *rate);
         if rates().any(|rate| rate == 0) { 0 } else { rates().max().unwrap_or(0) }
     }
-
-    /// The part of one of so many lanes.
-    pub fn share(&self, lanes: usize) -> RateSteps {
-        let lanes = lanes.max(1) as u64;
-        RateSteps(self.0.iter().map(|(from, rate)| (*from, rate.div_ceil(lanes))).collect())
-    }
 }
 
 #[cfg(test)]
@@ -214,7 +208,7 @@ mod tests {
         for (at, rate) in [(0, 5), (10, 5), (19, 5), (20, 7), (29, 7), (30, 9), (99, 9)] {
             assert_eq!(steps.at(s(at)), rate, "{at}");
         }
-        assert_eq!((steps.most(), steps.share(2).at(s(20))), (9, 4));
+        assert_eq!(steps.most(), 9);
         assert_eq!(RateSteps::new(vec![(s(1), 3), (s(2), 0)]).most(), 0);
         assert_eq!(RateSteps::new(Vec::new()).at(s(1)), 0);
     }

@@ -6,6 +6,8 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+use std::time::Duration;
 
 use carrack_model::RelPath;
 use rustix::fs::{
@@ -19,6 +21,10 @@ use crate::{Root, SinkError};
 
 /// FUSE (include/uapi/linux/magic.h): `syncfs(2)` does not reach the process that serves it.
 const FUSE_MAGIC: u32 = 0x6573_5546;
+
+/// How often an open file may be said to be stale, with this pause after each.
+const STALE_TRIES: u32 = 20;
+const STALE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What makes things durable on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +248,8 @@ pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result
 /// [`SinkError::WrongSize`] for a file that is shorter, or can't be cut; what the calls say.
 pub(crate) fn settle_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkError> {
     if size_of(file)? > size {
-        ftruncate(file, size).map_err(|errno| SinkError::writing("cutting to its size", errno))?;
+        while_stale(|| ftruncate(file, size))
+            .map_err(|errno| SinkError::writing("cutting to its size", errno))?;
     }
     match size_of(file)? {
         held if held == size => Ok(()),
@@ -251,8 +258,21 @@ pub(crate) fn settle_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkErr
 }
 
 fn size_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
-    let found = fstat(file).map_err(|errno| SinkError::writing("looking at its size", errno))?;
+    let found =
+        while_stale(|| fstat(file)).map_err(|errno| SinkError::writing("looking at its size", errno))?;
     Ok(u64::try_from(found.st_size).unwrap_or(0))
+}
+
+/// Asks again for a while where an open file is said to be stale. GlusterFS says so now and then while others list the directory, and is
+/// right again a moment later (its issue 1323); where the file is really gone the answer stays the same.
+fn while_stale<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 0..STALE_TRIES {
+        match call() {
+            Err(Errno::STALE) => thread::sleep(STALE_PAUSE),
+            answer => return answer,
+        }
+    }
+    call()
 }
 
 /// Takes a range out of the page cache; what is dirty can't be, so it is written back first.
@@ -284,6 +304,22 @@ mod tests {
         assert!(memory.is_err() || memory.is_ok_and(|durable| durable == Durable::Never));
         let own = File::open(".").unwrap();
         assert_ne!(Durable::of(own.as_fd()).unwrap(), Durable::Never, "a source tree on tmpfs?");
+    }
+
+    #[test]
+    fn what_is_stale_for_a_moment_is_asked_for_again() {
+        for (stale, answer) in [(0, Ok(7)), (2, Ok(7)), (STALE_TRIES + 1, Err(Errno::STALE))] {
+            let mut left = stale;
+            let mut call = || match left {
+                0 => Ok(7),
+                _ => {
+                    left -= 1;
+                    Err(Errno::STALE)
+                }
+            };
+            assert_eq!(while_stale(&mut call), answer);
+        }
+        assert_eq!(while_stale(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -94,20 +95,51 @@ impl ExtrasReader {
 
     /// Of one entry with this owner and group.
     pub(crate) fn read(&self, spot: Spot<'_>, uid: u32, gid: u32) -> Option<Box<Extras>> {
+        let extras =
+            self.extras(spot, (uid, gid), &mut |reason| self.losses.count("extended attributes", reason));
+        (!extras.is_empty()).then(|| Box::new(extras))
+    }
+
+    /// Of `name` in `directory`, or of the directory itself; also why not all of its attributes can be read, if that is so.
+    ///
+    /// # Errors
+    /// A name with a NUL.
+    pub fn look_at(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: Option<&[u8]>,
+        owner: (u32, u32),
+    ) -> io::Result<(Extras, Option<String>)> {
+        // The directory may be held as a path only, which has no attributes itself.
+        let name = CString::new(name.unwrap_or(b"."))?;
+        let spot = Spot::Named { directory, name: &name, follow: false };
+        let mut problem = None;
+        let extras = self.extras(spot, owner, &mut |reason| {
+            problem.get_or_insert_with(|| reason.to_owned());
+        });
+        Ok((extras, problem))
+    }
+
+    /// Whether it sees the attributes that only root may set.
+    pub fn sees_privileged(&self) -> bool {
+        self.is_root
+    }
+
+    /// `lost` gets the reason of each attribute that can't be read.
+    fn extras(&self, spot: Spot<'_>, (uid, gid): (u32, u32), lost: &mut dyn FnMut(&str)) -> Extras {
         let Fidelity { kept, user, group, .. } = &self.fidelity;
         let own_user = || self.account(uid, &self.user_rules, &self.users, user_name);
         let own_group = || self.account(gid, &self.group_rules, &self.groups, group_name);
         let is_asked = kept.attributes || kept.acls;
-        let (attributes, all_told) = if is_asked { self.attributes(spot) } else { Default::default() };
-        let extras = Extras {
+        let (attributes, all_told) = if is_asked { self.attributes(spot, lost) } else { Default::default() };
+        Extras {
             user: kept.users.then(|| user.clone().unwrap_or_else(own_user)),
             group: kept.groups.then(|| group.clone().unwrap_or_else(own_group)),
             attributes,
             all_told,
             flags: if kept.file_flags { flags_at(spot) } else { None },
             same_as: None,
-        };
-        (!extras.is_empty()).then(|| Box::new(extras))
+        }
     }
 
     /// Whether a device, pipe or socket is wanted.
@@ -163,12 +195,12 @@ impl ExtrasReader {
     }
 
     /// With what is not told as it can't be read, or is too large, nothing is said of the rest.
-    fn attributes(&self, spot: Spot<'_>) -> (Vec<Attribute>, AllTold) {
+    fn attributes(&self, spot: Spot<'_>, lost: &mut dyn FnMut(&str)) -> (Vec<Attribute>, AllTold) {
         let mut names = match list(spot) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Default::default(),
             Err(errno) => {
-                self.losses.count("extended attributes", &reason(errno));
+                lost(&reason(errno));
                 return Default::default();
             }
         };
@@ -185,7 +217,7 @@ impl ExtrasReader {
                 // Gone by now.
                 Err(Errno::NODATA) => continue,
                 Err(errno) => {
-                    self.losses.count("extended attributes", &reason(errno));
+                    lost(&reason(errno));
                     all_told = AllTold::default();
                     continue;
                 }
@@ -193,7 +225,7 @@ impl ExtrasReader {
             // Beside name and value: their lengths, and the tag.
             let with_this = bytes + name.len() + value.len() + 8;
             if with_this > self.bytes_max {
-                self.losses.count("extended attributes", "too large to travel with an entry");
+                lost("too large to travel with an entry");
                 all_told = AllTold::default();
                 continue;
             }

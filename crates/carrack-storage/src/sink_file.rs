@@ -1,17 +1,18 @@
 //! Placing small files and links at the sink, each under its final name only when it is complete.
 //!
-//! Payload is written with one call and the whole file costs five. Owns nothing: directories are the caller's. Any
+//! Payload is written with one call, or one for each part between holes, and the whole file costs five. Owns nothing: directories are the caller's. Any
 //! number of threads may place files in the same directory. See [`crate::GrowingFile`] for large files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use carrack_model::{Metadata, Timestamp};
+use carrack_model::{ByteRange, Metadata, RangeSet, Timestamp};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, linkat, openat, statat, symlinkat, utimensat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, ftruncate, linkat, openat, statat, symlinkat,
+    utimensat,
 };
-use rustix::io::{Errno, write};
+use rustix::io::{Errno, pwrite, write};
 use rustix::path::DecInt;
 
 use crate::durable::settle_size;
@@ -59,7 +60,7 @@ pub(crate) fn mode_of_new_directory() -> Mode {
 pub fn place_small<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
-    content: &[u8],
+    content: impl Into<SmallContent<'a>>,
     dress: impl Into<Dress<'a>>,
     care: Care,
     scratch: &ScratchNames,
@@ -75,7 +76,7 @@ pub fn place_small<'a>(
         Metadata { mode: if dress.policy.perms { dress.metadata.mode } else { created }, ..*dress.metadata };
     let new = New {
         name,
-        content,
+        content: content.into(),
         dress: Dress { metadata: &metadata, ..dress },
         created: Mode::from_raw_mode(created),
         is_new,
@@ -93,11 +94,26 @@ pub fn place_small<'a>(
     placed
 }
 
+/// What a small file is to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallContent<'a> {
+    /// All of it, zeros where it has holes.
+    pub bytes: &'a [u8],
+    /// Where nothing but zeros is and nothing needs to be stored; what holds something else there is written.
+    pub holes: Option<&'a RangeSet>,
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for SmallContent<'a> {
+    fn from(bytes: &'a T) -> SmallContent<'a> {
+        SmallContent { bytes: bytes.as_ref(), holes: None }
+    }
+}
+
 /// A small file that is to be placed.
 #[derive(Clone, Copy)]
 struct New<'a> {
     name: &'a [u8],
-    content: &'a [u8],
+    content: SmallContent<'a>,
     dress: Dress<'a>,
     /// The mode that it is created with.
     created: Mode,
@@ -271,11 +287,11 @@ pub(crate) fn create_flags() -> OFlags {
 /// Contents, then time, then what of the mode the creation could not give.
 fn fill(file: BorrowedFd<'_>, new: &New<'_>) -> Result<Owned, SinkError> {
     let New { content, dress, care, .. } = *new;
-    write_all(file, content).map_err(|errno| SinkError::writing("writing", errno))?;
-    if content.len() > ONE_REQUEST {
-        settle_size(file, content.len() as u64)?;
+    content.write_to(file).map_err(|errno| SinkError::writing("writing", errno))?;
+    if content.bytes.len() > ONE_REQUEST {
+        settle_size(file, content.bytes.len() as u64)?;
     }
-    if care.readback && !holds(file, 0, content)? {
+    if care.readback && !holds(file, 0, content.bytes)? {
         return Err(SinkError::Damaged);
     }
     let owned = dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
@@ -286,11 +302,53 @@ fn fill(file: BorrowedFd<'_>, new: &New<'_>) -> Result<Owned, SinkError> {
     timed.map(|()| owned)
 }
 
-fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
-    while !content.is_empty() {
-        match write(file, content) {
+impl SmallContent<'_> {
+    /// To an empty file. Where it can't be made longer without being written, holes are written too.
+    fn write_to(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        let size = self.bytes.len() as u64;
+        match self.true_holes() {
+            Some(holes) if ftruncate(file, size).is_ok() => {
+                holes.gaps(size).try_for_each(|data| write_at(file, self.part(data), data.offset))
+            }
+            _ => write_all(file, self.bytes),
+        }
+    }
+
+    /// Holes that the source did not make up.
+    fn true_holes(&self) -> Option<RangeSet> {
+        let mut holes = RangeSet::new();
+        let told = self.holes?.iter().filter(|hole| self.part(*hole).iter().all(|&byte| byte == 0));
+        told.for_each(|hole| {
+            holes.cover(hole);
+        });
+        Some(holes).filter(|holes| !holes.is_empty())
+    }
+
+    fn part(&self, range: ByteRange) -> &[u8] {
+        let (start, end) = (range.offset, range.end().unwrap_or(u64::MAX));
+        let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
+        &self.bytes[within(start)..within(end)]
+    }
+}
+
+fn write_all(file: BorrowedFd<'_>, content: &[u8]) -> Result<(), Errno> {
+    write_parts(content, |rest, _| write(file, rest))
+}
+
+fn write_at(file: BorrowedFd<'_>, content: &[u8], offset: u64) -> Result<(), Errno> {
+    write_parts(content, |rest, done| pwrite(file, rest, offset + done as u64))
+}
+
+/// Calls `write` with what is left, and the number of bytes before that.
+fn write_parts(
+    content: &[u8],
+    mut write: impl FnMut(&[u8], usize) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < content.len() {
+        match write(&content[done..], done) {
             Ok(0) => return Err(Errno::IO),
-            Ok(count) => content = &content[count..],
+            Ok(count) => done += count,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
@@ -429,6 +487,40 @@ mod tests {
                 }
             }
             assert_eq!(count(dir.path()), 3, "temporary names are left after {way:?}");
+        }
+    }
+
+    #[test]
+    fn holes_hold_nothing_unless_something_is_in_them() {
+        const SIZE: usize = 900 << 10;
+        let mut holes = RangeSet::new();
+        for (offset, len) in [(4_096, 200 << 10), (400 << 10, (500 << 10))] {
+            assert!(holes.insert(ByteRange::new(offset, len)));
+        }
+        let mut content = vec![7; SIZE];
+        holes.iter().for_each(|hole| content[hole.offset as usize..hole.end().unwrap() as usize].fill(0));
+        let mut lying = content.clone();
+        lying[8_192] = 1;
+        for way in WAYS {
+            let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
+            let care = Care { readback: true, ..Care::default() };
+            let place = |name: &str, content: SmallContent<'_>| {
+                place_small(handle.as_fd(), name.as_bytes(), content, &METADATA, care, &scratch).unwrap();
+                let path = dir.path().join(name);
+                assert_placed(&path, content.bytes, &METADATA);
+                fs::metadata(&path).unwrap().blocks() * 512
+            };
+            let full = place("full", SmallContent::from(&content));
+            let sparse = place("sparse", SmallContent { bytes: &content, holes: Some(&holes) });
+            let partly = place("partly", SmallContent { bytes: &lying, holes: Some(&holes) });
+            if full >= SIZE as u64 {
+                assert!(sparse < 300 << 10 && sparse < partly && partly < 600 << 10, "{sparse} {partly}");
+            }
+            // Beyond the end, as nobody should tell it.
+            let mut beyond = RangeSet::new();
+            beyond.cover(ByteRange::new(2, u64::MAX - 2));
+            place("beyond", SmallContent { bytes: &[1, 1, 0, 0], holes: Some(&beyond) });
         }
     }
 

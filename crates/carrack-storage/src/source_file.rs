@@ -16,7 +16,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, read};
 
-use crate::status::{is_regular, metadata_of, mtime_of, size_of};
+use crate::status::{allocated_bytes_of, is_regular, metadata_of, mtime_of, size_of};
 use crate::{FileStamp, SourceError};
 
 /// Offset, length and memory of a direct read are multiples of this: no storage in use asks for more.
@@ -25,11 +25,14 @@ const DIRECT_ALIGNMENT: u64 = 4_096;
 /// `STATX_DIOALIGN` (Linux 6.1, include/uapi/linux/stat.h), which rustix does not name yet.
 const STATX_DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 
-/// Unit of `st_blocks` (inode(7)).
-const BLOCK_BYTES: u64 = 512;
-
 /// Holes are left out in multiples of this: smaller ones would cost more in ranges and requests than their zeros do.
 const HOLE_ALIGNMENT: u64 = 64 << 10;
+
+/// Those of small files: what most file systems store at least. Their zeros travel, so nothing but the storage is saved.
+const SMALL_HOLE_ALIGNMENT: u64 = 4 << 10;
+
+/// Holes of one small file that are told: each takes 8 bytes of the bundle.
+const SMALL_HOLES_MAX: usize = 128;
 
 /// What the page cache is asked for, at each of [`PROBES`] places.
 const PROBE_BYTES: u64 = 4_096;
@@ -72,9 +75,8 @@ impl SourceFile {
         if !direct {
             expect_sequential(handle.as_fd());
         }
-        let allocated_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
         let (metadata, direct) = (metadata_of(&stat), AtomicBool::new(direct));
-        Ok(SourceFile { handle, metadata, stamp, allocated_bytes, direct })
+        Ok(SourceFile { handle, metadata, stamp, allocated_bytes: allocated_bytes_of(&stat), direct })
     }
 
     /// Mode and time of last change when it was opened.
@@ -95,22 +97,15 @@ impl SourceFile {
     /// Where it has holes of 64 KiB or more, as many as a message can tell. They read as zeros, and hold nothing.
     /// Asks only of a file that is longer than what the storage holds of it. Uses the descriptor's position.
     pub fn holes(&self) -> RangeSet {
-        let mut holes = RangeSet::new();
-        let size = self.stamp.size;
-        let mut from = if self.allocated_bytes < size { 0 } else { size };
-        while from < size && holes.run_count() < RANGES_MAX {
-            let data = match seek(&self.handle, SeekFrom::Data(from)) {
-                Ok(offset) => offset.min(size),
-                // Nothing but a hole to the end.
-                Err(Errno::NXIO) => size,
-                // A file system that does not know: all of the rest is data.
-                Err(_) => break,
-            };
-            holes.cover(aligned_hole(from, data, size));
-            let Ok(hole) = seek(&self.handle, SeekFrom::Hole(data)) else { break };
-            from = hole;
+        self.holes_within(ByteRange::new(0, self.stamp.size))
+    }
+
+    /// Likewise, those parts of them that lie in a range.
+    pub fn holes_within(&self, range: ByteRange) -> RangeSet {
+        match self.allocated_bytes < self.stamp.size {
+            true => holes_of(self.handle.as_fd(), self.stamp.size, range, HOLE_ALIGNMENT, RANGES_MAX),
+            false => RangeSet::new(),
         }
-        holes
     }
 
     /// Whether reads go past the page cache at present.
@@ -170,10 +165,38 @@ impl SourceFile {
     }
 }
 
+/// The holes of an open file of `size` bytes that lie in a range, cut to multiples of `alignment`, `count_max` of them at most. Uses its
+/// position.
+fn holes_of(
+    file: BorrowedFd<'_>,
+    size: u64,
+    within: ByteRange,
+    alignment: u64,
+    count_max: usize,
+) -> RangeSet {
+    let mut holes = RangeSet::new();
+    let (mut from, end) = (within.offset, within.end().unwrap_or(u64::MAX).min(size));
+    while from < end && holes.run_count() < count_max {
+        let data = match seek(file, SeekFrom::Data(from)) {
+            Ok(offset) => offset.min(size),
+            // Nothing but a hole to the end.
+            Err(Errno::NXIO) => size,
+            // A file system that does not know: all of the rest is data.
+            Err(_) => break,
+        };
+        if let Some(hole) = aligned_hole(from, data, size, alignment).overlap(within) {
+            holes.cover(hole);
+        }
+        let Ok(hole) = seek(file, SeekFrom::Hole(data)) else { break };
+        from = hole;
+    }
+    holes
+}
+
 /// The part of a hole that begins and ends on multiples of the alignment, or at the file's end.
-fn aligned_hole(from: u64, to: u64, size: u64) -> ByteRange {
-    let from = from.next_multiple_of(HOLE_ALIGNMENT);
-    let to = if to == size { to } else { to - to % HOLE_ALIGNMENT };
+fn aligned_hole(from: u64, to: u64, size: u64, alignment: u64) -> ByteRange {
+    let from = from.next_multiple_of(alignment);
+    let to = if to == size { to } else { to - to % alignment };
     ByteRange::new(from, to.saturating_sub(from))
 }
 
@@ -193,7 +216,7 @@ impl From<&Entry> for Expected {
 }
 
 /// A small file that was read as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmallFile {
     /// Bytes in the buffer.
     pub size: usize,
@@ -201,9 +224,12 @@ pub struct SmallFile {
     pub metadata: Metadata,
     /// Its inode number.
     pub identity: u64,
+    /// Where it has holes of 4 KiB or more, which were read as zeros.
+    pub holes: RangeSet,
 }
 
-/// Reads all of the small file `name` in `directory` to the start of `buffer`, with four system calls.
+/// Reads all of the small file `name` in `directory` to the start of `buffer`, with four system calls; with some more where the
+/// storage holds less than its size.
 ///
 /// `buffer` is longer than the expected size by at least one byte, which shows whether the file has grown. The status
 /// is taken after the contents: with the size and time of the scan still in place, what was read is what the scan saw.
@@ -231,7 +257,17 @@ pub fn read_small(
     } else if now != expected || size as u64 != expected.size {
         Err(SourceError::Changed { size: now.size, mtime: now.mtime })
     } else {
-        Ok(SmallFile { size, metadata: metadata_of(&stat), identity: stat.st_ino })
+        let holes = match allocated_bytes_of(&stat).saturating_add(SMALL_HOLE_ALIGNMENT) <= expected.size {
+            true => holes_of(
+                handle.as_fd(),
+                expected.size,
+                ByteRange::new(0, expected.size),
+                SMALL_HOLE_ALIGNMENT,
+                SMALL_HOLES_MAX,
+            ),
+            false => RangeSet::new(),
+        };
+        Ok(SmallFile { size, metadata: metadata_of(&stat), identity: stat.st_ino, holes })
     }
 }
 
@@ -462,6 +498,17 @@ mod tests {
             file.holes().iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
         };
         const M: u64 = 1 << 20;
+        let within = |name: &str, from: u64, len: u64| {
+            let file = SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap();
+            let holes = file.holes_within(ByteRange::new(from, len));
+            holes.iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
+        };
+        holes("some", 8 * M + 7, &[(4 * M, 1 << 16)]);
+        assert_eq!(within("some", M, M), [(M, M)]);
+        assert_eq!(within("some", 3 * M, 2 * M), [(3 * M, M), (4 * M + (1 << 16), M - (1 << 16))]);
+        assert_eq!(within("some", 8 * M, 7), [(8 * M, 7)]);
+        assert_eq!(within("some", 4 * M, 1 << 16), []);
+        assert_eq!(within("some", 0, 0), []);
         assert_eq!(holes("none", 0, &[(0, 1 << 20)]), []);
         assert_eq!(holes("all", M + 7, &[]), [(0, M + 7)]);
         assert_eq!(
@@ -473,7 +520,40 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|(offset, _)| offset % HOLE_ALIGNMENT == 0), "{found:?}");
         assert_eq!(found[1].0 + found[1].1, 8 * M + 1);
-        assert_eq!(aligned_hole(1, 2, 10 * M).len, 0);
+        assert_eq!(aligned_hole(1, 2, 10 * M, HOLE_ALIGNMENT).len, 0);
+    }
+
+    #[test]
+    fn a_small_file_is_told_with_its_holes() {
+        let dir = tempfile::tempdir_in(DISK).unwrap();
+        let handle = File::open(dir.path()).unwrap();
+        const SIZE: u64 = 900 << 10;
+        let holes = |name: &str, data: &[(u64, usize)]| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_len(SIZE).unwrap();
+            data.iter().for_each(|&(offset, bytes)| file.write_all_at(&vec![1; bytes], offset).unwrap());
+            let mut buffer = vec![7; SIZE as usize + 1];
+            let expected = expected(&dir.path().join(name));
+            let read = read_small(handle.as_fd(), name.as_bytes(), false, expected, &mut buffer).unwrap();
+            for hole in read.holes.iter() {
+                let (start, end) = (hole.offset as usize, hole.end().unwrap() as usize);
+                assert!(buffer[start..end].iter().all(|&byte| byte == 0), "{name} {hole:?}");
+            }
+            read.holes.iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
+        };
+        assert_eq!(holes("none", &[(0, SIZE as usize)]), []);
+        if fs::metadata(dir.path().join("none")).unwrap().blocks() * 512 < SIZE {
+            println!("skipped: the file system of {DISK} compresses");
+            return;
+        }
+        assert_eq!(holes("all", &[]), [(0, SIZE)]);
+        let between = holes("between", &[(0, 10), (SIZE - 10, 10)]);
+        assert!(
+            between.len() == 1 && between[0].0 >= 4_096 && between[0].1 > SIZE - (256 << 10),
+            "{between:?}"
+        );
+        let many: Vec<_> = (0..225).step_by(2).map(|n| (n * 4_096, 4_096)).collect();
+        assert!(holes("many", &many).len() <= SMALL_HOLES_MAX);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use carrack_model::{Metadata, Timestamp};
 use rustix::fs::{AtFlags, FileType, Stat, StatxFlags, fstat, makedev, statx};
 
+/// Unit of `st_blocks` (inode(7)).
+const BLOCK_BYTES: u64 = 512;
+
 /// The permission bits of a mode.
 const PERMISSION_BITS: u32 = 0o7777;
 
@@ -96,6 +99,11 @@ pub(crate) fn is_regular(stat: &Stat) -> bool {
 
 pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Bytes that the storage holds of a file; less than its size where it has holes, or is compressed.
+pub(crate) fn allocated_bytes_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES)
 }
 
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {

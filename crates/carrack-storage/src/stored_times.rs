@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::link_times::LinkTimes;
 use crate::sink_file::{both_times, create_flags};
 use crate::status::{changed_of, mtime_of};
-use crate::{ScratchNames, keep_times};
+use crate::{FileStamp, ScratchNames, keep_times};
 
 const SECOND: i128 = 1_000_000_000;
 
@@ -76,7 +76,7 @@ impl StoredTimes {
         }
         match self.window {
             ModifyWindow::Exact => false,
-            ModifyWindow::Within { nanoseconds } if distance(told, found) <= i128::from(nanoseconds) => true,
+            ModifyWindow::Within { nanoseconds } if are_within(told, found, nanoseconds) => true,
             ModifyWindow::Within { .. } | ModifyWindow::Stored => self.is_stored(told, found, directory),
         }
     }
@@ -230,7 +230,11 @@ impl Granularity {
     /// The coarsest of which the times of a directory and of something in it are multiples. A change time is the kernel's or the
     /// server's clock, so it has a fraction wherever one can be stored.
     fn seen_in(directory: &Stat, found: Timestamp) -> Granularity {
-        let seen = [mtime_of(directory), changed_of(directory), found];
+        Granularity::fitting([mtime_of(directory), changed_of(directory), found])
+    }
+
+    /// The coarsest of which these times are multiples.
+    fn fitting<const N: usize>(seen: [Timestamp; N]) -> Granularity {
         let fits = |granularity: &i128| seen.iter().all(|time| nanoseconds(*time) % granularity == 0);
         Granularity(GRANULARITIES.into_iter().rev().find(fits).unwrap_or(1))
     }
@@ -256,6 +260,22 @@ impl std::fmt::Display for Granularity {
             ns => write!(f, "{ns} ns"),
         }
     }
+}
+
+/// Nanoseconds of which the file system seems to store multiples, by the times of one of its files: the change time is the kernel's or the
+/// server's clock. Makes no file to find it out, and is wrong where a clock happened to stand at such a multiple.
+pub fn time_unit_of(stamp: &FileStamp) -> u32 {
+    u32::try_from(Granularity::fitting([stamp.mtime, stamp.ctime]).0).unwrap_or(1)
+}
+
+/// Whether a file system that stores multiples of so many nanoseconds may have made `found` of the time `told`.
+pub fn may_be_stored(told: Timestamp, found: Timestamp, unit_ns: u32) -> bool {
+    Granularity(unit_ns.max(1).into()).explains(told, found)
+}
+
+/// Whether two times are at most so many nanoseconds apart.
+pub fn are_within(told: Timestamp, found: Timestamp, nanoseconds: u64) -> bool {
+    distance(told, found) <= i128::from(nanoseconds)
 }
 
 /// Whether every file system can store it, but for its fraction.
@@ -315,6 +335,23 @@ mod tests {
         let (told, micros) = (at(7, 123_456_789), at(7, 123_456_000));
         assert!(second.explains(told, at(7, 0)) && second.explains(told, micros));
         assert!(!second.explains(told, at(7, 123_400_000)) && !Granularity(1).explains(told, micros));
+    }
+
+    #[test]
+    fn the_change_time_shows_what_a_file_system_stores() {
+        let stamp = |mtime, ctime| FileStamp { dev: 1, ino: 1, size: 1, mtime, ctime };
+        let told = at(1_600_000_001, 123_456_789);
+        for (found, changed, unit, is_same) in [
+            (at(1_600_000_001, 0), at(1_700_000_001, 987_654_321), 1, false),
+            (at(1_600_000_001, 0), at(1_700_000_001, 0), 1_000_000_000, true),
+            (at(1_600_000_000, 0), at(1_700_000_002, 0), 2_000_000_000, true),
+            (at(1_600_000_001, 123_456_000), at(1_700_000_001, 987_654_000), 1_000, true),
+            (at(1_600_000_001, 123_455_000), at(1_700_000_001, 987_654_000), 1_000, false),
+            (at(1_600_000_005, 0), at(1_700_000_001, 0), 1_000_000_000, false),
+        ] {
+            let seen = time_unit_of(&stamp(found, changed));
+            assert_eq!((seen, may_be_stored(told, found, seen)), (unit, is_same), "{found:?}");
+        }
     }
 
     #[test]

@@ -20,4 +20,6 @@ pub use ledger::{Arrival, Ledger, LedgerError};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
 pub use ranges::{ranges_from_message, ranges_to_message};
 pub use spec_message::agreed_terms;
-pub use table::{TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section};
+pub use table::{
+    TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section, holes_table_bytes,
+};

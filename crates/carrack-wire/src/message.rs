@@ -5,7 +5,10 @@
 use prost::Message as _;
 
 pub use crate::sync_message::{Prune, Pruned, Selection, Stand, Stands, Sync};
-pub use crate::verify_message::{HashPieces, Look, Pieces, Seen, Sight, Verify, VerifyEnd, WalkOn, Walked};
+pub use crate::verify_message::{
+    HashPieces, Look, Pieces, Seen, Sight, SightAccount, SightAttribute, SightMetadata, Verify, VerifyEnd,
+    WalkOn, Walked,
+};
 
 /// Why bytes are not a control message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -522,6 +525,9 @@ pub struct Spec {
     /// What the sink has already is not sent; nothing for a plain copy.
     #[prost(message, optional, tag = "12")]
     pub sync: Option<Sync>,
+    /// The only source becomes the destination.
+    #[prost(bool, tag = "13")]
+    pub no_target_directory: bool,
 }
 
 impl Spec {
@@ -633,6 +639,12 @@ pub struct Place {
     /// Paths begin at: 0 the destination, a directory that exists; 1 the destination, to be created; 2 its parent.
     #[prost(uint32, tag = "1")]
     pub root: u32,
+    /// The name of the only source within the destination, if it has one.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub name: Option<Vec<u8>>,
+    /// What the same command means next: 0 the same, 1 a directory goes into one that is there, 2 it would next time.
+    #[prost(uint32, tag = "3")]
+    pub nesting: u32,
 }
 
 /// Where an end listens.
@@ -708,6 +720,9 @@ pub struct Coming {
     /// Other sessions bring the rest: it is shelved here, not committed.
     #[prost(bool, tag = "2")]
     pub is_part: bool,
+    /// It has holes, and nothing that was brought before: the file is made if need be, also if nothing comes.
+    #[prost(bool, tag = "3")]
+    pub makes_file: bool,
 }
 
 /// A chunk of the session.

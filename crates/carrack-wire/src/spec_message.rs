@@ -57,6 +57,7 @@ impl From<&TransferSpec> for Spec {
                 Cipher::ChaCha20Poly1305 => 2,
             },
             sync: spec.sync.as_ref().map(message::Sync::from),
+            no_target_directory: spec.no_target_directory,
         }
     }
 }
@@ -138,6 +139,7 @@ impl TryFrom<&Spec> for TransferSpec {
         }
         Ok(TransferSpec {
             recursive: message.recursive,
+            no_target_directory: message.no_target_directory,
             dry_run: message.dry_run,
             checksum: match message.checksum {
                 0 => Checksum::None,
@@ -186,8 +188,13 @@ mod tests {
 
     #[test]
     fn a_specification_survives_the_wire() {
-        let spec =
-            TransferSpec { recursive: true, streams: 7, dial_from: DialFrom::Sink, ..Default::default() };
+        let spec = TransferSpec {
+            recursive: true,
+            no_target_directory: true,
+            streams: 7,
+            dial_from: DialFrom::Sink,
+            ..Default::default()
+        };
         assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec.clone()));
         let fixed = StripeChoice::Fixed { count: 4, stripe_bytes: 1 << 20, pool: "flash".into() };
         for stripe in [fixed, StripeChoice::Auto, StripeChoice::Preserve] {

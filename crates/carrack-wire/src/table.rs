@@ -4,10 +4,10 @@
 //! same order. An open-file message carries a table of one section and one entry. Decoding borrows; every name and
 //! path is checked, so that what comes out can be resolved beneath a directory.
 
-use carrack_model::limits::SYMLINK_BYTES_MAX;
+use carrack_model::limits::{RANGES_MAX, SYMLINK_BYTES_MAX};
 use carrack_model::{
-    Directory, Entry, EntryKind, Extras, Metadata, PathProblem, RelPath, Section, Special, Timestamp,
-    check_name,
+    ByteRange, Directory, Entry, EntryKind, Extras, Metadata, PathProblem, RangeSet, RelPath, Section,
+    Special, Timestamp, check_name,
 };
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,6 +23,7 @@ const FLAG_METADATA: u8 = 1;
 const EXTRA_SYMLINK_TARGET: u8 = 1;
 const EXTRA_BLAKE3: u8 = 2;
 const EXTRA_IDENTITY: u8 = 9;
+const EXTRA_HOLES: u8 = 15;
 const EXTRA_SPECIAL: u8 = 138;
 /// Extras from here on must be understood; below, a reader may skip what it does not know.
 const EXTRA_CRITICAL: u8 = 128;
@@ -43,6 +44,9 @@ struct RawRecord {
 const RECORD_BYTES: usize = size_of::<RawRecord>();
 const EXTRA_BYTES: usize = 4;
 
+/// Of one hole: its offset and its length, each a `u32`, which is enough for whatever fits into a slot.
+const HOLE_BYTES: usize = 8;
+
 /// Why bytes are not an entry table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
@@ -62,7 +66,7 @@ pub enum TableError {
     #[error("an entry without a directory")]
     NoSection,
     /// A link without target, a target too long or with a NUL, a special file that does not say what it is, a time out of
-    /// range, a digest or identity of the wrong length.
+    /// range, a digest or identity of the wrong length, holes beyond a file's end, out of order or too many.
     #[error("a record with a value out of range")]
     BadValue,
 }
@@ -78,17 +82,29 @@ pub struct TableWriter<'a> {
     out: &'a mut Vec<u8>,
     /// What the records have beside what is always kept.
     extras: Option<&'a Extras>,
+    /// Where a regular file has holes.
+    holes: Option<&'a RangeSet>,
+}
+
+/// Bytes that holes take in an entry's record.
+pub fn holes_table_bytes(holes: &RangeSet) -> usize {
+    if holes.is_empty() { 0 } else { EXTRA_BYTES + holes.run_count() * HOLE_BYTES }
 }
 
 impl<'a> TableWriter<'a> {
     /// Writes behind what `out` holds.
     pub fn new(out: &'a mut Vec<u8>) -> TableWriter<'a> {
-        TableWriter { out, extras: None }
+        TableWriter { out, extras: None, holes: None }
     }
 
     /// Writes these with each record that follows.
     pub fn with(self, extras: Option<&'a Extras>) -> TableWriter<'a> {
         TableWriter { extras, ..self }
+    }
+
+    /// Writes with each regular file that follows where it has holes, which its contents have as zeros.
+    pub fn with_holes(self, holes: &'a RangeSet) -> TableWriter<'a> {
+        TableWriter { holes: Some(holes).filter(|holes| !holes.is_empty()), ..self }
     }
 
     /// Begins the entries of a directory.
@@ -140,7 +156,7 @@ impl<'a> TableWriter<'a> {
 
     /// An entry as it was read from another table.
     pub fn entry(&mut self, entry: &TableEntry<'_>) {
-        let mut writer = TableWriter::new(self.out).with(entry.extras.as_deref());
+        let mut writer = TableWriter::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
         match (entry.symlink_target, &entry.special) {
             (Some(target), _) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
             (None, Some(special)) => writer.special(entry.name, special, &entry.metadata, entry.identity),
@@ -180,8 +196,11 @@ impl<'a> TableWriter<'a> {
         extras: &[(u8, &[u8])],
     ) {
         debug_assert!(name.len() <= usize::from(u16::MAX));
+        let holes = self.holes.filter(|_| kind == KIND_REGULAR);
         let own_len: usize = extras.iter().map(|(_, value)| EXTRA_BYTES + value.len()).sum();
-        let extra_len = own_len + self.extras.map_or(0, |extras| extras.tag_bytes(EXTRA_BYTES));
+        let extra_len = own_len
+            + holes.map_or(0, holes_table_bytes)
+            + self.extras.map_or(0, |extras| extras.tag_bytes(EXTRA_BYTES));
         let raw = RawRecord {
             record_len: U32::new((RECORD_BYTES + name.len() + extra_len) as u32),
             kind,
@@ -197,6 +216,9 @@ impl<'a> TableWriter<'a> {
         for (tag, value) in extras {
             put_extra(self.out, *tag, value);
         }
+        if let Some(holes) = holes {
+            put_extra(self.out, EXTRA_HOLES, &holes_to_bytes(holes));
+        }
         if let Some(extras) = self.extras {
             extras.tags(|tag, value| put_extra(self.out, tag, value));
         }
@@ -207,6 +229,32 @@ fn put_extra(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     let head = u32::from(tag) | (value.len() as u32) << 8;
     out.extend_from_slice(&head.to_le_bytes());
     out.extend_from_slice(value);
+}
+
+fn holes_to_bytes(holes: &RangeSet) -> Vec<u8> {
+    let numbers = holes.iter().flat_map(|hole| [hole.offset, hole.len]);
+    numbers.flat_map(|number| (number as u32).to_le_bytes()).collect()
+}
+
+/// Rising, apart from each other, within `size` bytes.
+fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, TableError> {
+    let (holes, rest) = bytes.as_chunks::<HOLE_BYTES>();
+    if holes.len() > RANGES_MAX {
+        return Err(TableError::BadValue);
+    }
+    let mut found = RangeSet::new();
+    let mut from = 0;
+    for hole in holes {
+        let [a, b, c, d, e, f, g, h] = *hole;
+        let (offset, len) =
+            (u32::from_le_bytes([a, b, c, d]).into(), u32::from_le_bytes([e, f, g, h]).into());
+        let range = ByteRange::new(offset, len);
+        let is_rising = found.is_empty() || offset > from;
+        let end = range.end().filter(|&end| is_rising && len > 0 && end <= size);
+        from = end.ok_or(TableError::BadValue)?;
+        found.cover(range);
+    }
+    if rest.is_empty() { Ok(found) } else { Err(TableError::BadValue) }
 }
 
 /// One record of a table.
@@ -244,6 +292,8 @@ pub struct TableEntry<'a> {
     pub identity: u64,
     /// Its owner and attributes, if they are kept.
     pub extras: Option<Box<Extras>>,
+    /// Where a regular file has holes at the source; its contents have zeros there, if the source is honest.
+    pub holes: RangeSet,
 }
 
 impl TableEntry<'_> {
@@ -364,6 +414,10 @@ impl RawRecord {
             special: extras.special,
             digest: extras.digest,
             identity: extras.identity,
+            holes: match self.kind {
+                KIND_REGULAR => holes_from_bytes(extras.holes, self.size.get())?,
+                _ => RangeSet::new(),
+            },
             extras: extras.more,
         })
     }
@@ -375,6 +429,7 @@ struct RecordExtras<'a> {
     special: Option<Special>,
     digest: Option<&'a [u8; 32]>,
     identity: u64,
+    holes: &'a [u8],
     more: Option<Box<Extras>>,
 }
 
@@ -403,6 +458,7 @@ impl<'a> RecordExtras<'a> {
             EXTRA_SPECIAL => {
                 self.special = Some(Special::from_bytes(value).ok_or(TableError::BadValue)?);
             }
+            EXTRA_HOLES => self.holes = value,
             EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| TableError::BadValue)?),
             EXTRA_IDENTITY => {
                 self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);

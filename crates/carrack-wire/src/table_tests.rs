@@ -159,6 +159,59 @@ fn skips_attributes_it_does_not_know_unless_critical() {
     }
 }
 
+/// One file of 100 bytes with these holes.
+fn with_holes(holes: &[(u64, u64)]) -> Vec<u8> {
+    let mut set = RangeSet::new();
+    holes.iter().for_each(|&(offset, len)| assert!(set.insert(ByteRange::new(offset, len))));
+    let mut table = Vec::new();
+    TableWriter::new(&mut table).section(&RelPath::root(), None);
+    let without = table.len();
+    TableWriter::new(&mut table).regular(b"f", 100, &metadata(), 0, None);
+    let plain = table.len() - without;
+    table.truncate(without);
+    TableWriter::new(&mut table).with_holes(&set).regular(b"f", 100, &metadata(), 0, None);
+    assert_eq!(table.len(), without + plain + holes_table_bytes(&set));
+    table
+}
+
+#[test]
+fn holes_are_told_with_a_file_and_copied_from_table_to_table() {
+    for holes in [&[][..], &[(0, 100)], &[(0, 1), (2, 3), (90, 10)]] {
+        let table = with_holes(holes);
+        let TableRecord::Entry(entry) = TableReader::new(&table).nth(1).unwrap().unwrap() else { panic!() };
+        let found: Vec<_> = entry.holes.iter().map(|hole| (hole.offset, hole.len)).collect();
+        assert_eq!(found, holes);
+        let mut again = Vec::new();
+        TableWriter::new(&mut again).section(&RelPath::root(), None);
+        TableWriter::new(&mut again).entry(&entry);
+        assert_eq!(again, table);
+    }
+}
+
+#[test]
+fn holes_that_are_none_are_refused() {
+    let good = with_holes(&[(10, 10), (50, 50)]);
+    let start = good.len() - 16;
+    let put = |numbers: [u32; 4]| {
+        let mut table = good.clone();
+        table.truncate(start);
+        numbers.iter().for_each(|number| table.extend_from_slice(&number.to_le_bytes()));
+        TableReader::new(&table).nth(1).unwrap().map(drop)
+    };
+    assert_eq!(put([10, 10, 50, 50]), Ok(()));
+    for numbers in [
+        [10, 10, 50, 51],
+        [10, 10, 20, 10],
+        [10, 10, 15, 10],
+        [50, 10, 10, 10],
+        [10, 0, 50, 50],
+        [10, 10, 50, u32::MAX],
+        [0, 10, 0, 10],
+    ] {
+        assert_eq!(put(numbers), Err(TableError::BadValue), "{numbers:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_cut_table_never_panics_nor_reads_beyond(cut in 0usize..120, flip in 0usize..120, to: u8) {
@@ -182,7 +235,7 @@ proptest! {
         let read = TableReader::new(&table).nth(1);
         let expected = TableEntry {
             name: name.as_bytes(), metadata, size, symlink_target: None, special: None, digest: digest.as_ref(), identity,
-            extras: None,
+            extras: None, holes: RangeSet::new(),
         };
         prop_assert_eq!(read, Some(Ok(TableRecord::Entry(expected))));
     }

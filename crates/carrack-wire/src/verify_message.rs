@@ -68,6 +68,12 @@ pub struct Look {
     /// Files of 1 MiB at most are read.
     #[prost(bool, tag = "3")]
     pub digests: bool,
+    /// Metadata are told.
+    #[prost(bool, tag = "4")]
+    pub metadata: bool,
+    /// Which of those that cost a system call are told: bits as in `Settings.kept`.
+    #[prost(uint32, tag = "5")]
+    pub kept: u32,
 }
 
 /// What stands there, in the order of the names.
@@ -99,6 +105,75 @@ pub struct Sight {
     /// What a device, pipe or socket is, see `carrack_model::Special`; else empty, as from one that does not tell.
     #[prost(bytes = "vec", tag = "6")]
     pub special: Vec<u8>,
+    /// Where metadata were asked for, and something stands there.
+    #[prost(message, optional, tag = "7")]
+    pub metadata: Option<SightMetadata>,
+}
+
+/// The metadata of an entry.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SightMetadata {
+    /// Permission bits, at most `07777`.
+    #[prost(uint32, tag = "1")]
+    pub mode: u32,
+    /// Modification time, seconds since 1970.
+    #[prost(int64, tag = "2")]
+    pub mtime_s: i64,
+    /// And nanoseconds.
+    #[prost(uint32, tag = "3")]
+    pub mtime_ns: u32,
+    /// Nanoseconds of which the file system seems to store multiples.
+    #[prost(uint32, tag = "4")]
+    pub time_unit_ns: u32,
+    /// Names that the file has.
+    #[prost(uint32, tag = "5")]
+    pub names: u32,
+    /// Which file it is: the same number under each of its names, in this session.
+    #[prost(fixed64, tag = "6")]
+    pub identity: u64,
+    /// Bytes that the storage holds of it.
+    #[prost(uint64, tag = "7")]
+    pub allocated_bytes: u64,
+    /// Whose it is, if owners were asked for.
+    #[prost(message, optional, tag = "8")]
+    pub user: Option<SightAccount>,
+    /// Its group, if groups were asked for.
+    #[prost(message, optional, tag = "9")]
+    pub group: Option<SightAccount>,
+    /// Its attributes and ACLs, if they were asked for.
+    #[prost(message, repeated, tag = "10")]
+    pub attributes: Vec<SightAttribute>,
+    /// Why not all of them can be read, 200 bytes at most; empty if they could.
+    #[prost(string, tag = "11")]
+    pub attributes_problem: String,
+    /// Attributes that only root may set are among them.
+    #[prost(bool, tag = "12")]
+    pub has_privileged: bool,
+    /// File flags, see `carrack_model::FileFlags`; empty if they were not asked for, or there are none to tell.
+    #[prost(bytes = "vec", tag = "13")]
+    pub flags: Vec<u8>,
+}
+
+/// A user or group.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SightAccount {
+    /// Its number.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// Its name, 64 bytes at most; empty for none, and for root.
+    #[prost(bytes = "vec", tag = "2")]
+    pub name: Vec<u8>,
+}
+
+/// An extended attribute or ACL; or, under a name such as `user.*`, all that an entry with very many has in one name space.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SightAttribute {
+    /// With its name space.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    /// The first 16 bytes of the BLAKE3 of its value.
+    #[prost(bytes = "vec", tag = "2")]
+    pub digest: Vec<u8>,
 }
 
 /// Asks for the digests of pieces of a file.

@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, cp, doctor, fabric, fleet, forecast, journals, keys, layout, ls, man, mkdir, movers,
-    orders, resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune, verify,
-    wait,
+    completions, config, cp, doctor, fabric, fleet, forecast, journals, keys, layout, log, ls, man, mkdir,
+    movers, orders, resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune,
+    verify, wait,
 };
 use crate::exit::Exit;
 
@@ -21,10 +21,12 @@ pub struct Cli {
 enum Command {
     Cp(Box<cp::CpArgs>),
     Sync(Box<sync::SyncArgs>),
+    #[command(visible_alias = "retry")]
     Resume(resume::ResumeArgs),
     Submit(Box<submit::SubmitArgs>),
     Status(status::StatusArgs),
     Transfers(transfers::TransfersArgs),
+    Log(log::LogArgs),
     Wait(wait::WaitArgs),
     Pause(orders::PauseArgs),
     Cancel(orders::CancelArgs),
@@ -74,6 +76,7 @@ impl Cli {
             Command::Submit(args) => submit::run(&args),
             Command::Status(args) => status::run(&args),
             Command::Transfers(args) => transfers::run(&args),
+            Command::Log(args) => log::run(&args),
             Command::Wait(args) => wait::run(&args),
             Command::Pause(args) => orders::pause(&args),
             Command::Cancel(args) => orders::cancel(&args),

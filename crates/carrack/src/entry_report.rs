@@ -17,7 +17,7 @@ use carrack_engine::{Browsed, BrowsedKind, Found};
 use carrack_model::escape;
 use serde::Serialize;
 
-use crate::lifetime::show_moment;
+use crate::lifetime::{show_moment, show_timestamp};
 use crate::report::JsonPath;
 
 /// How `ls` shows entries.
@@ -59,10 +59,7 @@ pub fn write_stat(path: &[u8], entry: &Browsed, is_json: bool, out: &mut dyn Wri
     if is_json {
         return write_json(path, &Found::Entry(entry.clone()), out);
     }
-    let moment = show_moment(entry.mtime.seconds);
-    let moment = moment
-        .strip_suffix('Z')
-        .map_or(moment.clone(), |whole| format!("{whole}.{:09}Z", entry.mtime.nanoseconds));
+    let moment = show_timestamp(entry.mtime);
     writeln!(out, "{}", escape(path))?;
     writeln!(out, "  type      {}", kind_name(entry.kind))?;
     writeln!(out, "  size      {} bytes", entry.size)?;

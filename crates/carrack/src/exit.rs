@@ -1,8 +1,8 @@
 //! The exit codes: what a script may rely on. The only place where they are numbers.
 
-use carrack_cluster::records::{TransferRecord, TransferState};
 use carrack_machine::doctor::Verdict;
 use carrack_model::Summary;
+use carrack_register::records::{TransferRecord, TransferState};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

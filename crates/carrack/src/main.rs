@@ -3,11 +3,9 @@
 //! One file for each subcommand in `commands`; what decides, parses or renders lives in modules of its own that tests
 //! reach without a process. stdout is data, stderr is talk.
 
-mod background;
 mod browsing;
 mod canvas;
 mod cli;
-mod clock;
 mod commands;
 mod config;
 mod config_report;
@@ -21,23 +19,22 @@ mod home;
 mod journals_report;
 mod keys_report;
 mod layout_report;
-mod lifetime;
 mod listed;
 mod live;
 mod location;
 mod manifest;
+mod metadata_report;
 mod page;
 #[cfg(test)]
 mod pages;
 mod pending_file;
-mod ports;
-mod process;
+mod register;
 mod reins;
 mod report;
 mod route;
+mod sharing;
 mod signals;
 mod sites;
-mod size;
 mod ssh;
 mod stack;
 mod state;
@@ -45,11 +42,11 @@ mod targets_report;
 mod topo_report;
 mod transfer_id;
 mod transfer_report;
-mod transfers;
-mod trouble;
 mod tune_report;
 mod tuner_store;
 mod verify_report;
+
+use carrack_options::{lifetime, size, trouble};
 
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.

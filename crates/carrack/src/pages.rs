@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use carrack_options::{REFUSED, Refused};
 use clap::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -112,4 +113,27 @@ fn what_is_not_there_is_noticed() {
         None,
     ];
     assert_eq!(wrong, expected);
+}
+
+/// What `docs/queue.md` says of the options that submitted transfers do not have everywhere.
+fn rows_of_refused() -> String {
+    let mut rows = String::new();
+    let is_alike = |a: &Refused, b: &Refused| (a.queue, a.fleet) == (b.queue, b.fleet);
+    for alike in REFUSED.chunk_by(is_alike) {
+        let names: Vec<String> = alike.iter().map(|refused| format!("`--{}`", refused.name)).collect();
+        let [queue, fleet] = [alike[0].queue, alike[0].fleet].map(|why| why.unwrap_or("yes"));
+        rows += &format!(
+            "| {} | {queue} | {} |\n",
+            names.join(", "),
+            if queue == fleet { "likewise" } else { fleet }
+        );
+    }
+    rows
+}
+
+#[test]
+fn the_page_says_which_options_submitted_transfers_do_not_have() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/queue.md")).unwrap();
+    let rows = rows_of_refused();
+    assert!(page.contains(&rows), "docs/queue.md should have these rows:\n{rows}");
 }

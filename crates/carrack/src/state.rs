@@ -17,12 +17,17 @@ pub fn directory(kind: &str) -> Option<PathBuf> {
 
 /// Writes a file in such a directory: whole or not at all, whatever happens meanwhile.
 pub fn write(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    make_directory(directory)?;
     let path = directory.join(name);
     let temporary = directory.join(format!(".{name}.{}", std::process::id()));
     let written = write_private(&temporary, content).and_then(|()| fs::rename(&temporary, &path));
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     Ok(path)
+}
+
+/// Makes such a directory, if need be.
+pub fn make_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// What a user copies may be nobody else's business.

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use carrack_cluster::records::{MoverRecord, MoverState, Tally, TransferRecord};
+use carrack_register::records::{MoverRecord, MoverState, Tally, TransferRecord};
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
+use crate::register::Copy;
 use crate::size;
 use crate::trouble::tame;
 
@@ -21,40 +22,130 @@ pub fn write_json(records: &[impl Serialize], out: &mut impl Write) -> io::Resul
     Ok(())
 }
 
-/// A table of transfers.
-pub fn write_list(records: &[TransferRecord], out: &mut impl Write) -> io::Result<()> {
-    if records.is_empty() {
+/// A transfer in a list, whoever carries it out.
+#[derive(Clone, Debug)]
+pub struct Row {
+    id: String,
+    state: String,
+    /// Nothing for a copy of one's own.
+    priority: Option<u8>,
+    user: String,
+    bytes_found: u64,
+    is_scanned: bool,
+    bytes_done: u64,
+    bytes_per_s: u64,
+    is_over: bool,
+    /// When it was begun or submitted, in seconds since 1970.
+    pub since_s: i64,
+    source: String,
+    destination: String,
+    label: String,
+}
+
+impl From<&TransferRecord> for Row {
+    fn from(record: &TransferRecord) -> Row {
+        let (submission, tally) = (&record.submission, &record.tally);
+        Row {
+            id: record.id.clone(),
+            state: record.state.to_string(),
+            priority: Some(submission.priority),
+            user: record.user.clone(),
+            bytes_found: tally.bytes_found,
+            is_scanned: tally.is_scanned,
+            bytes_done: tally.bytes_done,
+            bytes_per_s: tally.bytes_per_s,
+            is_over: record.state.is_over(),
+            since_s: i64::try_from(record.submitted_ms / 1_000).unwrap_or(i64::MAX),
+            source: submission.source.to_string(),
+            destination: submission.destination.to_string(),
+            label: submission.label.clone(),
+        }
+    }
+}
+
+impl From<&Copy> for Row {
+    fn from(copy: &Copy) -> Row {
+        let standing = &copy.standing;
+        Row {
+            id: copy.short_id().to_owned(),
+            state: copy.state().to_owned(),
+            priority: None,
+            user: String::new(),
+            bytes_found: standing.bytes_found,
+            is_scanned: standing.scan_done || copy.is_complete(),
+            bytes_done: standing.bytes_done,
+            bytes_per_s: if copy.runs() { standing.bytes_per_s } else { 0 },
+            is_over: !copy.runs(),
+            since_s: i64::try_from(copy.started).unwrap_or(i64::MAX),
+            source: standing.sources.join(" "),
+            destination: standing.destination.clone(),
+            label: standing.label.clone(),
+        }
+    }
+}
+
+impl Row {
+    /// Of what the scan has found so far; nothing while that says nothing.
+    fn percent(&self) -> String {
+        match self.bytes_found {
+            0 => String::new(),
+            found => format!("{}%", u128::from(self.bytes_done.min(found)) * 100 / u128::from(found)),
+        }
+    }
+
+    fn rate(&self) -> String {
+        if self.bytes_per_s > 0 { format!("{}/s", size::show(self.bytes_per_s)) } else { String::new() }
+    }
+
+    /// How long it takes if it goes on like that, once all is found.
+    fn left(&self) -> String {
+        let left = self.bytes_found.saturating_sub(self.bytes_done);
+        match left.checked_div(self.bytes_per_s).filter(|_| self.is_scanned && !self.is_over) {
+            Some(seconds) => age(seconds),
+            None => String::new(),
+        }
+    }
+}
+
+/// A time in its largest unit: `5s`, `12m`, `3h`, `2d`.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A table of transfers; `now_s` is in seconds since 1970.
+pub fn write_list(rows: &[Row], now_s: i64, out: &mut impl Write) -> io::Result<()> {
+    if rows.is_empty() {
         return writeln!(out, "no transfers");
     }
     writeln!(
         out,
-        "{:<16}  {:<9}  {:<3}  {:<10}  {:>4}  {:>10}  COPY",
-        "ID", "STATE", "PRI", "USER", "DONE", "BYTES"
+        "{:<16}  {:<12}  {:<3}  {:<8}  {:>4}  {:>4}  {:>10}  {:>12}  {:>4}  COPY",
+        "ID", "STATE", "PRI", "USER", "AGE", "DONE", "BYTES", "RATE", "LEFT"
     )?;
-    for record in records {
-        let submission = &record.submission;
+    for row in rows {
+        let label = if row.label.is_empty() { String::new() } else { format!("  ({})", tame(&row.label)) };
         writeln!(
             out,
-            "{:<16}  {:<9}  {:<3}  {:<10}  {:>4}  {:>10}  {} to {}",
-            tame(&record.id),
-            record.state.to_string(),
-            submission.priority,
-            tame(&record.user),
-            percent(&record.tally),
-            size::show(record.tally.bytes_done),
-            tame(&submission.source.to_string()),
-            tame(&submission.destination.to_string())
+            "{:<16}  {:<12}  {:<3}  {:<8}  {:>4}  {:>4}  {:>10}  {:>12}  {:>4}  {} to {}{label}",
+            tame(&row.id),
+            row.state,
+            row.priority.map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+            if row.priority.is_some() { tame(&row.user) } else { "-".to_owned() },
+            age(u64::try_from(now_s.saturating_sub(row.since_s)).unwrap_or(0)),
+            row.percent(),
+            size::show(row.bytes_done),
+            row.rate(),
+            row.left(),
+            tame(&row.source),
+            tame(&row.destination)
         )?;
     }
     Ok(())
-}
-
-/// Of what the scan has found so far; nothing while that says nothing.
-fn percent(tally: &Tally) -> String {
-    match tally.bytes_found {
-        0 => String::new(),
-        found => format!("{}%", u128::from(tally.bytes_done.min(found)) * 100 / u128::from(found)),
-    }
 }
 
 /// Everything about a transfer.
@@ -110,8 +201,8 @@ fn write_entries(entries: &[(&String, &String)], out: &mut impl Write) -> io::Re
 pub fn left_out(entries: u64) -> String {
     match entries {
         0 => String::new(),
-        1 => "1 entry (link, socket, device or pipe)".to_owned(),
-        more => format!("{more} entries (links, sockets, devices, pipes)"),
+        1 => "1 entry".to_owned(),
+        more => format!("{more} entries"),
     }
 }
 
@@ -178,7 +269,7 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use carrack_cluster::records::Skipped;
+    use carrack_register::records::Skipped;
 
     use super::*;
 
@@ -220,16 +311,20 @@ mod tests {
         let left = TransferRecord { skipped, tally, ..record() };
         assert!(line(&left).ends_with("  2 left out"));
         let text = written(|out| write_transfer(&left, out));
-        for words in ["left out     2 entries (links, sockets, devices, pipes)", "    run/s: a socket"] {
+        for words in ["left out     2 entries\n", "    run/s: a socket"] {
             assert!(text.contains(words), "{text}");
         }
     }
 
     #[test]
     fn lists_have_a_line_for_each() {
-        let text = written(|out| write_list(&[record(), record()], out));
+        let row = Row::from(&record());
+        let later = Row { label: "mine".into(), is_over: true, ..row.clone() };
+        let text = written(|out| write_list(&[row, later], 1_800_000_180, out));
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.contains("25%") && text.contains("local:/a to local:/b"), "{text}");
-        assert_eq!(written(|out| write_list(&[], out)), "no transfers\n");
+        assert!(text.contains(" 3m ") && text.contains(" 2.0 KiB/s    1s  local:/a"), "{text}");
+        assert!(text.ends_with("2.0 KiB/s        local:/a to local:/b  (mine)\n"), "{text}");
+        assert_eq!(written(|out| write_list(&[], 0, out)), "no transfers\n");
     }
 }

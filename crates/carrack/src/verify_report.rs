@@ -6,9 +6,10 @@
 //! | --- | --- |
 //! | `event` | `difference`, or `summary`, which is last |
 //! | `path`, `path_hex` | beneath the destination, `.` for itself; what can't be listed, and what an older carrack skips, as its end knows it. As in `carrack cp --json` |
-//! | `what` | `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `device`, `unreadable`, `skipped` |
+//! | `what` | `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `device`, `metadata`, `unreadable`, `skipped` |
 //! | `source`, `destination` | `kind`: as in `carrack ls --json`; `size`: bytes |
 //! | `ranges`, `is_cut` | `content`: `offset` and `bytes` of each range that differs; whether there are more |
+//! | `metadata` | `metadata`: a list of what differs, each with `of` (`mode`, `time`, `owner`, `group`, `attribute`, `flags`, `hard-link`, `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`, of which one that is not there is null |
 //! | `side`, `detail` | `unreadable`: `source` or `destination`, and why; `skipped`: what it is |
 //!
 //! The summary has the counters of [`Verified`], and `complete`: whether everything was compared.
@@ -20,6 +21,7 @@ use carrack_model::{ByteRange, Side, escape};
 use serde::Serialize;
 
 use crate::entry_report::kind_name;
+use crate::metadata_report::{self, MetadataLine};
 use crate::report::JsonPath;
 use crate::size;
 use crate::trouble::tame;
@@ -99,6 +101,10 @@ fn in_words(what: &Difference) -> (&'static str, String) {
         Difference::Digest => ("differs", "another digest than in the manifest".into()),
         Difference::Link => ("differs", "the link leads elsewhere".into()),
         Difference::Device => ("differs", "another device".into()),
+        Difference::Metadata(all) => {
+            let all: Vec<String> = all.iter().map(metadata_report::in_words).collect();
+            ("differs", all.join("; "))
+        }
         Difference::Unreadable { side, detail } | Difference::Unwalked { side, detail } => {
             ("unreadable", format!("at the {}: {detail}", side_name(*side)))
         }
@@ -118,7 +124,8 @@ fn ranges_in_words(ranges: &[ByteRange], is_cut: bool) -> String {
     format!("bytes {}{more}", shown.join(", "))
 }
 
-fn side_name(side: Side) -> &'static str {
+/// As people and `--json` are told it.
+pub fn side_name(side: Side) -> &'static str {
     if side == Side::Source { "source" } else { "destination" }
 }
 
@@ -139,6 +146,7 @@ enum More<'a> {
     Kinds { source: &'static str, destination: &'static str },
     Sizes { source: u64, destination: u64 },
     Ranges { ranges: Vec<Range>, is_cut: bool },
+    Metadata { metadata: Vec<MetadataLine> },
     Detail { side: &'static str, detail: &'a str },
 }
 
@@ -156,6 +164,9 @@ impl<'a> Line<'a> {
             Difference::Digest => ("digest", More::Nothing {}),
             Difference::Link => ("link", More::Nothing {}),
             Difference::Device => ("device", More::Nothing {}),
+            Difference::Metadata(all) => {
+                ("metadata", More::Metadata { metadata: all.iter().map(MetadataLine::of).collect() })
+            }
             Difference::Kind { source, sink } => {
                 ("kind", More::Kinds { source: kind_name(*source), destination: kind_name(*sink) })
             }

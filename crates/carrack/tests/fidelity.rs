@@ -5,6 +5,9 @@
 #[path = "fidelity/census.rs"]
 mod census;
 mod common;
+mod daemon;
+#[path = "fidelity/every_way.rs"]
+mod every_way;
 #[path = "fidelity/flags.rs"]
 mod flags;
 #[path = "fleet/mod.rs"]
@@ -132,6 +135,9 @@ fn an_archive_keeps_everything_there_and_back() {
             assert!(!told.contains("not kept") && !told.contains("not made"), "{}: {told}", ground.name);
             let lines = differences(from, to);
             assert!(lines.is_empty(), "{}: {lines:#?}", ground.name);
+            let mut verify = Command::new(CARRACK);
+            let output = run(verify.args(["verify", "-aS", "--file-flags"]).arg(from.join("")).arg(to));
+            assert_exit(&output, 0);
         }
         // Once more, over what is there.
         copy(&["-a"], &tree.join(""), &back);
@@ -346,6 +352,44 @@ fn holes_cost_nothing() {
         File::open(&copied).unwrap().read_exact_at(&mut held, size / 2).unwrap();
         assert!(held == data);
     }
+}
+
+/// Full bundles have no room for all of their holes; what travels with digests keeps them, too.
+#[test]
+fn holes_of_small_files_are_kept_as_far_as_there_is_room() {
+    const FILES: usize = 200;
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let tree = root.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..FILES {
+        let file = File::create(tree.join(number.to_string())).unwrap();
+        file.set_len(20 << 10).unwrap();
+        file.write_all_at(&common::tree::noise(100 + number), 0).unwrap();
+    }
+    let sparse = |root: &Path| {
+        let files = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+        files.filter(|file| file.blocks() * 512 < file.len()).count()
+    };
+    if sparse(&tree) < FILES {
+        return skip("no holes in /var/tmp");
+    }
+    let manifest = root.path().join("manifest");
+    let manifest = manifest.to_str().unwrap();
+    for (name, options, least) in [
+        ("whole", &["-r"][..], FILES),
+        ("digests", &["-r", "--manifest", manifest], FILES),
+        ("tight", &["-r", "--object-size", "128KiB", "--buffer", "1MiB"], FILES / 2),
+    ] {
+        let copied = root.path().join(name);
+        copy(options, &tree, &copied);
+        for number in 0..FILES {
+            let [source, copied] =
+                [&tree, &copied].map(|root| fs::read(root.join(number.to_string())).unwrap());
+            assert!(source == copied, "{name}: {number}");
+        }
+        assert!(sparse(&copied) >= least, "{name}: {} of {FILES}", sparse(&copied));
+    }
+    assert_eq!(fs::read_to_string(manifest).unwrap().lines().count(), FILES);
 }
 
 /// Who is not root keeps what he may, is told once of the rest, and it is no failure.

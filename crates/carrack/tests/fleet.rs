@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::records::{TransferRecord, TransferState};
+use carrack_register::records::{TransferRecord, TransferState};
 use common::process::{assert_exit, assert_says, wait_at_most, wait_for};
 use common::tree::{assert_same, temporary_names};
 use fleet::data::{Planted, assert_no_holes, plant_large, plant_tree};

@@ -53,7 +53,9 @@ impl Site {
 
     fn start(&mut self) {
         let before = self.answers();
-        self.daemon = Some(Serving::start(&self.path("carrack.toml"), &self.path("log")));
+        // What its environment says of options is none of those who submit.
+        let variables = [("CARRACK_EXCLUDE", "*"), ("CARRACK_DELETE", "true")];
+        self.daemon = Some(Serving::start_with(&self.path("carrack.toml"), &self.path("log"), &variables));
         wait_for("the queue answers", || (self.answers() > before).then_some(()));
     }
 
@@ -302,13 +304,30 @@ fn what_is_copied_and_kept_is_said_as_for_a_copy() {
     assert_eq!(fs::metadata(site.path("dst/another-name")).unwrap().nlink(), 2);
     assert!(site.path("dst/taken.tmp").exists() && !site.path("dst/left.tmp").exists());
     let kept = &site.record(&id)["submission"]["options"];
-    assert_eq!(kept["timetable"], limit);
-    let expected = ["--exclude=*.tmp", "--include=taken.tmp", "--archive", "--no-owner"];
-    assert_eq!(kept["copy_options"], serde_json::json!(expected));
+    let patterns = ["*.tmp", "!taken.tmp"];
+    let expected =
+        serde_json::json!({"archive": true, "no_owner": true, "bwlimit": limit, "patterns": patterns});
+    assert_eq!(*kept, expected);
     let said = site.refused(&["submit", "--filter-from", "x", &site.local("src/"), &site.local("y")], 3);
     assert!(said.contains("--filter-from"), "{said}");
     let said = site.refused(&["submit", "--max-size", "many", &site.local("src/"), &site.local("y")], 2);
     assert!(said.contains("--max-size"), "{said}");
+}
+
+#[test]
+fn a_sync_is_submitted_like_a_copy() {
+    let site = Site::started("");
+    fs::create_dir_all(site.path("dst/old")).unwrap();
+    fs::write(site.path("dst/old/file"), "x").unwrap();
+    let (from, to) = (site.local("src/"), site.local("dst"));
+    let submit = |more: &[&str]| site.asked(&[&["submit", "--wait"], more, &[&*from, &*to]].concat());
+    submit(&["--sync"]);
+    site.assert_copied("dst/");
+    assert!(site.path("dst/old/file").exists());
+    let id = submit(&["--delete", "--stripe", "default", "--lanes", "2", "--retry", "3"]);
+    assert!(!site.path("dst/old").exists());
+    let expected = serde_json::json!({"delete": true, "lanes": 2, "retry": 3, "stripe": "default"});
+    assert_eq!(site.record(&id)["submission"]["options"], expected);
 }
 
 #[test]
@@ -386,10 +405,12 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
         (vec!["submit", "alcf:/x", &there], 3, "it knows local, far"),
         (vec!["submit", "/x", &there], 2, "SITE:/path"),
         (vec!["submit", &here, "local:/x/../y"], 2, "'..'"),
-        (vec!["submit", "--static-striping", &here, &there], 3, "fleets"),
-        (vec!["submit", "--cipher", "rot13", &here, &there], 3, "no cipher"),
-        (vec!["submit", "--stripe", "4", &here, &there], 3, "beforehand"),
-        (vec!["submit", "--policy", "fifo", &here, &there], 3, "no policy"),
+        (vec!["submit", "--static-striping", &here, &there], 3, "a fleet's"),
+        (vec!["submit", "--spill", "/x:1GiB", &here, &there], 3, "administrator's"),
+        (vec!["submit", "--cipher", "rot13", &here, &there], 2, "invalid value 'rot13'"),
+        (vec!["submit", "--manifest", "4", &here, &there], 3, "`carrack verify`"),
+        (vec!["submit", "--trash", &here, &there], 3, "--delete"),
+        (vec!["submit", "--policy", "fifo", &here, &there], 2, "not a policy"),
         (vec!["status", "0000"], 3, "`carrack transfers`"),
         (vec!["resume", "0000000000000000"], 3, "there is no transfer"),
         (vec!["wait", "../x"], 3, "there is no transfer"),

@@ -86,8 +86,12 @@ impl World {
 
     /// Waits until the file is being written.
     fn wait_until_moving(&self) {
+        self.wait_until_moving_to("data");
+    }
+
+    fn wait_until_moving_to(&self, directory: &str) {
         wait_for("the file is being written", || {
-            let entries = fs::read_dir(self.site.path().join("data")).unwrap().flatten();
+            let entries = fs::read_dir(self.site.path().join(directory)).into_iter().flatten().flatten();
             let is_growing = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
             entries.map(|entry| entry.path()).find(|path| is_growing(path))
         });
@@ -140,6 +144,48 @@ fn a_far_process_over_ssh_that_is_killed_is_followed_by_another() {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     assert_went_on(&world, &copying.end());
     assert_eq!(fs::read_to_string(&pids).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn a_directory_that_an_earlier_try_has_made_is_not_gone_into() {
+    let world = World::new();
+    let (ssh, pids) = world.ssh();
+    fs::create_dir(world.near.path().join("tree")).unwrap();
+    fs::rename(world.near.path().join("file"), world.near.path().join("tree/file")).unwrap();
+    let made = world.site.path().join("data/made");
+    let to = format!("host:{}", made.display());
+    // Without a journal nothing at the destination tells who has made it.
+    let options = ["cp", "-r", "--no-journal", "--ssh", &ssh, "--remote-carrack", CARRACK, "--bwlimit", RATE];
+    let mut command = world.command(&[&options[..], &["tree", &to]].concat());
+    let copying = Running::start(&mut command);
+    world.wait_until_moving_to("data/made");
+    let pid = fs::read_to_string(&pids).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let told = copying.end();
+    assert_exit(&told, 0);
+    assert_says(
+        &told,
+        &["trying again in", &format!("to {to}\n"), "run again, this command would copy into"],
+    );
+    let names = || {
+        let names = fs::read_dir(&made).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| !name.to_str().unwrap().starts_with('.')).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["file"]);
+
+    fs::remove_dir_all(&made).unwrap();
+    let copying = Running::start(&mut command);
+    world.wait_until_moving_to("data/made");
+    copying.signal(Signal::KILL);
+    copying.end();
+    let id = world.listed()[0]["id"].as_str().unwrap().to_owned();
+    assert_exit(&run(&mut world.command(&["resume", &id])), 0);
+    assert_eq!(names(), ["file"]);
+    // The command itself goes into it by now, and says so.
+    let again = run(&mut world.command(&[&options[..7], &["tree", &to]].concat()));
+    assert_exit(&again, 0);
+    assert_says(&again, &[&format!("to {to}/tree\n")]);
+    assert_exit(&run(&mut world.command(&[&options[..7], &["-T", "tree", &to]].concat())), 0);
 }
 
 #[test]
@@ -298,6 +344,21 @@ fn a_transfer_ends_when_its_time_is_over_also_while_it_waits() {
 }
 
 #[test]
+fn a_command_that_can_only_fail_is_no_transfer() {
+    let world = World::new();
+    let near = |path: &str| world.near.path().join(path).to_str().unwrap().to_owned();
+    std::fs::write(near("here"), "x").unwrap();
+    for (from, to) in [("not-there", "new"), ("here", "no/such/directory/new")] {
+        assert_exit(&run(&mut world.command(&["cp", &near(from), &near(to)])), 3);
+        assert!(world.listed().is_empty(), "{from} {to}");
+    }
+    // A far end that nobody answers at may be there later.
+    let far = format!("carrack://127.0.0.1:{}/data/x", world.port);
+    assert_exit(&run(&mut world.command(&["cp", "--retry", "0", &near("here"), &far])), 3);
+    assert_eq!(world.listed().len(), 1);
+}
+
+#[test]
 fn what_did_not_end_can_be_listed_run_again_and_forgotten() {
     let world = World::new();
     let _daemon = world.daemon();
@@ -355,9 +416,11 @@ fn dry_runs_secrets_and_what_has_no_home_are_not_remembered() {
     let world = World::new();
     let fails = |arguments: &[&str]| assert_exit(&run(&mut world.command(arguments)), 3);
     fails(&["cp", "-n", "no-such-file", "x"]);
-    fails(&["cp", "--token", "secret", "no-such-file", "x"]);
+    // Nobody answers there.
+    let far = format!("carrack://127.0.0.1:{}/data/x", world.port);
+    fails(&["cp", "--retry", "0", "--token", "secret", "file", &far]);
     assert!(world.listed().is_empty());
-    fails(&["cp", "no-such-file", "x"]);
+    fails(&["cp", "--retry", "0", "file", &far]);
     assert_eq!(world.listed().len(), 1);
     let homeless = |arguments: &[&str]| run(world.command(arguments).env_remove("HOME"));
     assert_exit(&homeless(&["cp", "file", "copy"]), 0);

@@ -5,6 +5,8 @@
 
 mod common;
 mod daemon;
+#[path = "verify/metadata.rs"]
+mod metadata;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -31,9 +33,10 @@ fn pair(plant: fn(&Path)) -> Places {
     places
 }
 
+/// Of contents alone: times of what a test changes differ anyway.
 fn command(places: &Places, arguments: &[&str]) -> Command {
     let mut command = Command::new(CARRACK);
-    command.arg("verify").args(arguments).current_dir(places.near(""));
+    command.args(["verify", "--no-times"]).args(arguments).current_dir(places.near(""));
     command
 }
 
@@ -264,6 +267,7 @@ fn command_lines_that_make_no_sense() {
         (&["--manifest", "m", "tree", &far], "a manifest stands for the sources"),
         (&["--extra", "tree/", "tree/sub", &far], "several sources"),
         (&["--manifest", "m", "--extra", &far], "cannot be used with"),
+        (&["--manifest", "m", "-a", &far], "cannot be used with"),
         (&["--readback", "maybe", "tree", &far], "invalid value"),
         (&["http://x/y", &far], "is not there yet"),
     ] {
@@ -379,7 +383,8 @@ fn an_interrupted_comparison_goes_on() {
     let slow = "read = true, sessions = 1, rate = \"20 MB/s\"";
     let daemon = Daemon::start(&site.write_config("", &site.usual_exports().replace("read = true", slow)));
     let there = format!("carrack://localhost:{}/data", daemon.address.port());
-    let verify = || client(&site, near.path(), "bob", &["--json", "--state", "state", "tree", &there]);
+    let verify =
+        || client(&site, near.path(), "bob", &["--json", "--no-times", "--state", "state", "tree", &there]);
     let state = near.path().join("state");
     let running = Running::start(&mut verify());
     wait_for("something in the state", || fs::metadata(&state).ok().filter(|state| state.len() > 48 + 20));
@@ -492,7 +497,7 @@ fn a_daemon_lets_verify_whoever_may_read() {
     fs::remove_file(site.path().join("data/tree/link")).unwrap();
     symlink("/etc", site.path().join("data/tree/link")).unwrap();
     flip(&site.path().join("data/tree/big"), 0);
-    let output = run(&mut command("alice", &["--json", "tree", &url("/data")]));
+    let output = run(&mut command("alice", &["--json", "--no-times", "tree", &url("/data")]));
     assert_exit(&output, 1);
     let whats: Vec<_> = found(&output).0.iter().map(|line| line["what"].clone()).collect();
     assert_eq!(whats, ["content", "link"]);

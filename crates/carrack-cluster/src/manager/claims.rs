@@ -8,8 +8,9 @@ use carrack_plan::fleet::{Claim, FleetMover, Health};
 
 use super::Known;
 use super::ends::{Which, end};
+use super::taking::waiting;
 use crate::mover::pairs_of;
-use crate::records::{MoverRecord, MoverState, TransferRecord};
+use crate::records::{MoverRecord, MoverState, TransferRecord, now_ms};
 
 /// What transfers would like, and who can't serve them for what others see.
 #[derive(Default)]
@@ -58,14 +59,15 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
         all.claims.push(Claim {
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
-            priority: submission.priority,
+            // As its deadline comes nearer it has a right to more.
+            priority: waiting(record).level(now_ms()),
             user: record.user.clone(),
             source_site: source_site.clone(),
             sink_site: sink_site.clone(),
             sources,
             sinks,
             wanted,
-            pairs_max: if options.static_striping { Some(pairs_of(record)) } else { options.pairs_max },
+            pairs_max: if options.static_striping() { Some(pairs_of(record)) } else { options.pairs() },
             is_mine,
         });
     }

@@ -7,6 +7,8 @@ mod account;
 mod claims;
 mod ends;
 mod faults;
+mod known_paths;
+mod log_dispatcher;
 mod losses;
 mod moved;
 mod open;
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 use carrack_plan::fleet::{
     Changes, FleetPair, Health, PairLimits, Phantoms, RankRules, Ranks, assign, shares,
 };
+use carrack_sharing::SiteSharing;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Notify, watch};
@@ -37,19 +40,24 @@ use crate::error::BusError;
 use crate::ids;
 use crate::lease::{Lease, Leases, MANAGER, RENEW_EVERY, Term};
 use crate::mover::Say;
-use crate::pairs::{PairChange, PairKey, Pairs, Whose};
-use crate::records::{Pair, TransferRecord, TransferState};
+use crate::pairs::{Pair, PairChange, PairKey, Pairs, Whose};
+use crate::records::{TransferRecord, TransferState};
 use crate::registry::Movers;
-use crate::sharing::{SiteSharing, site};
+use crate::sharing::site;
 use crate::transfers::{FindError, Transfers};
 use claims::Claims;
 use ends::odd_of_all;
+use known_paths::KnownPaths;
+use log_dispatcher::LogDispatcher;
 use open::Open;
 use sweeping::Sweeper;
 pub(crate) use waiting::TURN;
 
 /// How often it looks around, though nothing was told.
 const TICK: Duration = Duration::from_millis(500);
+
+/// Something was told: more of it is waited for so long. A look at all transfers that are begun costs as much as telling of one change.
+const GATHERS_FOR: Duration = Duration::from_millis(5);
 
 /// A manager that has to begin anew, and can't, tries again after so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -71,6 +79,11 @@ pub struct ManagerOptions {
     pub limits: PairLimits,
     /// How long what is over is remembered.
     pub keep_history: Duration,
+    /// How long what an unfinished transfer has left at the destination is kept after its end: two minutes at least.
+    pub keep_leftovers: Duration,
+    /// Sites that it is near to: what is read there it takes at once, and the rest when no manager that is nearer has. Near to all if there
+    /// are none.
+    pub near: Vec<String>,
     /// Sites whose storage targets it shares out if no other manager does (L10), each once.
     pub shares: Vec<SiteSharing>,
     /// Who hears what happens.
@@ -85,6 +98,8 @@ struct Manager {
     pairs: Pairs,
     movers: Movers,
     leases: Leases,
+    logs: LogDispatcher,
+    paths: KnownPaths,
     options: ManagerOptions,
     known: Mutex<Known>,
     /// Which movers are ill, by what this manager has seen; instants are since `began`.
@@ -179,7 +194,7 @@ async fn manage(
     *has_begun = true;
     let (mut movers, mut leases) = (manager.movers.changes(), manager.leases.changes());
     let mut emptied = std::pin::pin!(bus.emptied(made));
-    let sweeper = Sweeper::new(bus, &manager.transfers, &manager.pairs, options.keep_history);
+    let sweeper = Sweeper::new(bus, &manager.transfers, &manager.pairs, options);
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
     let mut presence = std::pin::pin!(manager.be_present());
     let (put_down, told) = watch::channel(false);
@@ -197,11 +212,7 @@ async fn manage(
         tokio::select! {
             Some(change) = records.next() => manager.known().records.follow(change),
             Some(change) = pairs.next() => manager.known().follow_pair(change),
-            Some(ended) = owning.join_next() => {
-                if let Ok(transfer) = ended {
-                    manager.put_down(&transfer);
-                }
-            }
+            Some(ended) = owning.join_next() => ended.iter().for_each(|transfer| manager.put_down(transfer)),
             _ = movers.changed() => {}
             _ = leases.changed() => {}
             () = manager.changed.notified() => {}
@@ -215,7 +226,11 @@ async fn manage(
                 }
             }
         }
-        // What has come meanwhile is decided about once.
+        // What comes together is decided about once.
+        tokio::time::sleep(GATHERS_FOR).await;
+        while let Some(ended) = owning.try_join_next() {
+            ended.iter().for_each(|transfer| manager.put_down(transfer));
+        }
         while let Some(Some(change)) = records.next().now_or_never() {
             manager.known().records.follow(change);
         }
@@ -267,6 +282,8 @@ impl Manager {
             pairs: Pairs::open(bus).await?,
             movers: Movers::follow(bus).await?,
             leases: Leases::follow(bus).await?,
+            logs: LogDispatcher::start(bus).await?,
+            paths: KnownPaths::default(),
             known: Mutex::default(),
             health: Mutex::default(),
             began: Instant::now(),

@@ -4,31 +4,33 @@ use std::future::pending;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
     Answer, Coordinator, Ending, Fault, FileKey, Outlook, PairTuner, RecordState, RecordView, Step,
     Stragglers, Verdict,
 };
-use futures_util::future::try_join;
-use futures_util::{Stream, StreamExt};
+use futures_util::future::{try_join, try_join_all};
+use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::Manager;
 use super::account::Account;
 use super::ends::{Which, end, ids};
+use super::log_dispatcher::LogSubscription;
 use super::settling::{Unsettled, settle};
 use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::log::{ChunkDone, Log, LogEntry, Logged};
 use crate::mover::{pairs_of, stripes_fixed};
+use crate::pairs::PairKey;
 use crate::queue::{ACK_WAIT, ChunkHead, ChunkKind, Queue, ScanHead, stripes_of};
 use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
-use crate::reports::{PairReport, reports};
-use crate::transfers::{FindError, TransferChange};
+use crate::reports::{PairReport, subscribe_reports};
+use crate::transfers::{FindError, ReadTransfer, TransferChange};
 
 /// What was told is waited for so long, so that what comes together is decided about once.
 const SOON: Duration = Duration::from_millis(5);
@@ -41,6 +43,8 @@ enum Stop {
     Over,
     /// This manager ends.
     Told,
+    /// Entries of the log have come faster than they were taken: whoever takes the transfer next reads all of it.
+    Behind,
 }
 
 type Entries = Pin<Box<dyn Stream<Item = Logged> + Send>>;
@@ -52,9 +56,13 @@ pub(super) struct Owning {
     wanted: Arc<AtomicU32>,
     pub(super) coordinator: Coordinator,
     pub(super) stragglers: Stragglers,
-    began: tokio::time::Instant,
-    /// As it was read last.
-    record: Option<TransferRecord>,
+    began: Instant,
+    /// As it was read or written last.
+    record: Option<ReadTransfer>,
+    /// Nobody else has ever had anything to do for the transfer.
+    is_first: bool,
+    /// The log of a transfer that nobody has begun before, from its beginning.
+    new_log: Option<LogSubscription>,
     work: Option<Work>,
 }
 
@@ -81,13 +89,15 @@ pub(super) async fn run(
         wanted,
         coordinator: Coordinator::new(Duration::ZERO),
         stragglers: Stragglers::new(),
-        began: tokio::time::Instant::now(),
+        began: Instant::now(),
         record: None,
+        is_first: false,
+        new_log: None,
         work: None,
     };
     match owning.carry(&mut lease, stop).await {
         Stop::Lost => manager.say(format!("transfer {id}: another manager's now")),
-        Stop::Over | Stop::Told => {
+        Stop::Over | Stop::Told | Stop::Behind => {
             // Else it ends by itself.
             let _ = lease.release().await;
         }
@@ -104,12 +114,10 @@ async fn is_lost(lease: &mut Lease) -> bool {
     }
 }
 
-async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> T {
+/// `None` if the stream has ended. Of no stream there is never a next one.
+async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> Option<T> {
     match stream {
-        Some(stream) => match stream.next().await {
-            Some(item) => item,
-            None => pending().await,
-        },
+        Some(stream) => stream.next().await,
         None => pending().await,
     }
 }
@@ -127,8 +135,8 @@ fn view(record: &TransferRecord) -> RecordView {
         state,
         is_settled: record.leg.is_some(),
         has_begun: record.started_ms.is_some(),
-        pairs_fixed: options.static_striping.then(|| pairs_of(record)),
-        pairs_max: options.pairs_max,
+        pairs_fixed: options.static_striping().then(|| pairs_of(record)),
+        pairs_max: options.pairs(),
         failed_entries: record.tally.entries_failed,
     }
 }
@@ -139,7 +147,8 @@ impl Owning {
     }
 
     async fn carry(&mut self, lease: &mut Lease, mut stop: watch::Receiver<bool>) -> Stop {
-        let mut renewals = tokio::time::interval(RENEW_EVERY);
+        // The lease was acquired a moment ago: the first renewal is due after one period.
+        let mut renewals = tokio::time::interval_at(Instant::now() + RENEW_EVERY, RENEW_EVERY);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = self.next(lease);
@@ -152,8 +161,11 @@ impl Owning {
                         None => (None, None),
                     };
                     tokio::select! {
-                        logged = next_of(entries) => self.logged(logged),
-                        report = next_of(reports) => self.reported(&report),
+                        logged = next_of(entries) => match logged {
+                            Some(logged) => self.logged(logged),
+                            None => return Stop::Behind,
+                        },
+                        Some(report) = next_of(reports) => self.reported(&report),
                         () = tokio::time::sleep_until(until) => {}
                         _ = renewals.tick() => if is_lost(lease).await {
                             return Stop::Lost;
@@ -198,7 +210,7 @@ impl Owning {
     fn next(&mut self, lease: &Lease) -> Step {
         let (manager, now) = (Arc::clone(&self.manager), self.now());
         let record = manager.known().records.get(&self.id).map(view);
-        let verdict = || verdict(&manager, self.record.as_ref());
+        let verdict = || verdict(&manager, self.record.as_ref().map(|read| &read.record));
         let outlook = Outlook {
             lease_is_sure: lease.is_sure(),
             record,
@@ -298,7 +310,7 @@ impl Owning {
             Step::TrimQueue => self.trim().await,
             Step::KeepCurve => self.keep_curve().await,
             Step::RemovePairs => {
-                self.manager.pairs.remove_all(&self.id).await?;
+                self.remove_pairs().await?;
                 self.manager.health().forget(&self.id);
                 Ok(Answer::Done)
             }
@@ -308,11 +320,21 @@ impl Owning {
         }
     }
 
+    /// All that its managers have made: where this one is the first, it knows them.
+    async fn remove_pairs(&mut self) -> Result<(), BusError> {
+        if !self.is_first {
+            return self.manager.pairs.remove_all(&self.id).await.map(|_| ());
+        }
+        let is_of_it = |key: &&PairKey| key.transfer == self.id;
+        let known: Vec<PairKey> = self.manager.known().pairs.keys().filter(is_of_it).cloned().collect();
+        try_join_all(known.iter().map(|key| self.manager.pairs.remove(key))).await.map(|_| ())
+    }
+
     async fn read(&mut self) -> Result<Answer, BusError> {
-        match self.manager.transfers.get(&self.id).await {
-            Ok(record) => {
-                let view = view(&record);
-                self.record = Some(record);
+        match self.manager.transfers.read(&self.id).await {
+            Ok(read) => {
+                let view = view(&read.record);
+                self.record = Some(read);
                 Ok(Answer::Record(Some(view)))
             }
             Err(FindError::Bus(error)) => Err(error),
@@ -321,6 +343,10 @@ impl Owning {
     }
 
     fn record(&self) -> Result<&TransferRecord, BusError> {
+        self.read_record().map(|read| &read.record)
+    }
+
+    fn read_record(&self) -> Result<&ReadTransfer, BusError> {
         self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
     }
 
@@ -345,25 +371,30 @@ impl Owning {
             Err(Unsettled::Never(reason)) => return Ok(Answer::Impossible(reason)),
         };
         manager.known().stuck.remove(&self.id);
+        // Nobody writes to the log of a transfer before its record has a leg, and this is subscribed to before.
+        let (new_log, is_first) = (manager.logs.subscribe(&self.id), AtomicBool::new(false));
         let change = |record: &mut TransferRecord| {
+            is_first.store(record.leg.is_none(), Relaxed);
             record.leg = Some(leg.clone());
             record.resumes = resumes;
             record.waits_for.clear();
             record.manager.clone_from(&manager.id);
         };
         let answer = self.update(change).await?;
-        if let (Some(record), true) = (&self.record, matches!(answer, Answer::Done)) {
+        self.is_first = is_first.into_inner();
+        self.new_log = self.is_first.then_some(new_log);
+        if let (Some(read), true) = (&self.record, matches!(answer, Answer::Done)) {
             // Not before the watch has seen it: its pairs are dealt by what is followed.
-            manager.known().records.follow(TransferChange::Put(Box::new(record.clone())));
+            manager.known().records.follow(TransferChange::Put(Box::new(read.record.clone())));
         }
         Ok(answer)
     }
 
     /// Changes the record; one that is gone is none to be changed.
     async fn update(&mut self, change: impl Fn(&mut TransferRecord)) -> Result<Answer, BusError> {
-        match self.manager.transfers.update(&self.id, change).await {
-            Ok(record) => {
-                self.record = Some(record);
+        match self.manager.transfers.update_from(self.read_record()?, change).await {
+            Ok(written) => {
+                self.record = Some(written);
                 Ok(Answer::Done)
             }
             Err(FindError::Bus(error)) => Err(error),
@@ -390,8 +421,11 @@ impl Owning {
         let queue = Queue::open(&manager.bus, &self.id).await?;
         let log = Log::open(&manager.bus, &self.id)?;
         queue.prepare(ACK_WAIT, fixed).await?;
-        let entries: Entries = Box::pin(log.replay_and_follow().await?);
-        let reports: Reports = Box::pin(reports(&manager.bus, &self.id).await?);
+        let entries: Entries = match self.new_log.take() {
+            Some(new_log) => Box::pin(stream::iter([Logged::Current]).chain(new_log)),
+            None => Box::pin(log.replay_and_follow().await?),
+        };
+        let reports: Reports = Box::pin(subscribe_reports(&manager.bus, &self.id).await?);
         self.stragglers = Stragglers::new();
         self.work = Some(Work { queue, entries, reports, account: Account::default() });
         Ok(Answer::Opened(Box::new(tuner)))
@@ -476,8 +510,12 @@ impl Owning {
                 record.waits_for.clone_from(&waits_for);
             }
         };
-        match self.manager.transfers.update(&self.id, change).await {
-            Ok(_) | Err(FindError::Unknown(_) | FindError::Several { .. }) => Ok(Answer::Done),
+        match self.manager.transfers.update_from(self.read_record()?, change).await {
+            Ok(written) => {
+                self.record = Some(written);
+                Ok(Answer::Done)
+            }
+            Err(FindError::Unknown(_) | FindError::Several { .. }) => Ok(Answer::Done),
             Err(FindError::Bus(error)) if error.may_pass() => Ok(Answer::Failed),
             Err(FindError::Bus(error)) => Err(error),
         }
@@ -488,10 +526,11 @@ impl Owning {
         let point = |(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s };
         let points: Vec<CurvePoint> = self.coordinator.curve().map(point).collect();
         let submission = &self.record()?.submission;
-        if !points.is_empty() && !submission.options.static_striping {
+        if !points.is_empty() && !submission.options.static_striping() {
             let (source, sink) = (&submission.source.site, &submission.destination.site);
             let curve = CurveRecord::new(points, now_ms());
             Curves::open(&self.manager.bus).await?.put(source, sink, &curve).await?;
+            self.manager.paths.forget(source, sink);
         }
         Ok(Answer::Done)
     }
@@ -519,12 +558,13 @@ impl Owning {
             }
             record.ended_ms.get_or_insert(now_ms());
         };
-        match self.manager.transfers.update(&self.id, change).await {
-            Ok(record) => {
-                self.manager.say(format!("transfer {}: {}", self.id, record.state));
+        match self.manager.transfers.update_from(self.read_record()?, change).await {
+            Ok(written) => {
+                self.manager.say(format!("transfer {}: {}", self.id, written.record.state));
                 // Not before the watch has seen it.
-                self.manager.known().records.follow(TransferChange::Put(Box::new(record)));
+                self.manager.known().records.follow(TransferChange::Put(Box::new(written.record.clone())));
                 self.manager.changed.notify_one();
+                self.record = Some(written);
             }
             Err(FindError::Bus(error)) => return Err(error),
             Err(_) => {}
@@ -565,21 +605,15 @@ fn verdict(manager: &Manager, record: Option<&TransferRecord>) -> Verdict {
 /// The pairs with which an earlier transfer between the sites was fastest, or one for each mover of the smaller.
 async fn first_guess(manager: &Manager, record: &TransferRecord) -> PairTuner {
     let (movers, submission) = (manager.movers.all(), &record.submission);
+    let (source, sink) = (&submission.source.site, &submission.destination.site);
     let count = |site: &str| movers.iter().filter(|mover| mover.site == site).count() as u32;
-    let fewest = count(&submission.source.site).min(count(&submission.destination.site)).max(1);
-    let start = fastest_before(manager, record).await.unwrap_or(fewest).min(capacity(manager));
-    match submission.options.static_striping {
+    let fewest = count(source).min(count(sink)).max(1);
+    let before = manager.paths.fastest(&manager.bus, source, sink).await;
+    let start = before.unwrap_or(fewest).min(capacity(manager));
+    match submission.options.static_striping() {
         true => PairTuner::new(pairs_of(record), pairs_of(record)),
-        false => PairTuner::new(start.min(submission.options.pairs_max.unwrap_or(u32::MAX)), start),
+        false => PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start),
     }
-}
-
-/// Nothing is known, or can be asked: then it begins as if none had been before.
-async fn fastest_before(manager: &Manager, record: &TransferRecord) -> Option<u32> {
-    let submission = &record.submission;
-    let curves = Curves::open(&manager.bus).await.ok()?;
-    let curve = curves.get(&submission.source.site, &submission.destination.site).await.ok()??;
-    curve.points.iter().max_by_key(|point| point.bytes_per_s).map(|point| point.pairs.max(1))
 }
 
 /// Pairs that all movers together could have, and one at least.

@@ -41,21 +41,26 @@ pub(super) async fn settle(
 ) -> Result<(Leg, bool), Unsettled> {
     let (source, sink) = (&record.submission.source, &record.submission.destination);
     let from = look_everywhere(manager, record).await?;
-    let journals = carrack_engine::shared_journals(journal_id(&source.to_string(), &sink.to_string()));
+    let journals = carrack_engine::shared_journals(journal_id(&record.submission));
     let has_journals = async |directory: &str| {
         let path = format!("{}/{journals}", directory.trim_end_matches('/'));
         look(manager, &record.id, sink, &path).await.is_ok_and(|looked| looked.exists)
     };
     let mut to = look(manager, &record.id, sink, &sink.path).await?;
-    if to.exists && has_journals(&sink.path).await {
+    let is_there = to.exists;
+    if is_there && has_journals(&sink.path).await {
         // An earlier transfer between the same places made it: it means the same now as it did then.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
     }
-    let leg = leg_of(source, &from, sink, &to).map_err(Unsettled::Never)?;
+    let becomes_it =
+        record.submission.options.values().is_ok_and(|values| values.transfer().no_target_directory);
+    let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(Unsettled::Never)?;
     if source.site == sink.site && Path::new(&leg.sink).starts_with(&leg.source) && leg.only.is_none() {
         return Err(Unsettled::Never(format!("{sink} is, or lies within, the directory {source}")));
     }
-    let resumes = has_journals(&leg.sink).await;
+    // A directory that was not there a moment ago has no journals.
+    let is_new = !is_there && Path::new(&leg.sink) == Path::new(sink.path.trim_end_matches('/'));
+    let resumes = !is_new && has_journals(&leg.sink).await;
     Ok((leg, resumes))
 }
 
@@ -188,15 +193,21 @@ async fn look_at(manager: &Manager, mover: &str, path: &str) -> Result<Looked, U
 }
 
 /// As cp(1) has it: into a directory that is there, or under the name that is given; a trailing slash means what is in a
-/// directory.
-fn leg_of(source: &Location, from: &Looked, sink: &Location, to: &Looked) -> Result<Leg, String> {
+/// directory. With `becomes_it` nothing goes into a directory that is there but what is in the source.
+fn leg_of(
+    source: &Location,
+    from: &Looked,
+    sink: &Location,
+    to: &Looked,
+    becomes_it: bool,
+) -> Result<Leg, String> {
     let name = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
     let trimmed = |path: &str| match path.trim_end_matches('/') {
         "" => "/".to_owned(),
         path => path.to_owned(),
     };
     let beneath = |directory: &str, name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
-    let is_contents = source.path.ends_with('/');
+    let is_contents = source.path.ends_with('/') || becomes_it && from.is_directory && !from.is_link;
     let wants_directory = sink.path.ends_with('/');
     let follows = !from.is_link || is_contents;
     if from.is_directory && follows {
@@ -210,6 +221,11 @@ fn leg_of(source: &Location, from: &Looked, sink: &Location, to: &Looked) -> Res
             (false, ..) => trimmed(&sink.path),
         };
         return Ok(Leg { source: trimmed(&source.path), sink: root, only: None });
+    }
+    if becomes_it && (to.exists && to.is_directory || wants_directory) {
+        return Err(format!(
+            "{sink} is a directory, and --no-target-directory leaves no place in it for a file"
+        ));
     }
     let own = name(&source.path);
     let parent = |path: &str| {
@@ -250,8 +266,18 @@ mod tests {
         sink: &str,
         to: Looked,
     ) -> Result<(String, String, Option<String>), String> {
+        placed(source, from, sink, to, false)
+    }
+
+    fn placed(
+        source: &str,
+        from: Looked,
+        sink: &str,
+        to: Looked,
+        becomes_it: bool,
+    ) -> Result<(String, String, Option<String>), String> {
         let location = |path: &str| Location { site: "s".into(), path: path.into() };
-        let leg = leg_of(&location(source), &from, &location(sink), &to)?;
+        let leg = leg_of(&location(source), &from, &location(sink), &to, becomes_it)?;
         Ok((leg.source, leg.sink, leg.only.map(|(from, to)| format!("{from}>{to}"))))
     }
 
@@ -267,6 +293,10 @@ mod tests {
         assert_eq!(leg("/d/f", file(), "/e/g", nothing()), told("/d", "/e", Some("f>g")));
         assert_eq!(leg("/d/f", file(), "/e/g", file()), told("/d", "/e", Some("f>g")));
         assert_eq!(leg("/f", file(), "/g", nothing()), told("/", "/", Some("f>g")));
+        assert_eq!(placed("/d/a", directory(), "/e", directory(), true), told("/d/a", "/e", None));
+        assert_eq!(placed("/d/a", directory(), "/e/new", nothing(), true), told("/d/a", "/e/new", None));
+        assert!(placed("/d/f", file(), "/e", directory(), true).is_err());
+        assert_eq!(placed("/d/f", file(), "/e/g", file(), true), told("/d", "/e", Some("f>g")));
         assert!(leg("/d/a", directory(), "/e/f", file()).is_err());
         assert!(leg("/d/f", file(), "/e/", nothing()).is_err());
         assert!(leg("/d/a", directory(), "/e/x", Looked { parent_exists: false, ..nothing() }).is_err());

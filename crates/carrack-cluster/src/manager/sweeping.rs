@@ -9,7 +9,9 @@ use futures_util::{StreamExt, TryStreamExt};
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::ids::is_prefix;
+use crate::leftovers::{Cleared, clear_known};
 use crate::log::Log;
+use crate::manager::ManagerOptions;
 use crate::pairs::{Pairs, Whose};
 use crate::queue::Queue;
 use crate::records::now_ms;
@@ -22,38 +24,59 @@ const EVERY_AT_LEAST: Duration = Duration::from_secs(2);
 /// After this nobody who was slow adds to the work of a transfer that is over.
 const LATE: Duration = Duration::from_secs(120);
 
+/// What came of one look.
+struct Swept {
+    /// What unfinished transfers had left.
+    cleared: Vec<Cleared>,
+    /// How many transfers were forgotten.
+    forgotten: usize,
+}
+
 /// One who sweeps.
 pub(super) struct Sweeper {
     bus: Bus,
     transfers: Transfers,
     pairs: Pairs,
     keep_history: Duration,
+    keep_leftovers: Duration,
     /// What was not needed the last time. A copy of a bucket may be behind: what is not needed twice is not.
     suspects: HashSet<String>,
 }
 
 impl Sweeper {
-    pub fn new(bus: &Bus, transfers: &Transfers, pairs: &Pairs, keep_history: Duration) -> Sweeper {
+    pub fn new(bus: &Bus, transfers: &Transfers, pairs: &Pairs, options: &ManagerOptions) -> Sweeper {
         let (bus, transfers, pairs) = (bus.clone(), transfers.clone(), pairs.clone());
-        Sweeper { bus, transfers, pairs, keep_history, suspects: HashSet::new() }
+        let &ManagerOptions { keep_history, keep_leftovers, .. } = options;
+        Sweeper { bus, transfers, pairs, keep_history, keep_leftovers, suspects: HashSet::new() }
     }
 
     /// Sweeps now and then, for ever.
     pub async fn run(mut self, say: impl Fn(String)) {
-        let mut clock = tokio::time::interval((self.keep_history / 10).clamp(EVERY_AT_LEAST, EVERY));
+        let shortest = self.keep_history.min(self.keep_leftovers);
+        let mut clock = tokio::time::interval((shortest / 10).clamp(EVERY_AT_LEAST, EVERY));
+        let mut stays: HashSet<String> = HashSet::new();
         loop {
             clock.tick().await;
-            match self.sweep().await {
-                Ok(0) => {}
-                Ok(count) => say(format!("{count} old transfers are forgotten")),
+            let Swept { cleared, forgotten } = match self.sweep().await {
+                Ok(swept) => swept,
                 // The next time will do.
-                Err(error) => say(format!("removing what is old: {error}")),
+                Err(error) => {
+                    say(format!("removing what is old: {error}"));
+                    continue;
+                }
+            };
+            if forgotten > 0 {
+                say(format!("{forgotten} old transfers are forgotten"));
             }
+            // Why something stays is said once, and not each time that it is tried.
+            let is_news = |cleared: &&Cleared| !stays.contains(&cleared.transfer) || cleared.removed.is_ok();
+            cleared.iter().filter(is_news).for_each(|cleared| say(cleared.to_string()));
+            let left = cleared.into_iter().filter(|cleared| cleared.removed.is_err());
+            stays = left.map(|cleared| cleared.transfer).collect();
         }
     }
 
-    /// Returns how many transfers were forgotten.
-    async fn sweep(&mut self) -> Result<usize, BusError> {
+    async fn sweep(&mut self) -> Result<Swept, BusError> {
         // In this order: who is new has a record before it has work.
         let with_work = self.with_work().await?;
         let placed = self.transfers.placed().await?;
@@ -74,13 +97,14 @@ impl Sweeper {
         }
         self.suspects = suspects;
         self.give_places(&known, &placed).await?;
+        let cleared = clear_known(&self.bus, &self.transfers, &known, self.keep_leftovers).await?;
         let mut forgotten = 0;
         for id in known.keys().filter(|id| is_over_for(id, self.keep_history)) {
             self.clear(id).await?;
             self.transfers.forget(id).await?;
             forgotten += 1;
         }
-        Ok(forgotten)
+        Ok(Swept { cleared, forgotten })
     }
 
     /// Has those stand in the order of submission that were submitted where there was none, or whose place was lost.

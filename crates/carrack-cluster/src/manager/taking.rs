@@ -23,6 +23,9 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Where that takes long it is looked less often: one of so many parts of the time.
 pub(super) const LOOKS_ONE_OF: u32 = 10;
 
+/// So long a manager leaves what is read at other sites than those it is near to to those that are near them.
+const LEFT_TO_NEAR: Duration = Duration::from_secs(1);
+
 /// Reasons that are written in one look: what waits for a mover is told so, however much it is.
 const REASONS_AT_ONCE: usize = 20;
 
@@ -120,7 +123,9 @@ impl Manager {
         for record in known.records.all().filter(|record| record.is_due(now_ms) && is_free(&record.id)) {
             // Somebody has begun it, or it is to be cleared away.
             let is_begun = matches!(record.state, TransferState::Running | TransferState::Cancelled);
-            if !is_begun && record.state != TransferState::Queued {
+            let is_wanted =
+                record.state == TransferState::Queued && !is_left(record, &self.options.near, now_ms);
+            if !is_begun && !is_wanted {
                 continue;
             }
             match lacks_mover(record, &movers).filter(|_| !is_begun) {
@@ -150,7 +155,7 @@ impl Known {
             .iter()
             .map(|(id, owned)| OwnedTransfer {
                 account: &owned.user,
-                priority: self.records.get(id).map_or(u8::MAX, |record| record.submission.priority),
+                priority: self.records.get(id).map_or(u8::MAX, |record| waiting(record).level(now_ms())),
                 is_stuck: self.stuck.contains(id),
                 has_pairs: served.contains(&**id),
             })
@@ -158,13 +163,20 @@ impl Known {
     }
 }
 
-fn waiting(record: &TransferRecord) -> Waiting<'_> {
+/// Whether managers that are nearer to the source still have the first chance to take it.
+fn is_left(record: &TransferRecord, near: &[String], now_ms: u64) -> bool {
+    let is_near = near.is_empty() || near.contains(&record.submission.source.site);
+    !is_near && now_ms < record.submitted_ms + LEFT_TO_NEAR.as_millis() as u64
+}
+
+/// A transfer's place among those that wait.
+pub(super) fn waiting(record: &TransferRecord) -> Waiting<'_> {
     Waiting {
         id: &record.id,
         account: &record.user,
         priority: record.submission.priority,
         submitted_ms: record.submitted_ms,
-        deadline_ms: record.submission.options.deadline_ms,
+        deadline_ms: record.submission.options.deadline_ms(),
         not_before_ms: record.submission.not_before_ms,
     }
 }
@@ -182,4 +194,31 @@ fn lacks_mover(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<S
 /// Pairs that all movers take together.
 fn places(movers: &[Arc<MoverRecord>]) -> usize {
     movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{Options, Submission};
+
+    #[test]
+    fn what_is_read_elsewhere_is_left_to_nearer_managers_for_a_moment() {
+        let submission = Submission {
+            source: "east:/a".parse().unwrap(),
+            destination: "west:/b".parse().unwrap(),
+            options: Options::default(),
+            priority: 5,
+            label: String::new(),
+            not_before_ms: None,
+            umask: None,
+        };
+        let record = TransferRecord::queued("1".into(), "alice", submission, 10_000);
+        let is_left = |near: &[&str], now_ms| {
+            let near: Vec<String> = near.iter().map(|&site| site.to_owned()).collect();
+            is_left(&record, &near, now_ms)
+        };
+        assert!(is_left(&["west"], 10_000) && is_left(&["west"], 10_999));
+        assert!(!is_left(&["west"], 11_000), "nobody near has taken it");
+        assert!(!is_left(&["west", "east"], 10_000) && !is_left(&[], 10_000));
+    }
 }

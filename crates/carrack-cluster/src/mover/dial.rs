@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{Channel, Peer};
 use carrack_transport::TlsChannel;
-use carrack_trust::{ClientIdentity, ClientTrust, client_config, speaks_carrack};
+use carrack_trust::speaks_carrack;
 use rustls::pki_types::ServerName;
 
+use super::Mover;
 use super::session_name::SessionName;
 use crate::records::MoverRecord;
 
@@ -18,13 +19,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// In words; all of them may pass.
-pub(super) fn dial(to: &MoverRecord, identity: &ClientIdentity, name: &SessionName) -> Result<Peer, String> {
-    let trust = ClientTrust {
-        cas: Some(to.ca_pem.clone().into_bytes()),
-        crls: Vec::new(),
-        identity: Some(identity.clone()),
-    };
-    let config = client_config(&trust).map_err(|error| error.to_string())?;
+pub(super) fn dial(mover: &Mover, to: &MoverRecord, name: &SessionName) -> Result<Peer, String> {
+    let config = mover.tls.client(&to.ca_pem, &mover.authority.client).map_err(|error| error.to_string())?;
     let server = ServerName::try_from(to.id.clone()).map_err(|_| format!("{} is no host's name", to.id))?;
     let mut failure = format!("{} names no address", to.id);
     for address in &to.addresses {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{Abort, Channel, TlsError, serve};
 use carrack_transport::{FairShare, Neighbourhood, TlsChannel};
-use carrack_trust::{Identity, PublicKeys, ServerTrust, server_config, speaks_carrack};
+use carrack_trust::{Identity, PublicKeys, ServerTrust, speaks_carrack};
 use tokio::runtime::Handle;
 
 use super::Mover;
@@ -153,7 +153,7 @@ fn served(
     sessions: &AtomicUsize,
 ) -> Result<(), String> {
     let here = connection.local_addr().map_err(|error| error.to_string())?.ip();
-    let config = server_config(&trust(mover)).map_err(|error| error.to_string())?;
+    let config = mover.tls.server(trust(mover)).map_err(|error| error.to_string())?;
     let channel = TlsChannel::server(connection, config, Instant::now() + HANDSHAKE);
     let channel = channel.map_err(|error| match error {
         TlsError::Io(error) => format!("no TLS session came to stand: {error}"),

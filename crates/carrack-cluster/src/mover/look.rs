@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::RelPath;
+use carrack_engine::clear_shared_leftovers;
+use carrack_model::{RelPath, TransferId};
 use carrack_storage::Purpose;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -33,12 +34,27 @@ pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> 
                 Err(error) => Answer::Failed(error.to_string()),
             }
         }
+        Ask::Clear { directory, transfer } => match clear(&mover, Path::new(&directory), &transfer) {
+            Ok((journals, temporaries)) => Answer::Cleared { journals, temporaries },
+            Err(reason) => Answer::Failed(reason),
+        },
         Ask::LeftOut { reason, for_ms } => {
             mover.is_left_out(reason, Duration::from_millis(for_ms));
             Answer::Noted
         }
     });
     looking.map(|answer| answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))).boxed()
+}
+
+/// Removes what a transfer has left in a directory. Where the directory is gone, so is what was in it.
+fn clear(mover: &Mover, directory: &Path, transfer: &str) -> Result<(u64, u64), String> {
+    let id: TransferId = transfer.parse().map_err(|_| format!("{transfer:?} is no transfer's"))?;
+    let base = mover.reach.base_for(directory).map_err(|error| error.to_string())?;
+    let root = match base.open(directory, Purpose::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
+        opened => opened.map_err(|error| format!("{}: {error}", directory.display()))?,
+    };
+    clear_shared_leftovers(&root, id).map_err(|error| error.to_string())
 }
 
 /// A digest of what is in a directory, but for what carrack has put there.

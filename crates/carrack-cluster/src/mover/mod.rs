@@ -20,6 +20,7 @@ mod session_name;
 mod site_mark;
 mod supply;
 mod terms;
+mod tls_configs;
 mod witness;
 
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{Sharing, SpillSettings};
 use carrack_model::Protection;
@@ -51,6 +52,7 @@ use crate::sharing::OverNats;
 use crate::transfers::Transfers;
 use pair::PairFault;
 use reach::Reach;
+use tls_configs::TlsConfigs;
 
 pub(crate) use pair::journal_id;
 pub(crate) use scan::{pairs_of, stripes_fixed};
@@ -123,6 +125,7 @@ struct Mover {
     transfers: Transfers,
     reach: Reach,
     authority: PassingAuthority,
+    tls: TlsConfigs,
     options: MoverOptions,
     registration: Registration,
     /// Sessions in which it reads, and in which it writes.
@@ -134,6 +137,8 @@ struct Mover {
     hanging: AtomicU32,
     /// What is wrong with its clock; empty if nothing is.
     clock: Mutex<String>,
+    /// The way to the site's meta-server, or that there is none, and when it was found.
+    meta_server: tokio::sync::Mutex<Option<(Instant, Option<Sharing>)>>,
 }
 
 /// A session counts as long as this lives.
@@ -212,6 +217,7 @@ impl Mover {
             transfers,
             reach,
             authority,
+            tls: TlsConfigs::default(),
             options,
             registration,
             reading: AtomicU32::new(0),
@@ -219,6 +225,7 @@ impl Mover {
             rates: Mutex::default(),
             hanging: AtomicU32::new(0),
             clock: Mutex::default(),
+            meta_server: tokio::sync::Mutex::default(),
         });
         clock_watch::look(&mover).await;
         doorman::start(&mover, listener).map_err(system("listening"))?;
@@ -233,8 +240,16 @@ impl Mover {
 
     /// Where its sessions ask for targets, if a manager shares out those of the site.
     async fn sharing(&self) -> Option<Sharing> {
-        let found = OverNats::find(&self.bus, &self.options.site).await?;
-        Some(Sharing(Arc::new(found)))
+        let mut found = self.meta_server.lock().await;
+        match &*found {
+            Some((at, sharing)) if at.elapsed() < META_SERVER_KNOWN_FOR => sharing.clone(),
+            _ => {
+                let sharing = OverNats::find(&self.bus, &self.options.site).await;
+                let sharing = sharing.map(|way| Sharing(Arc::new(way)));
+                *found = Some((Instant::now(), sharing.clone()));
+                sharing
+            }
+        }
     }
 
     /// A session begins in which it writes.
@@ -385,6 +400,9 @@ fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
 
 /// Why a mover takes no work whose storage does not answer.
 const HANGS: &str = "its storage does not answer";
+
+/// Whether a manager shares out the site's targets is asked so often at most.
+const META_SERVER_KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// How long a pair that broke waits before it is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use carrack_plan::fleet::{FleetPair, PairAct, PairId, PairSet};
 use futures_util::StreamExt;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 
 use super::pair::PairEnd;
 use super::{AGAIN_AFTER, Mover, MoverError, clock_watch, look, pair, scan, site_mark};
 use crate::asks::serve_asks;
-use crate::pairs::{PairChange, PairKey, Pairs, Whose};
-use crate::records::{MoverState, Pair, TransferRecord};
+use crate::pairs::{Pair, PairChange, PairKey, Pairs, Whose};
+use crate::records::{MoverState, TransferRecord};
 
 /// When it drains, the pairs in which it writes end within this time, or not at all well.
 const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
 
 /// What is told to end, and when it is to.
 type Stop = watch::Sender<bool>;
+
+/// A transfer's record, once one of those who share it has read it.
+type SharedRecord = Arc<OnceCell<TransferRecord>>;
 
 /// What has ended: a pair, or a transfer's scans.
 type Ended = Option<PairId>;
@@ -88,34 +91,43 @@ impl Running {
     }
 
     fn carry_out(&mut self, mover: &Arc<Mover>, acts: Vec<PairAct>) {
+        // What begins together reads its transfer's record once.
+        let mut records: HashMap<String, SharedRecord> = HashMap::new();
+        let mut record_of = |transfer: &str| Arc::clone(records.entry(transfer.to_owned()).or_default());
         for act in acts {
             match act {
-                PairAct::Begin(pair) => self.begin(mover, pair),
-                PairAct::BeginScans(transfer) => self.begin_scans(mover, transfer),
+                PairAct::Begin(pair) => {
+                    let record = record_of(&pair.transfer);
+                    self.begin(mover, pair, record);
+                }
+                PairAct::BeginScans(transfer) => {
+                    let record = record_of(&transfer);
+                    self.begin_scans(mover, transfer, record);
+                }
                 PairAct::Stop(id) => tell_to_end(self.pairs.get(&id)),
                 PairAct::StopScans(transfer) => tell_to_end(self.scans.remove(&transfer).as_ref()),
             }
         }
     }
 
-    fn begin(&mut self, mover: &Arc<Mover>, pair: FleetPair) {
+    fn begin(&mut self, mover: &Arc<Mover>, pair: FleetPair, record: SharedRecord) {
         let id = (pair.transfer.clone(), pair.number);
         let (stop, stopped) = watch::channel(false);
         self.pairs.insert(id.clone(), stop);
         let mover = Arc::clone(mover);
         self.tasks.spawn(async move {
-            keep(mover, pair.into(), stopped).await;
+            keep(mover, pair.into(), record, stopped).await;
             Some(id)
         });
     }
 
-    fn begin_scans(&mut self, mover: &Arc<Mover>, transfer: String) {
+    fn begin_scans(&mut self, mover: &Arc<Mover>, transfer: String, record: SharedRecord) {
         let (stop, stopped) = watch::channel(false);
         self.scans.insert(transfer.clone(), stop);
         let mover = Arc::clone(mover);
         self.tasks.spawn(async move {
-            if let Some(record) = settled_record(&mover, &transfer, stopped.clone()).await {
-                scan::run(mover, record, stopped).await;
+            if let Some(record) = settled_record(&mover, &transfer, &record, stopped.clone()).await {
+                scan::run(mover, record.clone(), stopped).await;
             }
             None
         });
@@ -129,18 +141,21 @@ fn tell_to_end(stop: Option<&Stop>) {
 }
 
 /// The transfer's record, once it says where the transfer goes.
-async fn settled_record(
+async fn settled_record<'a>(
     mover: &Mover,
     transfer: &str,
+    shared: &'a OnceCell<TransferRecord>,
     mut stop: watch::Receiver<bool>,
-) -> Option<TransferRecord> {
+) -> Option<&'a TransferRecord> {
+    let read = async || match mover.transfers.get(transfer).await {
+        Ok(record) if record.leg.is_some() => Ok(record),
+        _ => Err(()),
+    };
     loop {
         if *stop.borrow() {
             return None;
         }
-        if let Ok(record) = mover.transfers.get(transfer).await
-            && record.leg.is_some()
-        {
+        if let Ok(record) = shared.get_or_try_init(&read).await {
             return Some(record);
         }
         tokio::select! {
@@ -151,12 +166,12 @@ async fn settled_record(
 }
 
 /// Has a pair for as long as it should be.
-async fn keep(mover: Arc<Mover>, pair: Pair, mut stop: watch::Receiver<bool>) {
-    let Some(record) = settled_record(&mover, &pair.transfer, stop.clone()).await else { return };
+async fn keep(mover: Arc<Mover>, pair: Pair, record: SharedRecord, mut stop: watch::Receiver<bool>) {
+    let Some(record) = settled_record(&mover, &pair.transfer, &record, stop.clone()).await else { return };
     while !*stop.borrow() {
         let counted = Arc::clone(&mover);
         let _sending = counted.sending();
-        let end = pair::run(Arc::clone(&mover), pair.clone(), &record, stop.clone()).await;
+        let end = pair::run(Arc::clone(&mover), pair.clone(), record, stop.clone()).await;
         mover.rests(&PairKey::of(&pair));
         let reason = match end {
             // The transfer is closed, or its work is: the manager says what comes next.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_model::RelPath;
-use carrack_plan::fleet::{Able, ChunkLimits, FaultKind, Tried, left_for, may_be_left};
-use carrack_storage::{ExtrasReader, Named, Purpose, RootKind, Scan, ScanRoot};
+use carrack_plan::fleet::{Able, ChunkLimits, FaultKind, Tried, acknowledged_after, left_for, may_be_left};
+use carrack_storage::{ExtrasReader, Filter, Named, Purpose, RootKind, Scan, ScanRoot};
 use tokio::sync::watch;
 
 use super::Mover;
@@ -79,8 +79,8 @@ async fn scan(
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = Log::open(&mover.bus, &record.id)?;
     let extending = tokio::spawn(extend(delivery.acker()));
-    let reader = extras_reader(&record.submission.options);
-    let (mover_here, leg_here, extras) = (Arc::clone(mover), leg.clone(), reader.clone());
+    let readers = readers(&record.submission.options);
+    let (mover_here, leg_here, readers_here) = (Arc::clone(mover), leg.clone(), readers.clone());
     let steps = Arc::new(AtomicU64::new(0));
     let steps_here = Arc::clone(&steps);
     let walk = move |found: &Taking<'_>| {
@@ -89,12 +89,13 @@ async fn scan(
             found(what)
         };
         let roots = vec![root(&mover_here, &leg_here)?];
+        let (extras, filter) = readers_here.map_err(io::Error::other)?;
         Scan {
             roots,
             threads: mover_here.options.scan_threads,
             destination: None,
-            extras: extras.map_err(io::Error::other)?,
-            filter: None,
+            extras,
+            filter,
             record: None,
         }
         .run(found);
@@ -126,12 +127,18 @@ async fn scan(
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
     let by = mover.id.clone();
-    let losses: Vec<_> = reader.into_iter().flatten().flat_map(|reader| reader.losses().take()).collect();
+    let losses: Vec<_> = readers
+        .ok()
+        .and_then(|(reader, _)| reader)
+        .into_iter()
+        .flat_map(|reader| reader.losses().take())
+        .collect();
     if !losses.is_empty() {
         let of = format!("scan-{attempt}");
         log.append(&LogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
     }
     log.append(&ended(scanned, attempt, by)).await?;
+    tokio::time::sleep(acknowledged_after(delivery.delivered)).await;
     delivery.ack().await
 }
 
@@ -166,10 +173,14 @@ fn ended(scanned: io::Result<Report>, attempt: u32, by: String) -> LogEntry {
     }
 }
 
-/// What reads what is kept beyond modes and times, if anything is.
-fn extras_reader(options: &Options) -> Result<Option<Arc<ExtrasReader>>, String> {
-    let (spec, settings) = terms(options)?;
-    Ok(ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new))
+type Readers = (Option<Arc<ExtrasReader>>, Option<Arc<Filter>>);
+
+/// What reads what is kept beyond modes and times, if anything is, and what says what is left out, if anything is.
+fn readers(options: &Options) -> Result<Readers, String> {
+    let (spec, settings) = terms(options).map_err(|trouble| trouble.line())?;
+    let reader = ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
+    let filter = Filter::new(&settings.selection).map_err(|error| error.to_string())?;
+    Ok((reader, filter.map(Arc::new)))
 }
 
 /// Returns when nothing was found for too long.
@@ -211,17 +222,17 @@ async fn give_to_others(
 
 /// With how many stripes a transfer's queue is prepared: none but for static striping.
 pub(crate) fn stripes_fixed(record: &TransferRecord) -> u32 {
-    if record.submission.options.static_striping { pairs_of(record) } else { 0 }
+    if record.submission.options.static_striping() { pairs_of(record) } else { 0 }
 }
 
 /// Pairs that a transfer with static striping has.
 pub(crate) fn pairs_of(record: &TransferRecord) -> u32 {
-    record.submission.options.pairs_max.unwrap_or(1).max(1)
+    record.submission.options.pairs().unwrap_or(1).max(1)
 }
 
 fn limits(record: &TransferRecord) -> ChunkLimits {
     // Chunks of a size that was named have that.
-    record.submission.options.chunk_bytes.map_or_else(ChunkLimits::default, ChunkLimits::fixed)
+    record.submission.options.chunk_bytes().map_or_else(ChunkLimits::default, ChunkLimits::fixed)
 }
 
 fn root(mover: &Mover, leg: &Leg) -> io::Result<ScanRoot> {

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 
 use crate::bus::Bus;
 use crate::error::BusError;
+use crate::pairs::Pair;
 use crate::pairs::{Pairs, Whose};
 use crate::queue::{COMMON, ChunkHead, Delivery, Puller, Queue};
-use crate::records::Pair;
 
 /// With static striping, stripes that lost their pair are looked for so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -38,6 +38,11 @@ impl Supply {
         });
         let own = if striped.is_some() { stripe_of(pair) } else { COMMON };
         Supply { own: queue.chunks(own), striped }
+    }
+
+    /// Whether it has a stripe of its own.
+    pub(super) fn is_striped(&self) -> bool {
+        self.striped.is_some()
     }
 
     /// What is there at once, up to so many.

@@ -1,14 +1,10 @@
 //! From what a transfer's record says to what the engine works by.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use carrack_engine::{JournalSettings, Settings};
-use carrack_model::limits::{IO_THREADS_MAX, SLOT_BYTES_DEFAULT, STREAMS_MAX};
-use carrack_model::{
-    Checksum, Durability, Fidelity, FidelityOptions, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo,
-    TransferSpec, Verify,
-};
+use carrack_engine::{FabricWanted, Settings};
+use carrack_model::{Checksum, Durability, TransferSpec};
+use carrack_options::{Trouble, Way};
 
 use crate::records::{Options, is_name};
 
@@ -19,164 +15,51 @@ const STALL: Duration = Duration::from_secs(20);
 /// What both ends of a pair agree on, and what they need not.
 ///
 /// # Errors
-/// An option with a value that it can't have, in words.
-pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), String> {
-    let protection = parsed("protection", options.protection.as_deref())?.unwrap_or(Protection::Private);
-    let checksum = match parsed("checksum", options.checksum.as_deref())? {
+/// An option that a fleet does not have, or with a value that it can't have there.
+pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
+    options.check(Way::Fleet)?;
+    let values = options.values()?;
+    let (spec, settings) = (values.spec()?, values.settings()?);
+    let checksum = match values.transfer().checksum() {
         Some(Checksum::Blake3) => {
-            return Err(
-                "checksum: blake3 is assembled from all parts of a file, which several movers bring; \
-                        take xxh3, and `carrack verify` afterwards"
-                    .to_owned(),
-            );
+            let message =
+                "--checksum blake3 is assembled from all parts of a file, which several movers bring";
+            return Err(Trouble::new(message).hint("take xxh3, and `carrack verify` afterwards"));
         }
         Some(checksum) => checksum,
         // What is sealed is checked by its seal.
-        None if protection.seals() => Checksum::None,
+        None if spec.protection.seals() => Checksum::None,
         None => Checksum::default(),
     };
-    let streams = options.streams.unwrap_or(0);
-    if usize::from(streams) > STREAMS_MAX {
-        return Err(format!("streams: {streams} are more than {STREAMS_MAX}"));
+    if settings.timetable.is_some() {
+        let message = "a timetable of --bwlimit is followed by one end, and a fleet has many";
+        return Err(Trouble::new(message).hint("give one rate, which is of each pair of movers"));
     }
-    let spec = TransferSpec {
-        recursive: true,
-        checksum,
-        protection,
-        cipher: parsed("cipher", options.cipher.as_deref())?.unwrap_or_default(),
-        slot_bytes: options.object_bytes.unwrap_or(SLOT_BYTES_DEFAULT as u32),
-        streams,
-        ..TransferSpec::default()
-    };
-    for (option, most) in [
-        ("pairs_max", options.pairs_max.map(u64::from)),
-        ("chunk_bytes", options.chunk_bytes),
-        ("limit_bytes_per_s", options.limit_bytes_per_s),
-        ("limit_bytes_per_s_per_target", options.limit_bytes_per_s_per_target),
-    ] {
-        if most == Some(0) {
-            return Err(format!("{option}: with 0 nothing moves; leave it out, or pause the transfer"));
-        }
+    if settings.journal.durability == Durability::End {
+        return Err(Trouble::new("a fleet has no --durability end").hint("take each or group"));
     }
-    let io_threads = usize::from(options.io_threads.unwrap_or(0));
-    if io_threads > IO_THREADS_MAX {
-        return Err(format!("io_threads: {io_threads} are more than {IO_THREADS_MAX}"));
+    if !settings.class.is_empty() && !is_name(&settings.class) {
+        let message = format!("{:?} can't name a class", settings.class);
+        return Err(Trouble::new(message).hint("letters, digits, '-' and '_' can"));
     }
-    if options.deadline_ms.is_some() {
-        return Err("deadline_ms: a pair does not know what is left of the whole, and can't claim a rate for it; a class can, \
-                    and --when=best finds a start"
-            .to_owned());
-    }
-    if options.timetable.is_some() {
-        return Err("timetable: pairs come and go, and none follows one; limit_bytes_per_s is of each pair"
-            .to_owned());
-    }
-    let defaults = Settings::default();
     let settings = Settings {
-        pool_bytes: options.buffer_bytes.unwrap_or(defaults.pool_bytes),
-        io_threads,
-        source_io: source_io(options)?,
-        sink_io: sink_io(options)?,
-        scheduling: scheduling(options)?,
-        journal: JournalSettings { durability: durability(options)?, ..JournalSettings::default() },
-        verify: verify(options)?,
         stall: STALL,
-        fidelity: fidelity(&options.copy_options)?,
-        class: class(options)?,
+        // Modes, unless it is said otherwise: new entries would have the umask of whichever mover makes them.
+        fidelity: values.transfer().fidelity().with_modes(),
+        // It is the whole transfer's, and its manager goes by it.
+        deadline: None,
+        fabric: FabricWanted::Off,
         // What one pair tries, the fleet's tuner would see as a change of the path.
         tunes: false,
-        ..defaults
+        ..settings
     };
-    Ok((spec, settings))
-}
-
-fn parsed<T: FromStr>(name: &str, value: Option<&str>) -> Result<Option<T>, String>
-where
-    T::Err: std::fmt::Display,
-{
-    value.map(|value| value.parse().map_err(|error| format!("{name}: {error}"))).transpose()
-}
-
-/// What of files is kept: modes, unless that is said to be otherwise, and what is asked for.
-fn fidelity(words: &[String]) -> Result<Fidelity, String> {
-    let mut options = FidelityOptions { perms: Some(true), ..FidelityOptions::default() };
-    for word in words {
-        if !options.take(word).map_err(|error| format!("copy_options: {error}"))? {
-            return Err(format!(
-                "copy_options: {word}: movers copy everything that they find; `carrack cp` and a machine's queue leave things out"
-            ));
-        }
-    }
-    if options.file_flags {
-        return Err(
-            "copy_options: --file-flags: what is immutable can't be finished by another session; `carrack cp` and a machine's \
-                    queue have it"
-                .to_owned(),
-        );
-    }
-    Ok(options.fidelity())
-}
-
-fn scheduling(options: &Options) -> Result<Scheduling, String> {
-    let policy = match (parsed("policy", options.policy.as_deref())?.unwrap_or_default(), options.nice) {
-        (PolicyChoice::Adaptive { .. }, nice) => PolicyChoice::Adaptive { nice },
-        (policy, false) => policy,
-        (policy, true) => return Err(format!("nice: it needs the policy adaptive, not {policy}")),
-    };
-    Ok(Scheduling {
-        policy,
-        rate: options.limit_bytes_per_s.unwrap_or(0),
-        target_rate: options.limit_bytes_per_s_per_target.unwrap_or(0),
-        in_flight_max: options.max_inflight_per_target.unwrap_or(0),
-    })
-}
-
-fn class(options: &Options) -> Result<String, String> {
-    match options.class.as_deref() {
-        None => Ok(String::new()),
-        Some(name) if is_name(name) => Ok(name.to_owned()),
-        Some(other) => Err(format!("class: {other:?} can't name one; letters, digits, '-' and '_' can")),
-    }
-}
-
-fn source_io(options: &Options) -> Result<SourceIo, String> {
-    match options.source_io.as_deref() {
-        None | Some("auto") => Ok(SourceIo::Auto),
-        Some("buffered") => Ok(SourceIo::Buffered),
-        Some("direct") => Ok(SourceIo::Direct),
-        Some(other) => Err(format!("source_io: {other} is neither auto, buffered nor direct")),
-    }
-}
-
-fn sink_io(options: &Options) -> Result<SinkIo, String> {
-    match options.sink_io.as_deref() {
-        None | Some("auto") => Ok(SinkIo::Auto),
-        Some("buffered") => Ok(SinkIo::Buffered),
-        Some("direct") => Ok(SinkIo::Direct),
-        Some("writeback") => Ok(SinkIo::Writeback),
-        Some(other) => Err(format!("sink_io: {other} is neither auto, buffered, direct nor writeback")),
-    }
-}
-
-fn durability(options: &Options) -> Result<Durability, String> {
-    match options.durability.as_deref() {
-        None | Some("group") => Ok(Durability::Group),
-        Some("each") => Ok(Durability::Each),
-        Some(other) => Err(format!("durability: {other} is neither each nor group, which a fleet has")),
-    }
-}
-
-fn verify(options: &Options) -> Result<Verify, String> {
-    match options.verify.as_deref() {
-        None | Some("object") => Ok(Verify::Object),
-        Some("readback") => Ok(Verify::Readback),
-        Some(other) => Err(format!("verify: {other} is neither object nor readback")),
-    }
+    Ok((TransferSpec { checksum, ..spec }, settings))
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::Kept;
+    use carrack_model::{Fidelity, Kept, PolicyChoice, Protection, RelPath, Scheduling, SinkIo, SourceIo};
+    use carrack_storage::Filter;
 
     use super::*;
 
@@ -185,24 +68,22 @@ mod tests {
         let (spec, settings) = terms(&Options::default()).unwrap();
         assert_eq!((spec.protection, spec.checksum), (Protection::Private, Checksum::None));
         assert_eq!(settings.pool_bytes, Settings::default().pool_bytes);
-        let clear = Options { protection: Some("clear".into()), ..Options::default() };
-        assert_eq!(terms(&clear).unwrap().0.checksum, Checksum::default());
+        assert_eq!(terms(&asking(&["--protection=clear"])).unwrap().0.checksum, Checksum::default());
     }
 
     #[test]
     fn what_concerns_storage_is_carried_out() {
-        let options = Options {
-            policy: Some("adaptive".into()),
-            nice: true,
-            limit_bytes_per_s: Some(9),
-            limit_bytes_per_s_per_target: Some(7),
-            max_inflight_per_target: Some(3),
-            source_io: Some("direct".into()),
-            sink_io: Some("writeback".into()),
-            io_threads: Some(5),
-            class: Some("urgent".into()),
-            ..Options::default()
-        };
+        let options = asking(&[
+            "--policy=adaptive",
+            "--nice",
+            "--bwlimit=9",
+            "--bwlimit-per-target=7",
+            "--max-inflight-per-target=3",
+            "--source-io=direct",
+            "--sink-io=writeback",
+            "--io-threads=5",
+            "--class=urgent",
+        ]);
         let (_, settings) = terms(&options).unwrap();
         let policy = PolicyChoice::Adaptive { nice: true };
         assert_eq!(settings.scheduling, Scheduling { policy, rate: 9, target_rate: 7, in_flight_max: 3 });
@@ -212,13 +93,13 @@ mod tests {
         );
     }
 
-    fn copying(words: &[&str]) -> Options {
-        Options { copy_options: words.iter().map(|&word| word.to_owned()).collect(), ..Options::default() }
+    fn asking(words: &[&str]) -> Options {
+        Options::of_words(words).unwrap()
     }
 
     #[test]
     fn files_keep_what_is_asked_for_and_their_modes() {
-        let kept = |words: &[&str]| terms(&copying(words)).unwrap().1.fidelity;
+        let kept = |words: &[&str]| terms(&asking(words)).unwrap().1.fidelity;
         assert_eq!(kept(&[]), Fidelity { perms: true, ..Fidelity::default() });
         assert_eq!(kept(&["--no-perms"]), Fidelity::default());
         let archive = Kept { file_flags: false, ..Kept::ALL };
@@ -231,32 +112,81 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_is_no_part_of_a_scan() {
+        let filter = |words: &[&str]| Filter::new(&terms(&asking(words)).unwrap().1.selection).unwrap();
+        assert!(filter(&["--archive"]).is_none());
+        let patterns = filter(&["--exclude=*.o", "--include=keep.o", "--newer=@7"]).unwrap();
+        let excludes = |name: &[u8]| patterns.excludes(&RelPath::root(), name, false);
+        assert!(excludes(b"a.o") && !excludes(b"keep.o"));
+    }
+
+    /// Whoever adds an option decides here what a fleet does with it.
+    #[test]
+    fn every_option_acts_or_is_refused_with_a_reason() {
+        let plain = terms(&Options::default()).unwrap();
+        let mut idle = Vec::new();
+        for (name, words) in carrack_options::samples() {
+            if ["filter-from", "files-from", "from0"].contains(&name) {
+                // It has come to patterns and paths when the transfer is submitted.
+                continue;
+            }
+            let (mut others, own) = (words.clone(), words.last().cloned().unwrap());
+            others.pop();
+            let acts = |options: &Options| {
+                let ways = (options.pairs(), options.chunk_bytes(), options.static_striping());
+                (ways, options.is_strict(), options.deadline_ms())
+            };
+            let Ok(asked) = Options::of_words(&words) else {
+                assert!(
+                    Way::Fleet.refusal(name).is_some(),
+                    "{own} is refused everywhere, and not said to be"
+                );
+                continue;
+            };
+            match (terms(&asked), Way::Fleet.refusal(name)) {
+                (Err(trouble), Some(_)) => {
+                    assert!(trouble.hint.is_some_and(|hint| !hint.is_empty()), "{own}")
+                }
+                (Err(trouble), None) => panic!("{own} is not in the table: {trouble}"),
+                (Ok(_), Some(_)) => panic!("{own} should be refused"),
+                (Ok(found), None) => {
+                    let without = Options::of_words(&others).unwrap();
+                    let base = if others.is_empty() { plain.clone() } else { terms(&without).unwrap() };
+                    if found == base && acts(&asked) == acts(&without) {
+                        idle.push(own);
+                    }
+                }
+            }
+        }
+        // A fleet keeps modes anyway.
+        assert_eq!(idle, ["--perms"]);
+    }
+
+    #[test]
     fn what_a_fleet_does_not_have_is_refused() {
-        for options in [
-            Options { policy: Some("fifo".into()), ..Options::default() },
-            Options { policy: Some("round-robin".into()), nice: true, ..Options::default() },
-            Options { source_io: Some("writeback".into()), ..Options::default() },
-            Options { sink_io: Some("mmap".into()), ..Options::default() },
-            Options { io_threads: Some(1000), ..Options::default() },
-            Options { class: Some("two words".into()), ..Options::default() },
-            Options { deadline_ms: Some(1_795_399_200_000), ..Options::default() },
-            Options { timetable: Some("sat-sun off, 1GB".into()), ..Options::default() },
-            copying(&["--file-flags"]),
-            copying(&["--archive", "--exclude=*.o"]),
-            copying(&["--copy-links"]),
-            copying(&["--chown=:"]),
-            copying(&["--chown=a", "--usermap=a:b"]),
-            copying(&["archive"]),
-            Options { pairs_max: Some(0), ..Options::default() },
-            Options { chunk_bytes: Some(0), ..Options::default() },
-            Options { limit_bytes_per_s: Some(0), ..Options::default() },
-            Options { checksum: Some("blake3".into()), ..Options::default() },
-            Options { protection: Some("none".into()), ..Options::default() },
-            Options { durability: Some("end".into()), ..Options::default() },
-            Options { verify: Some("never".into()), ..Options::default() },
-            Options { streams: Some(1000), ..Options::default() },
+        for word in [
+            "--bwlimit=sat-sun off, 1GB",
+            "--file-flags",
+            "--copy-links",
+            "--checksum=blake3",
+            "--durability=end",
+            "--class=two words",
+            "--delete",
+            "--retry=3",
+            "--fabric=shm",
         ] {
-            assert!(terms(&options).is_err(), "{options:?}");
+            let trouble = terms(&asking(&[word])).unwrap_err();
+            assert!(trouble.hint.is_some(), "{trouble}");
+        }
+        for word in [
+            "--policy=fifo",
+            "--files-from=list",
+            "--pairs=0",
+            "--bwlimit=0",
+            "--verify=never",
+            "--exclude={a",
+        ] {
+            assert!(Options::of_words(&[word]).is_err(), "{word}");
         }
     }
 }

@@ -87,10 +87,13 @@ impl<H: Head> Puller<H> {
         let info = message.info();
         let info = info.map_err(|error| BusError::refused(&self.consumer, &error))?;
         let (seq, delivered) = (info.stream_sequence, u64::try_from(info.delivered).unwrap_or(0));
+        let behind = info.pending;
         let reply = message.message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
         let acker = Acker { bus: self.bus.clone(), consumer: self.consumer.clone(), reply };
         match head {
-            Ok(head) => Ok(Delivery { head, body: message.message.payload.into(), delivered, seq, acker }),
+            Ok(head) => {
+                Ok(Delivery { head, body: message.message.payload.into(), delivered, seq, behind, acker })
+            }
             Err(error) => {
                 acker.say(AckKind::Nak(Some(LEFT_FOR))).await?;
                 Err(error)
@@ -109,6 +112,8 @@ pub struct Delivery<H> {
     pub delivered: u64,
     /// Its place in the stream.
     pub seq: u64,
+    /// Items behind it that waited when it was delivered.
+    pub behind: u64,
     acker: Acker,
 }
 

@@ -27,7 +27,7 @@ pub use publisher::Publisher;
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
-use crate::store::{Pages, read_record, write_record};
+use crate::store::{Pages, last_of_each, read_record, write_record};
 use crate::subjects::WorkKind;
 
 /// A chunk that nobody extends or acknowledges for so long is delivered again.
@@ -250,8 +250,13 @@ impl Queue {
     }
 
     async fn tried_at(&self, item: &str) -> Result<Tried, BusError> {
-        let mut tried = self.read_tried(item).await?;
-        tried.merge(&self.read_tried(ALL_ITEMS).await?);
+        let names = self.bus.names();
+        let subjects = [item, ALL_ITEMS].map(|item| names.tried(&self.transfer, item));
+        let mut tried = Tried::default();
+        for message in last_of_each(&self.bus, &names.work(), &subjects).await? {
+            let record: TriedRecord = read_record("who has failed an item", &message.payload)?;
+            tried.merge(&record.tried);
+        }
         Ok(tried)
     }
 

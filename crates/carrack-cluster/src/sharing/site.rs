@@ -15,9 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use carrack_plan::grants::{Answer, Batch};
 
-use super::health::HealthThread;
 use super::site_targets::shown;
-use super::{MetaServer, SiteSharing};
 use crate::asks::Versioned;
 use crate::bus::Bus;
 use crate::error::BusError;
@@ -25,6 +23,8 @@ use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::mover::Say;
 use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
+use carrack_sharing::health::HealthThread;
+use carrack_sharing::{MetaServer, SiteSharing};
 
 /// How often a manager looks whether a site's lease is free.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -9,12 +9,12 @@ use async_nats::RequestErrorKind;
 use carrack_plan::grants::TargetView;
 use serde::{Deserialize, Serialize};
 
-use super::MetaServer;
 use crate::asks::Versioned;
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
+use carrack_sharing::MetaServer;
 
 /// Bytes of targets in a page, but for those of its last one: a quarter of what NATS carries unless it is told otherwise. A target
 /// that every client there can be waits for has as much again, or twice that.
@@ -156,7 +156,7 @@ mod tests {
     use carrack_plan::grants::{Ask, Batch, Load};
 
     use super::*;
-    use crate::sharing::SharingSettings;
+    use carrack_sharing::SharingSettings;
 
     fn question(fs: &str, after: &str) -> Vec<u8> {
         let body = Question { fs: fs.to_owned(), after: after.to_owned() };

@@ -9,15 +9,15 @@ mod watch;
 
 pub(crate) use bucket::{Bucket, Entry};
 pub(crate) use live::Live;
-pub(crate) use snapshot::Pages;
-pub(crate) use tail::{From, Tail, Tailed};
+pub(crate) use snapshot::{Pages, last_of_each};
+pub(crate) use tail::{From, Kept, Tail, Tailed};
 pub(crate) use watch::{Seen, Watch};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::BusError;
-use crate::records::RECORD_VERSION;
+use crate::records::OPTIONS_VERSION;
 
 /// A record, if it is none of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
@@ -28,9 +28,9 @@ pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Res
     let unreadable = |reason: String| BusError::Unreadable { place: place.to_owned(), reason };
     let Versioned { version } =
         serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
-    if version > RECORD_VERSION {
+    if version > OPTIONS_VERSION {
         return Err(unreadable(format!(
-            "it is of version {version}, and this carrack knows {RECORD_VERSION}"
+            "it is of version {version}, and this carrack knows {OPTIONS_VERSION}"
         )));
     }
     serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))

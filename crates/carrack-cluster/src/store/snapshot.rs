@@ -62,7 +62,7 @@ impl Pages {
 }
 
 /// The last message of each of these subjects that has one, in the stream's order within each of the server's answers.
-pub(super) async fn last_of_each(
+pub(crate) async fn last_of_each(
     bus: &Bus,
     stream: &str,
     subjects: &[String],

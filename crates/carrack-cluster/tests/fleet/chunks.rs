@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use carrack_cluster::error::BusError;
 use carrack_cluster::log::{ChunkDone, Log, LogEntry, Logged};
 use carrack_cluster::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, PartOf, Queue, ScanHead};
-use carrack_cluster::records::RECORD_VERSION;
+use carrack_register::records::RECORD_VERSION;
 use futures_util::StreamExt;
 
 use crate::support::{PATIENCE, nats};

@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::control::{Control, ControlError};
-use carrack_cluster::records::{Options, TransferRecord};
+use carrack_register::control::{Control, ControlError};
+use carrack_register::records::TransferRecord;
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, assert_same, noise, small_chunks};
@@ -16,7 +16,7 @@ fn half_moved(fleet: &Fleet) -> TransferRecord {
     for i in 0..12 {
         fs::write(fleet.at(&format!("a/tree/{i}")), noise(8 * MIB, i)).unwrap();
     }
-    let slow = Options { limit_bytes_per_s: Some(8_000_000), pairs_max: Some(2), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 8_000_000).with("pairs", 2);
     let id = fleet.submit("a/tree", "b/new", slow).id;
     fleet.wait(&id, |record| record.tally.bytes_done > 40 << 20)
 }

@@ -5,12 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::Bus;
-use carrack_cluster::control::{Control, ControlError};
 use carrack_cluster::log::{Log, LogEntry};
-use carrack_cluster::pairs::{Pairs, Whose};
+use carrack_cluster::pairs::{Pair, Pairs, Whose};
 use carrack_cluster::queue::{Queue, ScanHead};
-use carrack_cluster::records::{Options, Pair, RECORD_VERSION, TransferState, now_ms};
 use carrack_cluster::transfers::Transfers;
+use carrack_register::control::{Control, ControlError};
+use carrack_register::records::{Options, RECORD_VERSION, TransferState, now_ms};
 use futures_util::TryStreamExt;
 
 use crate::support::{PATIENCE, transfer};

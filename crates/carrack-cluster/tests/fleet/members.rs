@@ -7,11 +7,11 @@ use carrack_cluster::bus::LEASE;
 use carrack_cluster::curves::{CurvePoint, CurveRecord, Curves};
 use carrack_cluster::error::BusError;
 use carrack_cluster::lease::{Lease, Leases, RenewError};
-use carrack_cluster::pairs::{PairChange, PairKey, Pairs, Whose};
-use carrack_cluster::records::{MoverState, Pair, RECORD_VERSION, TransferState};
+use carrack_cluster::pairs::{Pair, PairChange, PairKey, Pairs, Whose};
 use carrack_cluster::registry::{Movers, Registration};
 use carrack_cluster::reports::{PairReport, report, reports};
 use carrack_cluster::transfers::{FindError, TransferChange, Transfers, new_id};
+use carrack_register::records::{MoverState, RECORD_VERSION, TransferState};
 use futures_util::StreamExt;
 
 use crate::support::{PATIENCE, mover, nats, transfer, until};
@@ -98,7 +98,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     transfers.create(&transfer(old, 1)).await.unwrap();
     assert!(matches!(transfers.create(&transfer(old, 9)).await, Err(BusError::Exists(_))));
     transfers.create(&transfer(new, 2)).await.unwrap();
-    let ids = |list: Vec<carrack_cluster::records::TransferRecord>| -> Vec<String> {
+    let ids = |list: Vec<carrack_register::records::TransferRecord>| -> Vec<String> {
         list.into_iter().map(|record| record.id).collect()
     };
     assert_eq!(ids(transfers.list(10, None).await.unwrap()), [new, old]);

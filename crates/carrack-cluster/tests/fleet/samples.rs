@@ -8,15 +8,17 @@ use carrack_cluster::asks::{Answer, Ask, Looked, ask, serve_asks};
 use carrack_cluster::bus::{Bus, BusOptions, Login};
 use carrack_cluster::error::BusError;
 use carrack_cluster::lease::{Lease, Leases};
+use carrack_cluster::leftovers::LEFTOVERS_KEPT;
 use carrack_cluster::log::{Log, LogEntry, Logged};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::pairs::{Pairs, Whose};
 use carrack_cluster::queue::{COMMON, ChunkHead, ChunkKind, Queue, ScanHead};
-use carrack_cluster::records::{RECORD_VERSION, TransferState};
 use carrack_cluster::registry::{Movers, Registration};
 use carrack_cluster::reports::{PairReport, report, reports};
-use carrack_cluster::sharing::{SiteSharing, SiteTargetsError, site_targets};
+use carrack_cluster::sharing::{SiteTargetsError, site_targets};
 use carrack_cluster::transfers::Transfers;
+use carrack_register::records::{RECORD_VERSION, TransferState};
+use carrack_sharing::SiteSharing;
 use futures_util::StreamExt;
 
 use crate::support::{PATIENCE, Server, free_ports, mover, server_program, transfer, until};
@@ -149,7 +151,16 @@ async fn forgets_and_shows(options: BusOptions, user: &Bus, observer: &Bus) {
     let limits = Default::default();
     let (keep_history, say) = (manager::HISTORY_KEPT, Arc::new(|text| eprintln!("{text}")));
     let shares = vec![SiteSharing::by_default("east")];
-    let options = ManagerOptions { bus: options, replicas: None, limits, keep_history, shares, say };
+    let options = ManagerOptions {
+        bus: options,
+        replicas: None,
+        limits,
+        keep_history,
+        keep_leftovers: LEFTOVERS_KEPT,
+        near: Vec::new(),
+        shares,
+        say,
+    };
     let running = tokio::spawn(manager::run(options, stopped));
     let began = Instant::now();
     while transfers.get(old).await.is_ok() {
@@ -213,7 +224,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     publisher.flush().await.unwrap();
     scan.ack().await.unwrap();
     let pairs = Pairs::open(manager).await.unwrap();
-    let pair = carrack_cluster::records::Pair {
+    let pair = carrack_cluster::pairs::Pair {
         version: RECORD_VERSION,
         transfer: ID.into(),
         number: 0,

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::Bus;
-use carrack_cluster::records::Options;
-use carrack_cluster::sharing::{SharingSettings, SiteSharing, SiteTargetsError, site_targets};
+use carrack_cluster::sharing::{SiteTargetsError, site_targets};
 use carrack_plan::grants::{Class, TargetView};
+use carrack_register::records::Options;
+use carrack_sharing::{SharingSettings, SiteSharing};
 use futures_util::StreamExt;
 use serde_json::Value;
 
@@ -79,12 +80,7 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     }
     let second = shares();
     let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
-    let slow = Options {
-        limit_bytes_per_s: Some(4_000_000),
-        chunk_bytes: Some(8 << 20),
-        pairs_max: Some(1),
-        ..Options::default()
-    };
+    let slow = Options::default().with("bwlimit", 4_000_000).with("chunk-size", 8 << 20).with("pairs", 1);
     let id = fleet.submit("a/set", "b/set", slow).id;
     asked.wait_for("both ends have answers", |epochs| {
         epochs.len() == 2 && epochs.values().all(|epochs| !epochs.is_empty())
@@ -123,12 +119,8 @@ fn a_transfer_has_its_class_and_everybody_can_see_that() {
     while look("a", "").is_err() || look("b", "").is_err() {
         assert!(began.elapsed() < PATIENCE, "nobody shares");
     }
-    let urgent = Options {
-        class: Some("urgent".into()),
-        limit_bytes_per_s: Some(6_000_000),
-        chunk_bytes: Some(8 << 20),
-        ..Options::default()
-    };
+    let urgent =
+        Options::default().with("class", "urgent").with("bwlimit", 6_000_000).with("chunk-size", 8 << 20);
     let id = fleet.submit("a/set", "b/set", urgent).id;
     let holder = |targets: &[TargetView]| {
         let holders =

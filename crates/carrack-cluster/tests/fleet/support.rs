@@ -1,5 +1,6 @@
 //! Servers, and records to put into them.
 
+use std::io::Read;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{Bus, BusOptions};
-use carrack_cluster::records::{
+use carrack_register::records::{
     MoverRecord, MoverState, Options, RECORD_VERSION, Submission, TransferRecord,
 };
 use tempfile::TempDir;
@@ -87,19 +88,35 @@ pub struct Server(Child);
 
 impl Server {
     pub fn start(config: &Path, environment: &[(&str, &str)], port: u16) -> Server {
-        let mut command = Command::new(server_program().unwrap());
-        command.arg("-c").arg(config).envs(environment.iter().copied());
-        let log = std::fs::File::create(config.with_extension("log")).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let server = Server(child);
+        let log = config.with_extension("log");
+        let spawn = || {
+            let mut command = Command::new(server_program().unwrap());
+            command.arg("-c").arg(config).envs(environment.iter().copied());
+            let said = std::fs::File::create(&log).unwrap();
+            Server(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap())
+        };
+        let mut server = spawn();
         let began = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let log = config.with_extension("log");
-            assert!(began.elapsed() < PATIENCE, "{}", std::fs::read_to_string(log).unwrap_or_default());
+        while !greets(port) {
+            assert!(began.elapsed() < PATIENCE, "{}", std::fs::read_to_string(&log).unwrap_or_default());
             std::thread::sleep(Duration::from_millis(20));
+            // Somebody looked whether the port is free when the server wanted it.
+            if server.0.try_wait().unwrap().is_some() {
+                server = spawn();
+            }
         }
         server
     }
+}
+
+/// Whether it is a NATS server that answers there, and not who looks whether the port is free.
+fn greets(port: u16) -> bool {
+    let mut first = [0; 4];
+    let read = std::net::TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.read_exact(&mut first)
+    });
+    read.is_ok() && &first == b"INFO"
 }
 
 impl Drop for Server {

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::control::Control;
-use carrack_cluster::records::{MoverRecord, MoverState, Options, TransferState};
+use carrack_register::control::Control;
+use carrack_register::records::{MoverRecord, MoverState, Options, TransferState};
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, noise, small_chunks};
@@ -34,7 +34,7 @@ fn a_large_file_that_changes_is_told_of_once() {
     let Some(fleet) = Fleet::new() else { return };
     let _members = (fleet.manager(), fleet.mover("a", 4), fleet.mover("b", 4));
     fs::write(fleet.at("a/file"), noise(64 * MIB, 1)).unwrap();
-    let slow = Options { limit_bytes_per_s: Some(6_000_000), pairs_max: Some(2), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 6_000_000).with("pairs", 2);
     let id = fleet.submit("a/file", "b/file", slow).id;
     fleet.wait(&id, |record| record.tally.bytes_done > 0);
     let mut file = OpenOptions::new().append(true).open(fleet.at("a/file")).unwrap();
@@ -51,7 +51,7 @@ fn a_mover_is_as_fast_as_all_its_pairs_and_rests_when_they_are_over() {
     let Some(fleet) = Fleet::new() else { return };
     let _members = (fleet.manager(), fleet.mover("a", 4), fleet.mover("b", 4));
     fs::write(fleet.at("a/file"), noise(16 * MIB, 1)).unwrap();
-    let slow = Options { limit_bytes_per_s: Some(2_000_000), pairs_max: Some(1), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 2_000_000).with("pairs", 1);
     let ids = ["b/one", "b/two"].map(|to| fleet.submit("a/file", to, slow.clone()).id);
     // Nothing until it has registered itself.
     let source = || -> Option<MoverRecord> {

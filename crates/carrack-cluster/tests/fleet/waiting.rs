@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use carrack_cluster::control::{Control, Order};
 use carrack_cluster::curves::{CurvePoint, CurveRecord, Curves};
 use carrack_cluster::pairs::{Pairs, Whose};
-use carrack_cluster::records::{Options, Submission, TransferRecord, TransferState, now_ms};
+use carrack_register::control::{Control, Order};
+use carrack_register::records::{Options, Submission, TransferRecord, TransferState, now_ms};
 
 use crate::whole::{Fleet, MIB, noise};
 
@@ -21,7 +21,7 @@ fn says(fleet: &Fleet, id: &str, words: &'static str) {
 
 /// Slow enough to be there as long as it is looked at.
 fn slow() -> Options {
-    Options { limit_bytes_per_s: Some(1_000_000), pairs_max: Some(1), ..Options::default() }
+    Options::default().with("bwlimit", 1_000_000).with("pairs", 1)
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_transfer_begins_with_what_an_earlier_one_has_found() {
         curves.put("a", "b", &CurveRecord::new(points.to_vec(), now_ms())).await.unwrap();
     });
     let _members = (fleet.mover("a", 4), fleet.mover("b", 4), fleet.manager());
-    let options = Options { chunk_bytes: Some(1 << 20), pairs_max: None, ..slow() };
+    let options = Options::default().with("bwlimit", 1_000_000).with("chunk-size", 1 << 20);
     let id = fleet.submit("a/file", "b/one", options).id;
     let record = fleet.wait(&id, |record| record.tally.pairs_wanted > 0);
     assert_eq!(record.tally.pairs_wanted, 3, "{record:#?}");

@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::client::FleetControl;
-use carrack_cluster::control::{Control, Order};
+use carrack_cluster::leftovers::{LEFTOVERS_KEPT, LEFTOVERS_KEPT_MIN, clear_leftovers};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverOptions, Say};
-use carrack_cluster::records::{Options, SITE_MARK, Submission, TransferRecord, TransferState};
+use carrack_cluster::transfers::Transfers;
 use carrack_engine::SpillSettings;
 use carrack_model::Protection;
+use carrack_register::control::{Control, Order};
+use carrack_register::records::{Options, SITE_MARK, Submission, TransferRecord, TransferState};
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -104,6 +106,8 @@ impl Fleet {
             replicas: None,
             limits: Default::default(),
             keep_history: manager::HISTORY_KEPT,
+            keep_leftovers: LEFTOVERS_KEPT,
+            near: Vec::new(),
             shares: Vec::new(),
             say: say("manager"),
         };
@@ -143,7 +147,7 @@ impl Fleet {
         let submission = Submission {
             source: location(from),
             destination: location(to),
-            options: Options { buffer_bytes: Some(16 << 20), ..options },
+            options: options.with("buffer", 16 << 20),
             priority: 5,
             label: String::new(),
             not_before_ms: None,
@@ -246,7 +250,7 @@ pub fn assert_same(a: &Path, b: &Path) {
 
 /// Chunks so small that there are many.
 pub fn small_chunks() -> Options {
-    Options { chunk_bytes: Some(8 << 20), ..Options::default() }
+    Options::default().with("chunk-size", 8 << 20)
 }
 
 #[test]
@@ -257,7 +261,7 @@ fn a_fleet_carries_trees_and_files() {
     tree(&fleet.at("a/tree"));
     let tree = fleet.submit("a/tree", "b/new", small_chunks());
     let file = fleet.submit("a/tree/large/two", "b/renamed", Options::default());
-    let striped = Options { static_striping: true, pairs_max: Some(2), ..small_chunks() };
+    let striped = small_chunks().with("static-striping", true).with("pairs", 2);
     let striped = fleet.submit("a/tree/", "b/striped", striped);
     let record = fleet.done(&tree.id);
     assert_eq!((record.tally.files_done, record.tally.entries_failed), (403, 0), "{record:#?}");
@@ -288,7 +292,7 @@ fn movers_and_managers_die_and_others_go_on() {
     let mut managers = vec![fleet.manager()];
     let (lives, dies) = (fleet.mover("a", 2), fleet.mover("a", 2));
     let (sink, dying_sink) = (fleet.mover("b", 2), fleet.mover("b", 2));
-    let slow = Options { limit_bytes_per_s: Some(6_000_000), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 6_000_000);
     let id = fleet.submit("a/tree", "b/new", slow).id;
     let moved = |bytes: u64| move |record: &TransferRecord| record.tally.bytes_done > bytes;
     fleet.wait(&id, moved(16 << 20));
@@ -366,7 +370,7 @@ fn a_mover_that_is_cut_off_ends_its_sessions_and_comes_back() {
     let way = Way::to(&fleet.nats.urls[0]);
     let apart = BusOptions { servers: vec![way.url.clone()], ..fleet.nats.options() };
     let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover_by(apart, "a", 2), fleet.mover("b", 4));
-    let slow = Options { limit_bytes_per_s: Some(1_500_000), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 1_500_000);
     let id = fleet.submit("a/tree", "b/new", slow).id;
     fleet.wait(&id, |record| record.tally.pairs == 2 && record.tally.bytes_done > 8 << 20);
     way.is_open.store(false, Relaxed);
@@ -392,7 +396,7 @@ fn a_transfer_waits_goes_on_and_ends_as_it_is_told() {
     let Some(fleet) = Fleet::new() else { return };
     tree(&fleet.at("a/tree"));
     let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
-    let slow = Options { limit_bytes_per_s: Some(4_000_000), pairs_max: Some(1), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 4_000_000).with("pairs", 1);
     let id = fleet.submit("a/tree", "b/new", slow.clone()).id;
     fleet.wait(&id, |record| record.tally.bytes_done > 8 << 20);
     let order = |user: &str, order| fleet.runtime.block_on(fleet.control.order(user, &id, order));
@@ -415,6 +419,46 @@ fn a_transfer_waits_goes_on_and_ends_as_it_is_told() {
     assert!(record.tally.bytes_moved < record.tally.bytes_done, "{:?}", record.tally);
 }
 
+/// What a transfer that was cancelled has left is removed when it is old, unless another one goes on with it.
+#[test]
+fn what_an_unfinished_transfer_left_is_removed_once_it_is_old() {
+    let Some(fleet) = Fleet::new() else { return };
+    tree(&fleet.at("a/tree"));
+    let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
+    let slow = small_chunks().with("bwlimit", 4_000_000).with("pairs", 1);
+    let cancel = |id: &str| {
+        fleet.runtime.block_on(fleet.control.order("alice", id, Order::Cancel)).unwrap();
+        assert_eq!(fleet.wait(id, |_| false).state, TransferState::Cancelled);
+    };
+    let first = fleet.submit("a/tree", "b/new", slow.clone()).id;
+    fleet.wait(&first, |record| record.tally.bytes_done > 8 << 20);
+    cancel(&first);
+    let bus: Bus = fleet.runtime.block_on(fleet.nats.bus());
+    let transfers = fleet.runtime.block_on(Transfers::open(&bus)).unwrap();
+    let clear = || {
+        let cleared = clear_leftovers(&bus, &transfers, LEFTOVERS_KEPT_MIN);
+        fleet.runtime.block_on(cleared).unwrap()
+    };
+    let is_hidden = |name: &String| name.starts_with('.');
+    assert!(fleet.names_in("b/new").iter().any(is_hidden), "a cancelled transfer leaves its journals");
+    assert_eq!(clear(), [], "it has only just ended");
+    let age = |record: &mut TransferRecord| record.ended_ms = record.ended_ms.map(|ms| ms - 3_600_000);
+    fleet.runtime.block_on(transfers.update(&first, age)).unwrap();
+    let second = fleet.submit("a/tree", "b/new", slow).id;
+    assert_eq!(clear(), [], "the second goes on with it");
+    cancel(&second);
+    let cleared = clear();
+    assert_eq!(cleared.len(), 1, "{cleared:?}");
+    assert_eq!(cleared[0].transfer, first);
+    assert!(matches!(cleared[0].removed, Ok((journals, _)) if journals > 0), "{cleared:?}");
+    assert!(!fleet.names_in("b/new").iter().any(is_hidden), "{:?}", fleet.names_in("b/new"));
+    assert_eq!(clear(), [], "once is enough");
+    // Nothing tells any more that the directory was made by a transfer.
+    let again = fleet.submit("a/tree/", "b/new", small_chunks());
+    fleet.done(&again.id);
+    assert_same(&fleet.at("a/tree"), &fleet.at("b/new"));
+}
+
 #[test]
 fn all_transfers_are_watched_at_once() {
     let Some(fleet) = Fleet::new() else { return };
@@ -422,7 +466,7 @@ fn all_transfers_are_watched_at_once() {
     let _members = (fleet.manager(), fleet.mover("a", 4), fleet.mover("b", 4));
     let over = fleet.submit("a/file", "b/over", Options::default()).id;
     fleet.done(&over);
-    let slow = Options { limit_bytes_per_s: Some(8_000_000), ..small_chunks() };
+    let slow = small_chunks().with("bwlimit", 8_000_000);
     let first = fleet.submit("a/file", "b/one", slow).id;
     let (mut seen, mut second) = (Vec::new(), None);
     let watching = async {

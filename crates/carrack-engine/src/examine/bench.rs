@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{Descriptors, Slot, SlotPool};
 use carrack_model::limits::IO_THREADS_MAX;
+use carrack_model::{Fidelity, Kept};
 use carrack_plan::Pace;
+use carrack_storage::ExtrasReader;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::task::Task;
@@ -40,6 +42,8 @@ pub(super) struct Tools {
     pub(super) top: Top,
     pub(super) past_cache: bool,
     pub(super) walk: Mutex<Option<Walk>>,
+    /// What was asked for last, and what reads it: a caller asks for the same all the time.
+    extras: Mutex<(Kept, Option<Arc<ExtrasReader>>)>,
     slots: SlotPool,
     rate: u64,
     began: Instant,
@@ -90,6 +94,7 @@ impl Bench {
             top,
             past_cache: manners.past_cache,
             walk: Mutex::new(None),
+            extras: Mutex::default(),
             slots: SlotPool::new(threads as u64 * WHOLE_BYTES_MAX, WHOLE_BYTES_MAX as usize)?,
             rate: manners.rate,
             began: Instant::now(),
@@ -236,6 +241,16 @@ impl Drop for Guard<'_> {
 }
 
 impl Tools {
+    /// What reads owners, attributes and flags; nothing where none of these are asked for.
+    pub(super) fn extras_reader(&self, kept: Kept) -> Option<Arc<ExtrasReader>> {
+        let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        if extras.0 != kept {
+            let fidelity = Fidelity { kept, ..Fidelity::default() };
+            *extras = (kept, ExtrasReader::new(fidelity, WHOLE_BYTES_MAX as usize).map(Arc::new));
+        }
+        extras.1.clone()
+    }
+
     /// Memory to read to.
     pub(super) fn lease(&self) -> Result<Slot, String> {
         self.slots.lease().map_err(|closed| closed.to_string())

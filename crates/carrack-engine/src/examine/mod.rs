@@ -4,14 +4,18 @@
 //! of them busy as well as many small ones. Must not know which files are compared with which, nor why.
 
 mod bench;
+mod metadata;
 mod task;
 mod top;
 mod walk;
 
-use carrack_model::{ByteRange, RelPath, Special};
+use carrack_model::{ByteRange, Kept, RelPath, Special};
 use carrack_storage::BrowsedKind;
 
 pub(crate) use bench::{Bench, Manners};
+pub(crate) use metadata::{
+    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, SeenMetadata,
+};
 pub(crate) use top::Top;
 
 /// Files of at most this size are read for [`Question::Look`]; of larger ones the pieces are asked for. One read of one slot.
@@ -38,7 +42,7 @@ pub(crate) enum Question {
     /// What comes next on a walk through everything beneath this directory; devices, pipes and sockets are skipped or met.
     WalkOn { beneath: RelPath, specials: bool },
     /// What stands at names of a directory; an empty name means the directory's own path.
-    Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool },
+    Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool, metadata: Option<Kept> },
     /// The digests of pieces of a file.
     Pieces(PieceRange),
 }
@@ -87,6 +91,8 @@ pub(crate) struct Sight {
     pub(crate) digest: Option<[u8; 32]>,
     /// What a device, pipe or socket is; an older end does not say.
     pub(crate) special: Option<Special>,
+    /// If it was asked for: what the look itself tells, and of what costs more calls that which is to be kept.
+    pub(crate) metadata: Option<Box<SeenMetadata>>,
 }
 
 /// Whether something stands there, and what.
@@ -100,7 +106,7 @@ pub(crate) enum Standing {
 
 impl Sight {
     pub(crate) fn without_facts(standing: Standing) -> Sight {
-        Sight { standing, size: 0, stamp: 0, digest: None, special: None }
+        Sight { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::subtrees;
 use carrack_machine::Slot;
-use carrack_model::{ByteRange, SourceIo};
+use carrack_model::{ByteRange, Kept, SourceIo};
 use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
 
 use super::bench::Tools;
 use super::top::{Spot, standing_of};
 use super::walk::Walk;
-use super::{Answer, PIECE_BYTES_MAX, PieceRange, Question, Sight, Standing, WHOLE_BYTES_MAX};
+use super::{Answer, PIECE_BYTES_MAX, PieceRange, Question, SeenMetadata, Sight, Standing, WHOLE_BYTES_MAX};
 
 /// What one thread reads of a large file at a time.
 const UNIT_BYTES: u64 = PIECE_BYTES_MAX as u64;
@@ -88,10 +88,10 @@ impl Task {
                 walk.as_mut().map(|walk| Answer::Walked(walk.next()))
             }
             Question::Look { names, digests: true, .. } => {
-                Some(Answer::Seen(vec![self.look(&names[unit], true, tools)]))
+                Some(Answer::Seen(vec![self.look(&names[unit], tools)]))
             }
             Question::Look { names, .. } => {
-                Some(Answer::Seen(names.iter().map(|name| self.look(name, false, tools)).collect()))
+                Some(Answer::Seen(names.iter().map(|name| self.look(name, tools)).collect()))
             }
             Question::Pieces(of) => Some(Answer::Pieces(self.hash(of, unit as u64, tools))),
         };
@@ -121,18 +121,19 @@ impl Task {
         }
     }
 
-    fn look(&self, name: &[u8], digests: bool, tools: &Tools) -> Sight {
-        let Question::Look { directory, .. } = &self.question else {
+    fn look(&self, name: &[u8], tools: &Tools) -> Sight {
+        let Question::Look { directory, digests, metadata, .. } = &self.question else {
             return Sight::without_facts(Standing::Nothing);
         };
+        let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
-                Ok(Spot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), digests, tools),
+                Ok(Spot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
                 Err(error) => Sight::without_facts(standing_of(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
-            Ok(handle) => look_at(handle.as_fd(), Some(name), digests, tools),
+            Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
             Err(error) => Sight::without_facts(standing_of(error)),
         }
     }
@@ -165,7 +166,12 @@ impl Answer {
     }
 }
 
-fn look_at(directory: BorrowedFd<'_>, name: Option<&[u8]>, digests: bool, tools: &Tools) -> Sight {
+fn look_at(
+    directory: BorrowedFd<'_>,
+    name: Option<&[u8]>,
+    (digests, metadata): (bool, Option<Kept>),
+    tools: &Tools,
+) -> Sight {
     let glance = match glance(directory, name) {
         Ok(glance) => glance,
         Err(error) => return Sight::without_facts(standing_of(&error)),
@@ -180,16 +186,21 @@ fn look_at(directory: BorrowedFd<'_>, name: Option<&[u8]>, digests: bool, tools:
         }
         _ => Ok(None),
     };
-    match digest {
-        Ok(digest) => Sight {
+    let read = |kept| SeenMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref());
+    let metadata = metadata.map(read).transpose().map_err(|error| standing_of(&error));
+    match (digest, metadata) {
+        (Ok(digest), Ok(metadata)) => Sight {
             standing: Standing::Is(glance.kind),
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
             digest,
             special: glance.special,
+            metadata: metadata.map(Box::new),
         },
-        Err(Standing::Unreadable(detail)) => Sight::without_facts(Standing::Unreadable(short(&detail))),
-        Err(standing) => Sight::without_facts(standing),
+        (Err(Standing::Unreadable(detail)), _) | (_, Err(Standing::Unreadable(detail))) => {
+            Sight::without_facts(Standing::Unreadable(short(&detail)))
+        }
+        (Err(standing), _) | (_, Err(standing)) => Sight::without_facts(standing),
     }
 }
 

@@ -196,7 +196,7 @@ impl Answerer {
                 };
                 // Of a third party the caller says what it may send.
                 let asked = self.hello.third_party.then_some(&*self.asked);
-                Part::sink(destination, Some(place), asked)?
+                Part::sink(destination, &self.spec, Some(place), asked, None)?
             }
             Role::Source => {
                 self.paths = expanded(&self.base, &self.paths)?;

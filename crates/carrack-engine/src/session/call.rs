@@ -136,7 +136,8 @@ impl Caller<'_> {
             Storage::Sink(destination) => {
                 check_selects(spec, settings, &welcome)?;
                 tell_lacking(settings, welcome.kept, self.observer);
-                Part::sink(*destination, welcome.place, Some(&self.transfer.sources))?
+                let asked = Some(&*self.transfer.sources);
+                Part::sink(*destination, spec, welcome.place, asked, Some(self.observer))?
             }
             Storage::Source(file_systems) => {
                 let part = Part::source(

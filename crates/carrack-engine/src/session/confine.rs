@@ -37,18 +37,21 @@ impl AskedNames {
 }
 
 impl Confinement {
-    /// What follows from the place and, if this end named them, from the sources as typed.
+    /// What follows from the place and, if this end named them, from the sources as typed. With `becomes_it` the only one becomes the destination.
     pub(crate) fn of(
         destination: &DestinationFacts,
         root: PlaceRoot,
         asked: Option<&[PathBuf]>,
+        becomes_it: bool,
     ) -> Confinement {
         if root == PlaceRoot::Parent {
             return Confinement::OneFile(destination.name.clone());
         }
         let Some(asked) = asked else { return Confinement::Anything };
-        let goes_in =
-            asked.len() > 1 || destination.wants_directory || destination.standing == Standing::Directory;
+        let goes_in = !becomes_it
+            && (asked.len() > 1
+                || destination.wants_directory
+                || destination.standing == Standing::Directory);
         let named = |path: &PathBuf| last_name(path).filter(|_| !ends_with_slash(path)).map(<[u8]>::to_vec);
         match asked.iter().map(named).collect::<Option<HashSet<_>>>() {
             Some(names) if goes_in => {
@@ -93,7 +96,7 @@ mod tests {
 
     #[test]
     fn one_file_gets_one_name() {
-        let confinement = Confinement::of(&facts(Standing::Nothing), PlaceRoot::Parent, None);
+        let confinement = Confinement::of(&facts(Standing::Nothing), PlaceRoot::Parent, None, false);
         assert!(confinement.allows_section(&path(""), None));
         assert!(confinement.allows_entry(&path(""), b"new"));
         assert!(!confinement.allows_entry(&path(""), b"evil"));
@@ -104,7 +107,8 @@ mod tests {
     #[test]
     fn sources_keep_to_the_names_that_were_asked_for() {
         let asked = [PathBuf::from("x/a"), PathBuf::from("b")];
-        let confinement = Confinement::of(&facts(Standing::Directory), PlaceRoot::Destination, Some(&asked));
+        let confinement =
+            Confinement::of(&facts(Standing::Directory), PlaceRoot::Destination, Some(&asked), false);
         assert!(confinement.allows_section(&path("a/deep"), Some(&Metadata::default())));
         assert!(confinement.allows_entry(&path(""), b"b"));
         assert!(confinement.allows_entry(&path("a"), b"anything"));
@@ -116,7 +120,8 @@ mod tests {
     #[test]
     fn patterns_allow_the_names_that_match() {
         let asked = [PathBuf::from("x/*.dat"), PathBuf::from("[b]")];
-        let confinement = Confinement::of(&facts(Standing::Directory), PlaceRoot::Destination, Some(&asked));
+        let confinement =
+            Confinement::of(&facts(Standing::Directory), PlaceRoot::Destination, Some(&asked), false);
         let allows = |name: &[u8]| confinement.allows_entry(&path(""), name);
         assert!(allows(b"a.dat") && allows(b"b") && allows(b"[b]"));
         assert!(!allows(b"a.sh") && !allows(b".dat") && !allows(b".bashrc"));
@@ -125,12 +130,14 @@ mod tests {
 
     #[test]
     fn contents_may_have_any_name() {
-        for (asked, standing, root) in [
-            ("a/", Standing::Directory, PlaceRoot::Destination),
-            (".", Standing::Directory, PlaceRoot::Destination),
-            ("a", Standing::Nothing, PlaceRoot::NewDestination),
+        for (asked, standing, root, becomes_it) in [
+            ("a/", Standing::Directory, PlaceRoot::Destination, false),
+            (".", Standing::Directory, PlaceRoot::Destination, false),
+            ("a", Standing::Nothing, PlaceRoot::NewDestination, false),
+            ("a", Standing::Directory, PlaceRoot::Destination, true),
         ] {
-            let confinement = Confinement::of(&facts(standing), root, Some(&[PathBuf::from(asked)]));
+            let confinement =
+                Confinement::of(&facts(standing), root, Some(&[PathBuf::from(asked)]), becomes_it);
             assert_eq!(confinement, Confinement::Anything, "{asked}");
         }
     }

@@ -107,7 +107,7 @@ impl Destination {
             has_targets: self.storage.has_targets(),
             resumes: self.resumes(),
             kept: Kept::ALL.bits(),
-            takes_holes: !self.keeping.as_ref().is_some_and(Keeping::is_shared),
+            takes_holes: true,
             syncs: true,
             changes_modes: true,
             open_files: open_files() as u32,

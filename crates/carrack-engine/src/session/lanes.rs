@@ -27,14 +27,18 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// What this end would like: a lane for each of so many places of its machine, where storage would like `depth` requests
 /// at a time.
 pub(super) fn wish(settings: &Settings, places: usize, depth: u32, slot_bytes: u32) -> Lanes {
+    let by_requests = match settings.scheduling.in_flight_max {
+        0 => u32::MAX,
+        most => most,
+    };
     if settings.lanes > 0 {
-        return Lanes { wanted: settings.lanes as u32, most: settings.lanes as u32 };
+        let lanes = by_requests.min(settings.lanes as u32);
+        return Lanes { wanted: lanes, most: lanes };
     }
     let by_threads = settings.io_thread_count(depth) / LANE_IO_THREADS_MIN;
     let by_slots = settings.slot_count(slot_bytes) as usize / SLOT_COUNT_MIN;
-    // Whoever asks to hold back has no load for several.
-    let most = if settings.holds_back() { 1 } else { by_threads.min(by_slots) };
-    Lanes { wanted: places as u32, most: most as u32 }
+    let most = by_requests.min(by_threads.min(by_slots) as u32);
+    Lanes { wanted: places as u32, most }
 }
 
 /// As many lanes as the machine with more places for them would like, if both ends have a use for them.
@@ -188,5 +192,24 @@ impl Relay {
             }
         }
         Turn::GoOn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{PolicyChoice, Scheduling};
+
+    use super::*;
+
+    #[test]
+    fn whoever_holds_back_uses_both_sockets_all_the_same() {
+        let wish = |scheduling| wish(&Settings { scheduling, ..Settings::default() }, 2, 16, 1 << 20);
+        let two = |lanes: Lanes| lanes.wanted == 2 && lanes.most >= 2;
+        assert!(two(wish(Scheduling::default())));
+        assert!(two(wish(Scheduling { rate: 1, target_rate: 1, ..Scheduling::default() })));
+        let policy = PolicyChoice::Adaptive { nice: true };
+        assert!(two(wish(Scheduling { policy, in_flight_max: 2, ..Scheduling::default() })));
+        // Each lane has a request of its own.
+        assert_eq!(wish(Scheduling { in_flight_max: 1, ..Scheduling::default() }).most, 1);
     }
 }

@@ -37,10 +37,12 @@ pub(super) fn run(
     let slot_count = settings.slot_count(spec.slot_bytes);
     let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
     let follows = settings.selection.links == LinkPolicy::Followed;
-    let mut sources = resolve(&Base::Anywhere, &transfer.sources, spec.recursive, follows, &sink_facts)?;
+    let mut sources = resolve(&Base::Anywhere, &transfer.sources, spec, follows, &sink_facts)?;
     sources.keep_record(spec, transfer.settings.begun)?;
     let place = sources.place;
-    let confinement = Confinement::of(destination.facts(), place, Some(&transfer.sources));
+    observer.event(&Event::Placed(sources.arrival.clone()));
+    let asked = Some(&*transfer.sources);
+    let confinement = Confinement::of(destination.facts(), place, asked, spec.no_target_directory);
     let storage = destination.storage();
     let (root, records, warnings) = match spec.dry_run {
         true => (None, None, Vec::new()),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Fidelity, Kept, LinkPolicy, Side, Summary, TransferSpec};
+use carrack_model::{Arrival, Event, Fidelity, Kept, LinkPolicy, Nesting, Side, Summary, TransferSpec};
 use carrack_storage::{Base, FileSystems, Root, ScanRoot, clear_umask};
 use carrack_transport::fabric::Hub;
 use carrack_transport::{Channel, Link, ReceiveEndpoint, SendEndpoint, Stream, StreamCount, random};
@@ -179,8 +179,9 @@ impl Part {
         }
         check_modes(&settings.fidelity, &sink)?;
         let follows = settings.selection.links == LinkPolicy::Followed;
-        let mut sources = resolve(base, paths, spec.recursive, follows, &sink)?;
+        let mut sources = resolve(base, paths, spec, follows, &sink)?;
         sources.keep_record(spec, settings.begun)?;
+        observer.into_iter().for_each(|observer| observer.event(&Event::Placed(sources.arrival.clone())));
         report_notices(&sources, observer);
         Ok(Part::Source(Box::new(SourcePart::new(sources, sink, file_systems)?)))
     }
@@ -188,19 +189,23 @@ impl Part {
     /// `asked` are the sources as typed, if this end named them: a source may send nothing else.
     fn sink(
         destination: Destination,
+        spec: &TransferSpec,
         place: Option<Place>,
         asked: Option<&[PathBuf]>,
+        observer: Option<&dyn Observer>,
     ) -> Result<Part, SessionError> {
-        let place = match place.map(|place| place.root) {
-            Some(0) => PlaceRoot::Destination,
-            Some(1) => PlaceRoot::NewDestination,
-            Some(2) => PlaceRoot::Parent,
+        let message = place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
+        let place = match message.root {
+            0 => PlaceRoot::Destination,
+            1 => PlaceRoot::NewDestination,
+            2 => PlaceRoot::Parent,
             _ => return Err(SessionError::Protocol("no place for the tree".into())),
         };
         if !destination.allows(place) {
             return Err(SessionError::Protocol("the source would write beside the destination".into()));
         }
-        let confinement = Confinement::of(destination.facts(), place, asked);
+        observer.into_iter().for_each(|observer| observer.event(&placed(message.clone())));
+        let confinement = Confinement::of(destination.facts(), place, asked, spec.no_target_directory);
         let storage = destination.storage();
         Ok(Part::Sink(Box::new(SinkPart {
             root: None,
@@ -262,8 +267,26 @@ impl Part {
                 PlaceRoot::NewDestination => 1,
                 PlaceRoot::Parent => 2,
             },
+            name: part.sources.arrival.name.as_deref().map(<[u8]>::to_vec),
+            nesting: match part.sources.arrival.nesting {
+                Nesting::Never => 0,
+                Nesting::Inside => 1,
+                Nesting::NextTime => 2,
+            },
         }
     }
+}
+
+/// Where the source says that its tree goes.
+fn placed(message: Place) -> Event {
+    Event::Placed(Arrival {
+        name: message.name.map(Vec::into_boxed_slice),
+        nesting: match message.nesting {
+            1 => Nesting::Inside,
+            2 => Nesting::NextTime,
+            _ => Nesting::Never,
+        },
+    })
 }
 
 /// A session that stands.
@@ -299,8 +322,13 @@ impl Standing {
         }
         link.set_patience(terms.settings.stall);
         streams.iter().for_each(|stream| stream.set_patience(terms.settings.stall));
-        let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
-        let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
+        let settled = || -> Result<(Camp, Vec<SlotPool>), SessionError> {
+            let camp = ground.settle(&part.load(terms.settings, &streams, lane_count))?;
+            let pools = lane_pools(&camp, terms.settings, &terms.spec, lane_count)?;
+            Ok((camp, pools))
+        };
+        // The other end works already: without a word it would take that for a broken connection.
+        let (camp, pools) = settled().inspect_err(|error| refuse(&mut link, error))?;
         let meeting = Meeting { role: part.role(), streams: &streams, camp: &camp, pools: &pools, terms };
         let met = fabric.as_ref().map_or(Ok(None), |agreed| agreed.meet(&mut link, &meeting))?;
         terms.announce(streams.len(), lane_count, met.is_some());

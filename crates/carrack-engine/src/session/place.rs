@@ -6,11 +6,12 @@
 //! | a directory, or written with a trailing slash | goes in | goes in | go in |
 //! | something else | replaces it | refused | refused |
 //!
-//! A directory written with a trailing slash stands for its contents: they go where it would have gone.
+//! A directory written with a trailing slash stands for its contents: they go where it would have gone. With `--no-target-directory` the only
+//! source becomes the destination, whatever is there: the contents of a directory go into a directory that is there, and a file into none.
 
 use std::collections::HashSet;
 
-use carrack_model::{RelPath, escape};
+use carrack_model::{Arrival, Nesting, RelPath, escape};
 
 /// What stands at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,10 @@ pub(crate) enum Placement {
 pub(crate) enum PlaceError {
     #[error("the destination is not a directory")]
     NotDirectory,
+    #[error("the destination is a directory, and --no-target-directory leaves no place in it for a file")]
+    IsDirectory,
+    #[error("--no-target-directory takes one source")]
+    Several,
     #[error("two sources would both become '{0}'")]
     SameName(String),
     #[error("a source has a name that can't be used: {0}")]
@@ -75,18 +80,35 @@ impl PlaceError {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             PlaceError::NotDirectory => "name a directory, or a path that does not exist yet",
+            PlaceError::IsDirectory => "leave the option out, or name the file within the directory",
+            PlaceError::Several => "leave the option out, or copy them one after the other",
             PlaceError::SameName(_) => "copy them one after the other, to different directories",
             PlaceError::BadName(_) => "name the source by another path",
         }
     }
 }
 
-/// Decides for all sources; `typed_count` is how many the user typed, readable or not.
+/// Decides for all sources; `typed_count` is how many the user typed, readable or not. With `becomes_it` the only source becomes the
+/// destination.
 pub(crate) fn place(
     sources: &[SourceFacts],
     typed_count: usize,
     destination: &DestinationFacts,
+    becomes_it: bool,
 ) -> Result<(PlaceRoot, Vec<Placement>), PlaceError> {
+    if becomes_it {
+        return match (destination.standing, sources.first()) {
+            _ if typed_count > 1 => Err(PlaceError::Several),
+            (Standing::Directory, Some(source)) if source.is_directory => {
+                Ok((PlaceRoot::Destination, vec![Placement::Tree(RelPath::root())]))
+            }
+            (Standing::Directory, Some(_)) => Err(PlaceError::IsDirectory),
+            (_, Some(source)) if !source.is_directory && destination.wants_directory => {
+                Err(PlaceError::IsDirectory)
+            }
+            (standing, source) => becomes(source, standing, destination),
+        };
+    }
     let goes_in =
         typed_count > 1 || destination.wants_directory || destination.standing == Standing::Directory;
     match destination.standing {
@@ -94,6 +116,31 @@ pub(crate) fn place(
         Standing::Nothing if goes_in => Ok((PlaceRoot::NewDestination, all_into(sources)?)),
         _ if goes_in => Ok((PlaceRoot::Destination, all_into(sources)?)),
         standing => becomes(sources.first(), standing, destination),
+    }
+}
+
+/// What the user has to know of it.
+pub(crate) fn arrival(
+    sources: &[SourceFacts],
+    typed_count: usize,
+    destination: &DestinationFacts,
+    becomes_it: bool,
+    (root, placements): (PlaceRoot, &[Placement]),
+) -> Arrival {
+    let ([source], [placement], 1) = (sources, placements, typed_count) else { return Arrival::default() };
+    let name = match placement {
+        Placement::Tree(path) => path.as_bytes(),
+        Placement::Name(name) => name,
+    };
+    let is_within = root != PlaceRoot::Parent && !name.is_empty();
+    let nests = !becomes_it && source.is_directory && !source.contents_only && !destination.wants_directory;
+    Arrival {
+        name: is_within.then(|| name.into()),
+        nesting: match root {
+            PlaceRoot::Destination if nests && is_within => Nesting::Inside,
+            PlaceRoot::NewDestination if nests && !is_within => Nesting::NextTime,
+            _ => Nesting::Never,
+        },
     }
 }
 
@@ -173,30 +220,72 @@ mod tests {
             (directory("d", true), at(Nothing, false), (NewDestination, tree(""))),
             (directory("d", false), at(Nothing, true), (NewDestination, tree("d"))),
         ] {
-            let placed = place(std::slice::from_ref(&source), 1, &destination).unwrap();
+            let placed = place(std::slice::from_ref(&source), 1, &destination, false).unwrap();
             assert_eq!(placed, (expected.0, vec![expected.1]), "{source:?} to {destination:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_becomes_the_destination_goes_into_nothing() {
+        use PlaceRoot::*;
+        use Standing::*;
+        for (source, destination, expected) in [
+            (directory("d", false), at(Directory, false), Ok((Destination, tree("")))),
+            (directory("d", false), at(Directory, true), Ok((Destination, tree("")))),
+            (directory("d", false), at(Nothing, true), Ok((NewDestination, tree("")))),
+            (directory("d", false), at(Other, false), Err(PlaceError::NotDirectory)),
+            (file("f"), at(Nothing, false), Ok((Parent, name("dst")))),
+            (file("f"), at(Other, false), Ok((Parent, name("dst")))),
+            (file("f"), at(Directory, false), Err(PlaceError::IsDirectory)),
+            (file("f"), at(Nothing, true), Err(PlaceError::IsDirectory)),
+        ] {
+            let placed = place(std::slice::from_ref(&source), 1, &destination, true);
+            let expected = expected.map(|(root, placement)| (root, vec![placement]));
+            assert_eq!(placed, expected, "{source:?} to {destination:?}");
+        }
+        let both = [file("f"), file("g")];
+        assert_eq!(place(&both, 2, &at(Directory, false), true), Err(PlaceError::Several));
+    }
+
+    #[test]
+    fn what_the_same_command_means_next_is_known() {
+        use Standing::*;
+        for (source, destination, becomes_it, name, nesting) in [
+            (directory("d", false), at(Nothing, false), false, None, Nesting::NextTime),
+            (directory("d", false), at(Directory, false), false, Some("d"), Nesting::Inside),
+            (directory("d", false), at(Directory, true), false, Some("d"), Nesting::Never),
+            (directory("d", true), at(Nothing, false), false, None, Nesting::Never),
+            (directory("d", false), at(Directory, false), true, None, Nesting::Never),
+            (file("f"), at(Nothing, false), false, None, Nesting::Never),
+            (file("f"), at(Directory, false), false, Some("f"), Nesting::Never),
+        ] {
+            let sources = std::slice::from_ref(&source);
+            let (root, placements) = place(sources, 1, &destination, becomes_it).unwrap();
+            let expected = Arrival { name: name.map(|name| name.as_bytes().into()), nesting };
+            let arrival = arrival(sources, 1, &destination, becomes_it, (root, &placements));
+            assert_eq!(arrival, expected, "{source:?} to {destination:?}");
         }
     }
 
     #[test]
     fn several_sources_need_a_directory() {
         let sources = [file("f"), directory("d", false), directory("e", true)];
-        let placed = place(&sources, 3, &at(Standing::Nothing, false)).unwrap();
+        let placed = place(&sources, 3, &at(Standing::Nothing, false), false).unwrap();
         assert_eq!(placed, (PlaceRoot::NewDestination, vec![name("f"), tree("d"), tree("")]));
-        assert_eq!(place(&sources, 3, &at(Standing::Other, false)), Err(PlaceError::NotDirectory));
-        let left_over = place(&[file("f")], 2, &at(Standing::Nothing, false)).unwrap();
+        assert_eq!(place(&sources, 3, &at(Standing::Other, false), false), Err(PlaceError::NotDirectory));
+        let left_over = place(&[file("f")], 2, &at(Standing::Nothing, false), false).unwrap();
         assert_eq!(left_over.1, [name("f")], "the one that could be read does not change its place");
     }
 
     #[test]
     fn refusals() {
         assert_eq!(
-            place(&[directory("d", false)], 1, &at(Standing::Other, false)),
+            place(&[directory("d", false)], 1, &at(Standing::Other, false), false),
             Err(PlaceError::NotDirectory)
         );
-        assert_eq!(place(&[file("f")], 1, &at(Standing::Other, true)), Err(PlaceError::NotDirectory));
+        assert_eq!(place(&[file("f")], 1, &at(Standing::Other, true), false), Err(PlaceError::NotDirectory));
         assert_eq!(
-            place(&[file("f"), file("f")], 2, &at(Standing::Directory, false)),
+            place(&[file("f"), file("f")], 2, &at(Standing::Directory, false), false),
             Err(PlaceError::SameName("f".into()))
         );
     }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use carrack_model::{EntryFailure, FailureKind, Notice, RelPath, TransferSpec, escape};
+use carrack_model::{Arrival, EntryFailure, FailureKind, Notice, RelPath, TransferSpec, escape};
 use carrack_storage::typed::{ends_with_slash, last_name};
 use carrack_storage::{Base, Identity, Named, Purpose, RootKind, ScanRecord, ScanRoot};
 use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
-use super::place::{PlaceRoot, Placement, SourceFacts, place};
+use super::place::{PlaceRoot, Placement, SourceFacts, arrival, place};
 use crate::error::SessionError;
 
 /// Sources that are named when none of them can be copied.
@@ -23,6 +23,7 @@ const REASONS_MAX: usize = 20;
 pub(crate) struct Sources {
     pub(crate) roots: Vec<ScanRoot>,
     pub(crate) place: PlaceRoot,
+    pub(crate) arrival: Arrival,
     pub(crate) failures: Vec<EntryFailure>,
     pub(crate) notices: Vec<Notice>,
     /// A directory that the scan must not enter.
@@ -60,7 +61,7 @@ struct Found {
 pub(crate) fn resolve(
     base: &Base,
     typed: &[PathBuf],
-    recursive: bool,
+    spec: &TransferSpec,
     follows: bool,
     sink: &SinkFacts,
 ) -> Result<Sources, SessionError> {
@@ -73,7 +74,7 @@ pub(crate) fn resolve(
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for path in typed {
-        match look(base, path, recursive, follows) {
+        match look(base, path, spec.recursive, follows) {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
                 notices.push(Notice::Text(format!("{shown} was given twice; it is copied once")));
@@ -84,8 +85,10 @@ pub(crate) fn resolve(
     }
     let facts: Vec<SourceFacts> = found.iter().map(|source| source.facts.clone()).collect();
     let typed_count = seen.len() + failures.len();
-    let (root, placements) = place(&facts, typed_count, &sink.facts)
+    let becomes_it = spec.no_target_directory;
+    let (root, placements) = place(&facts, typed_count, &sink.facts, becomes_it)
         .map_err(|error| SessionError::refused(error.to_string(), error.hint()))?;
+    let arrival = arrival(&facts, typed_count, &sink.facts, becomes_it, (root, &placements));
     let mut roots = Vec::new();
     for (source, placement) in found.iter().zip(placements) {
         match source.scan_root(base, placement, root, sink, follows) {
@@ -97,7 +100,7 @@ pub(crate) fn resolve(
         return Err(nothing_to_copy(&failures));
     }
     let destination = sink.ancestors_here.first().copied().filter(|_| root == PlaceRoot::Destination);
-    Ok(Sources { roots, place: root, failures, notices, destination, record: None })
+    Ok(Sources { roots, place: root, arrival, failures, notices, destination, record: None })
 }
 
 impl Sources {
@@ -260,6 +263,10 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    fn spec(recursive: bool) -> TransferSpec {
+        TransferSpec { recursive, ..TransferSpec::default() }
+    }
+
     fn sink() -> SinkFacts {
         let facts =
             DestinationFacts { standing: Standing::Directory, wants_directory: true, name: b"to".to_vec() };
@@ -294,7 +301,8 @@ mod tests {
     #[test]
     fn a_named_link_that_stays_beneath_its_base_is_followed_once_and_for_all() {
         let (dir, base) = fixture();
-        let sources = resolve(&base, &["/file".into(), "dir/f".into()], false, false, &sink()).unwrap();
+        let sources =
+            resolve(&base, &["/file".into(), "dir/f".into()], &spec(false), false, &sink()).unwrap();
         let names: Vec<_> = sources.roots.iter().map(|root| (root.root.path(), &root.what)).collect();
         // Both are the file `d/f`, which goes by two names.
         let [(first_path, RootKind::Name { name, sink_name, follow, .. }), (_, RootKind::Name { .. })] =
@@ -328,7 +336,7 @@ mod tests {
     fn a_tree_may_be_named_through_a_link() {
         let (_dir, base) = fixture();
         for (typed, sink_path) in [("dir/", ""), ("dir/sub", "sub"), ("/", ""), ("", "")] {
-            let sources = resolve(&base, &[typed.into()], true, false, &sink()).unwrap();
+            let sources = resolve(&base, &[typed.into()], &spec(true), false, &sink()).unwrap();
             let RootKind::Tree { sink } = &sources.roots[0].what else { panic!("{typed}") };
             assert_eq!(sink.as_bytes(), sink_path.as_bytes());
         }
@@ -345,14 +353,14 @@ mod tests {
             &secret,
             Path::new("etc/passwd"),
         ] {
-            assert!(resolve(&base, &[typed.into()], false, false, &sink()).is_err(), "{typed:?}");
+            assert!(resolve(&base, &[typed.into()], &spec(false), false, &sink()).is_err(), "{typed:?}");
         }
         for typed in ["up/", "etc/", "..", "d/../..", "up/export/d"] {
-            assert!(resolve(&base, &[typed.into()], true, false, &sink()).is_err(), "{typed:?}");
+            assert!(resolve(&base, &[typed.into()], &spec(true), false, &sink()).is_err(), "{typed:?}");
         }
         // A link by itself is copied as it is.
-        assert!(resolve(&base, &["out".into()], true, false, &sink()).is_ok());
+        assert!(resolve(&base, &["out".into()], &spec(true), false, &sink()).is_ok());
         // Links within would be followed when nobody looks where they lead.
-        assert!(resolve(&base, &["d".into()], true, true, &sink()).is_err());
+        assert!(resolve(&base, &["d".into()], &spec(true), true, &sink()).is_err());
     }
 }

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::DIAL_TIMEOUT;
 use super::handshake::{FirstWord, check_list_fits, expect, explained, receive_preamble, say, send_preamble};
-use super::{Ended, check_selects, fabric, new_key, no_slots, refuse, tell_lacking};
+use super::{Ended, check_selects, fabric, new_key, no_slots, placed, refuse, tell_lacking};
 use crate::abort::Abort;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
@@ -138,6 +138,7 @@ impl Call<'_> {
         }
         let place =
             from_source.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
+        self.observer.event(&placed(place.clone()));
         say(&mut links.sink, Control::Place(place))?;
         if self.spec.dry_run {
             return Ok(());

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{Scheduling, TargetId};
-use carrack_plan::{Feed, RateSteps, Rates, Service, TargetQueues, TargetState, policy};
+use carrack_plan::{Feed, Service, TargetQueues, TargetState, policy};
 use carrack_storage::StorageTarget;
 use carrack_transport::{Incoming, ReceiveEndpoint};
 use carrack_wire::message::{Offer, Prune};
 
 use super::sink_file::SinkFile;
-use crate::settings::{depth_of_queue, since_1970};
+use crate::settings::{Limits, depth_of_queue};
 use crate::sharing::{Member, Pass};
 
 /// Something an I/O thread can do.
@@ -74,6 +74,7 @@ impl Inbox {
     /// `is_sorting`: objects wait for their targets.
     pub(super) fn new(
         scheduling: Scheduling,
+        limits: Limits,
         io_threads: usize,
         is_sorting: bool,
         pass: Option<Pass>,
@@ -85,7 +86,7 @@ impl Inbox {
             (false, _) => TargetQueues::default(),
         };
         // A source keeps to the rate of all together by itself, unless it is a client that a daemon has to hold to it.
-        objects.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
+        objects.keep_to(limits.rates);
         Inbox {
             ends: VecDeque::new(),
             objects,
@@ -96,13 +97,8 @@ impl Inbox {
             storing_max: if is_sorting { io_threads.max(1) } else { usize::MAX },
             in_flight_max: scheduling.in_flight_max,
             pass,
-            began: Instant::now(),
+            began: limits.began,
         }
-    }
-
-    /// The rate of all changes so with the time.
-    pub(super) fn follow(&mut self, steps: RateSteps) {
-        self.objects.follow(steps, since_1970().saturating_sub(self.began.elapsed()));
     }
 
     pub(super) fn knows(&self, target: TargetId) -> bool {
@@ -223,7 +219,8 @@ mod tests {
 
     #[test]
     fn storage_that_stalls_holds_up_no_stream() {
-        let mut inbox = Inbox::new(Scheduling::default(), 2, true, None);
+        let mut inbox =
+            Inbox::new(Scheduling::default(), crate::settings::Settings::default().limits(), 2, true, None);
         (0..3).for_each(|number| inbox.push_end(Task::Settle(number)));
         assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(0))));
         assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(1))));

@@ -111,10 +111,10 @@ impl<'a> Lane<'a> {
         let most = sink.io_threads_most.div_ceil(sink.lane_count).max(wanted);
         let thread_count = sink.threads_for(stream_count, most);
         let writers = Gate::new(sink.threads_for(used, wanted));
-        let pass = sink.share.as_ref().map(|share| share.pass(wanted));
-        let mut inbox = Inbox::new(sink.scheduling, wanted, sink.is_sorting, pass.clone());
+        let limits = sink.limits.clone();
+        let pass = sink.share.as_ref().map(|share| share.pass(wanted, limits.began));
+        let mut inbox = Inbox::new(sink.scheduling, limits, wanted, sink.is_sorting, pass.clone());
         inbox.add_target(sink.storage.own().own_target());
-        sink.timetable.iter().for_each(|steps| inbox.follow(steps.clone()));
         let inbox = Arc::new(Monitor::new(inbox));
         if let Some(pass) = pass {
             pass.join(&inbox);
@@ -331,10 +331,11 @@ impl Stop for Lane<'_> {
 
     fn stop(&self) {
         self.is_stopped.store(true, Relaxed);
-        if let (true, Some(committer)) = (self.leads, &self.sink.committer) {
-            committer.close();
+        // What is all lanes' is there until the last of them ends.
+        if self.leads {
+            self.sink.committer.iter().for_each(Committer::close);
+            self.sink.stands.close();
         }
-        self.sink.stands.close();
         self.writers.close();
         self.inbox.close();
         self.spills.iter().for_each(Spill::close);

@@ -54,7 +54,6 @@ use carrack_model::{
     Event, Extras, Kept, Metadata, ModeChange, ModifyWindow, Notice, RelPath, Scheduling, TargetId,
     TransferSpec,
 };
-use carrack_plan::RateSteps;
 use carrack_storage::{
     DirectoryAccess, DirectorySpool, Dress, FoldedNames, FoldingDirectory, Keeper, LinkSpool, Medium,
     Restoring, Root, ScratchNames, SinkError, StoredTimes, users_umask,
@@ -68,7 +67,7 @@ use crate::ground::Camp;
 use crate::lanes::{LaneComm, LaneStart, cause, decline, run_comms};
 use crate::report::Observer;
 use crate::session::Confinement;
-use crate::settings::Settings;
+use crate::settings::{Limits, Settings};
 use crate::sharing::Share;
 use crate::spill::{Spill, spills};
 use crate::spill_settings::SpillSettings;
@@ -149,10 +148,10 @@ struct Sink<'a> {
     /// This session is the transfer's last one.
     closes: AtomicBool,
     camp: &'a Camp,
-    /// A lane's share of the limits that the user set.
+    /// What one lane keeps to.
     scheduling: Scheduling,
-    /// Likewise, by the time.
-    timetable: Option<RateSteps>,
+    /// What all of them keep to together.
+    limits: Limits,
     lane_count: usize,
     /// I/O threads that the storage can use, of all lanes.
     io_threads: usize,
@@ -250,8 +249,8 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         keeper,
         kept: settings.fidelity.kept,
         replaced,
-        scheduling: settings.scheduling.share(starts.len()),
-        timetable: settings.timetable.as_ref().map(|steps| steps.share(starts.len())),
+        scheduling: settings.scheduling.of_lane(starts.len()),
+        limits: settings.limits(),
         lane_count: starts.len(),
         io_threads,
         io_threads_most: match storage.has_targets() {

@@ -54,10 +54,12 @@ pub(super) struct SinkFile {
     past: Option<Partial>,
     /// What of it was there when it was announced, or is for others to bring.
     there: RangeSet,
-    /// Where it is to have holes, which don't come.
+    /// Where it is to have holes, which don't come; of a part only its own.
     holes: RangeSet,
     /// Whether others bring something of it.
     is_part: bool,
+    /// It has holes, and nothing of it was brought before: it is made if need be, also if nothing comes.
+    makes_file: bool,
     /// Bytes that were not what was written when they were read again, since they were last asked for.
     damage: Mutex<RangeSet>,
     /// Whether there ever were any.
@@ -81,9 +83,6 @@ impl SinkFile {
         let directory = section.directory.sink.clone();
         let digest = Mutex::new(FileDigest::new(entry.size()));
         let holes = ranges_from_message(&message.holes, entry.size())?;
-        if message.coming.is_some() && !holes.is_empty() {
-            return Err(SessionError::Protocol("holes of a file that comes in parts".into()));
-        }
         let is_plain = message.coming.is_none() && !message.goes_on && holes.is_empty();
         if FileId(message.id).is_by_itself() && !is_plain {
             return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
@@ -106,6 +105,7 @@ impl SinkFile {
             there: RangeSet::new(),
             holes,
             is_part: false,
+            makes_file: false,
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
@@ -138,10 +138,11 @@ impl SinkFile {
 
     /// Several sessions carry the transfer, and this is what comes of the file in this one.
     pub(super) fn sharing(mut self, coming: Option<&Coming>) -> Result<SinkFile, SessionError> {
-        if let Some(Coming { ranges, is_part }) = coming {
+        if let Some(Coming { ranges, is_part, makes_file }) = coming {
             let size = self.entry.size();
             self.there = ranges_from_message(ranges, size)?.missing_of(size);
             self.is_part = *is_part;
+            self.makes_file = *makes_file;
         }
         Ok(self)
     }
@@ -240,7 +241,7 @@ impl SinkFile {
     ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
         let name = &self.entry.name;
         let temporary = lane.sink.scratch.shared_name(name, version_of(&self.entry));
-        if !self.is_there() {
+        if !self.is_there() || self.makes_file {
             return GrowingFile::share(directory, name, &temporary, spec);
         }
         let found = GrowingFile::resume(directory, name, &temporary, 0, spec)?;
@@ -327,6 +328,11 @@ impl SinkFile {
         })
     }
 
+    /// Whether this session has the end of it, and that is a hole, which nobody writes.
+    pub(super) fn ends_in_hole(&self) -> bool {
+        self.holes.iter().last().and_then(ByteRange::end) == Some(self.entry.size())
+    }
+
     /// Gives the file its metadata and its name, if `syncs` after its contents are durable.
     pub(super) fn commit(
         &self,
@@ -334,7 +340,7 @@ impl SinkFile {
         sink: &Sink<'_>,
         syncs: bool,
     ) -> Result<(), SinkError> {
-        if !self.holes.is_empty() {
+        if self.ends_in_hole() {
             growing.extend()?;
         }
         growing.commit(sink.dress(&self.entry.metadata, self.entry.extras.as_deref()), syncs)

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{Checksum, EntryFailure, Extras, Metadata, RelPath, SameAs, escape};
 use carrack_storage::{
-    FoldingDirectory, Root, SinkError, narrow_directory, place_small, place_special, place_symlink,
+    FoldingDirectory, Root, SinkError, SmallContent, narrow_directory, place_small, place_special,
+    place_symlink,
 };
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
@@ -312,6 +313,7 @@ fn place(
         Some(special) => place_special(held, entry.name, special, dress, &sink.keeper, &sink.scratch),
         None => {
             let care = sink.committer.as_ref().map(Committer::care).unwrap_or_default();
+            let content = SmallContent { bytes: content, holes: Some(&entry.holes) };
             place_small(held, entry.name, content, dress, care, &sink.scratch).map(|()| true)
         }
     }

@@ -466,10 +466,28 @@ impl Lane<'_> {
         if !file.is_part() {
             return Err(SessionError::Protocol("a whole file that was treated as a part".into()));
         }
-        if !self.is_damaged(file)? {
-            self.say(Control::FileDone(FileRef { id: file.id }));
+        if self.is_damaged(file)? {
+            return Ok(());
+        }
+        match self.extend(file)? {
+            Ok(()) => self.say(Control::FileDone(FileRef { id: file.id })),
+            Err((kind, detail)) => self.fail_file(file, kind, detail)?,
         }
         Ok(())
+    }
+
+    /// Makes a part that ends in a hole as long as announced.
+    fn extend(&self, file: &Arc<SinkFile>) -> Result<Result<(), (FailureKind, String)>, SessionError> {
+        if !file.ends_in_hole() {
+            return Ok(Ok(()));
+        }
+        let Some(root) = &self.sink.root else { return Err(SessionError::Internal) };
+        let told = |error: &SinkError| (error.kind(), error.to_string());
+        let extend = || match self.growing(root, file) {
+            Ok(growing) => growing.extend().map_err(|error| told(&error)),
+            Err(error) => Err(told(error)),
+        };
+        Ok(self.counters.time(Stage::Storage, extend))
     }
 
     fn commit(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
 use carrack_storage::{Expected, FileSystem, SmallFile, SourceError, read_small};
-use carrack_wire::TableWriter;
+use carrack_wire::{TableWriter, holes_table_bytes};
 
 use super::chunks::InChunk;
 use super::lane::Lane;
@@ -144,12 +144,26 @@ impl BundleFilling<'_> {
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
                 let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                if self.takes_room_for(&file) {
+                    writer = writer.with_holes(&file.holes);
+                }
                 writer.regular(&entry.name, size, &file.metadata, file.identity, digest);
                 self.used += file.size;
             }
             Ok(None) => self.postpone(directory, entry),
             Err(error) => self.lane.fail_path(self.lane.source.path(directory, entry), error.kind(), error),
         }
+    }
+
+    /// Whether the table may tell the file's holes, for which nothing was planned: where there is no room they are filled. A file behind it that
+    /// no longer fits travels by itself.
+    fn takes_room_for(&mut self, file: &SmallFile) -> bool {
+        let more = holes_table_bytes(&file.holes);
+        let fits = self.used + file.size + self.table_room + more <= self.slot.len();
+        if fits {
+            self.table_room += more;
+        }
+        fits
     }
 
     /// Reads one file behind the others, twice if it changed; nothing if it no longer fits.

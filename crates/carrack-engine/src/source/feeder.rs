@@ -13,8 +13,7 @@ use std::thread;
 use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryFailure, Event, FailureKind, Fidelity, Notice, RangeSet, RelPath, Section,
-    TargetId,
+    Directory, Entry, EntryFailure, Event, FailureKind, Fidelity, Notice, RangeSet, Section, TargetId,
 };
 use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{ExtrasReader, FileSystem, Filter, Found, Identity, Scan, ScanRoot};
@@ -51,7 +50,7 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         threads: source.settings.scan_thread_count(),
         destination,
         extras: extras.clone(),
-        filter: filter.clone(),
+        filter,
         record: source.evidence.as_ref().map(|evidence| Arc::clone(&evidence.record)),
     };
     if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
@@ -80,7 +79,6 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
             offers.end(feeder.first());
         }),
     }
-    filter.iter().for_each(|filter| feeder.missing(filter));
     extras.iter().flat_map(|extras| extras.losses().take()).for_each(|loss| {
         feeder.first().report(Event::Notice(Notice::Loss(loss)));
     });
@@ -176,15 +174,6 @@ impl<'a> Feeder<'a> {
             }
         }
         ControlFlow::Continue(())
-    }
-
-    /// Names of the user's list that are not there.
-    fn missing(&self, filter: &Filter) {
-        for name in filter.missing() {
-            let roots = self.source.roots.iter();
-            let path = roots.map(|root| root.root.full_path(&RelPath::root(), name)).next();
-            self.first().fail_path(path.unwrap_or_default(), FailureKind::Missing, "it is in the list only");
-        }
     }
 
     fn section(&self, mut section: Section, device: u64) -> ControlFlow<()> {

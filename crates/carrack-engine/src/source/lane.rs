@@ -97,15 +97,13 @@ impl<'a> Lane<'a> {
         let most = source.settings.io_threads_most(source.io_threads).div_ceil(source.lane_count);
         let thread_count =
             if source.is_memory { io_threads } else { most }.max(io_threads).max(endpoints.len());
-        let scheduling = source.settings.scheduling.share(source.lane_count);
+        let scheduling = source.settings.scheduling.of_lane(source.lane_count);
         let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
         let flow = Flow::new(source.counts_flow, source.credits);
-        let pass = source.share.as_ref().map(|share| share.pass(io_threads));
+        let limits = source.limits.clone();
+        let pass = source.share.as_ref().map(|share| share.pass(io_threads, limits.began));
         let open_files = (source.open_files / source.lane_count).max(1);
-        let mut queue = Queue::new(scheduling, io_threads, flow, open_files, pass.clone());
-        if let Some(steps) = &source.settings.timetable {
-            queue.follow(steps.share(source.lane_count));
-        }
+        let queue = Queue::new(scheduling, limits, io_threads, flow, open_files, pass.clone());
         let queue = Arc::new(Monitor::new(queue));
         if let Some(pass) = pass {
             pass.join(&queue);

@@ -59,7 +59,7 @@ use crate::error::SessionError;
 use crate::ground::Camp;
 use crate::lanes::{LaneComm, LaneStart, decline, open_files, run_comms};
 use crate::report::Observer;
-use crate::settings::Settings;
+use crate::settings::{Limits, Settings};
 use crate::sharing::Share;
 use crate::spill::{Spill, spills};
 use chunks::Chunks;
@@ -114,6 +114,7 @@ pub(crate) struct SourceStart<'a> {
 struct Source<'a> {
     spec: TransferSpec,
     settings: &'a Settings,
+    limits: Limits,
     roots: Vec<ScanRoot>,
     file_systems: FileSystems,
     camp: &'a Camp,
@@ -176,6 +177,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         leaves_holes: start.takes_holes && !start.spec.report_digests,
         spec: start.spec,
         settings: start.settings,
+        limits: start.settings.limits(),
         roots: start.roots,
         share: start.share,
         observer: start.observer,

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{Attempt, Monitor};
 use carrack_model::{Directory, Entry, FileId, RangeSet, Scheduling, TargetId};
-use carrack_plan::{
-    Bundle, Feed, FileCursor, ObjectExtent, RateSteps, Rates, Service, TargetQueues, TargetState, policy,
-};
+use carrack_plan::{Bundle, Feed, FileCursor, ObjectExtent, Service, TargetQueues, TargetState, policy};
 use carrack_storage::StorageTarget;
 use carrack_wire::message::Stand;
 
@@ -18,7 +16,7 @@ use super::flow::{Flow, Place};
 use super::lane::Lane;
 use super::large_file::{LargeFile, Step};
 use crate::chunks::FILE_COSTS_BYTES;
-use crate::settings::{depth_of_queue, since_1970};
+use crate::settings::{Limits, depth_of_queue};
 use crate::sharing::{Member, Pass};
 
 /// Something an I/O thread can do.
@@ -142,6 +140,8 @@ pub(super) struct Queue {
     scheduling: Scheduling,
     /// What it keeps to where targets are shared out.
     pass: Option<Pass>,
+    /// Whether something waited for a rate, and for nothing else.
+    was_held: bool,
     /// The session's start, from which the policy counts.
     began: Instant,
 }
@@ -263,6 +263,7 @@ impl Queue {
     /// Without targets. `flow` counts what is on its way to a sink that has several; so many large files may be open.
     pub(super) fn new(
         scheduling: Scheduling,
+        limits: Limits,
         io_threads: usize,
         flow: Flow,
         open_files_max: usize,
@@ -273,7 +274,7 @@ impl Queue {
             Some(pass) => pass.guard(chosen),
             None => chosen,
         });
-        items.set_rates(Rates { all: scheduling.rate, each: scheduling.target_rate });
+        items.keep_to(limits.rates);
         Queue {
             errands: VecDeque::new(),
             items,
@@ -283,13 +284,9 @@ impl Queue {
             permits: open_files_max,
             scheduling,
             pass,
-            began: Instant::now(),
+            was_held: false,
+            began: limits.began,
         }
-    }
-
-    /// The rate of all changes so with the time.
-    pub(super) fn follow(&mut self, steps: RateSteps) {
-        self.items.follow(steps, since_1970().saturating_sub(self.began.elapsed()));
     }
 
     pub(super) fn knows(&self, target: TargetId) -> bool {
@@ -308,6 +305,9 @@ impl Queue {
     /// So many threads are at work from now on: of each target the same part more or less may be in service.
     pub(super) fn set_readers(&mut self, count: usize) {
         self.readers[0] = count;
+        if let Some(pass) = &self.pass {
+            pass.set_threads(count);
+        }
         let depths: Vec<(TargetId, u32)> = self.known.iter().map(|(id, depth)| (*id, *depth)).collect();
         for (target, depth) in depths {
             self.items.set_depth(target, self.depth_now(depth));
@@ -368,7 +368,14 @@ impl Queue {
             }
             self.items.finished(target, None, now);
         }
+        self.was_held |= self.items.is_held_by_rate(now);
         self.items.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at))
+    }
+
+    /// Whether a limit or a grant has held something back since the last time: then what was moved says nothing of the threads.
+    pub(super) fn take_hold(&mut self) -> bool {
+        let is_short = self.pass.as_ref().is_some_and(Pass::take_shortage);
+        std::mem::take(&mut self.was_held) || is_short
     }
 
     /// Whether something waits for a rate that the user set, and for nothing else.

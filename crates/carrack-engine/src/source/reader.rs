@@ -10,8 +10,8 @@ use std::time::Instant;
 use carrack_machine::Slot;
 use carrack_model::limits::RANGES_MAX;
 use carrack_model::{
-    Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice, TargetId,
-    Verify,
+    ByteRange, Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice,
+    TargetId, Verify,
 };
 use carrack_plan::{Bundle, FileCursor, Layout, ObjectExtent, Service, SingleTarget};
 use carrack_storage::{FileLayout, SourceError, SourceFile};
@@ -235,7 +235,7 @@ impl Reader<'_> {
         let mut next_id = lane.next_file.lock().unwrap_or_else(PoisonError::into_inner);
         let id = next_id.0;
         *next_id = FileId(id + 1);
-        let coming = Some(Coming { ranges: Vec::new(), is_part: false });
+        let coming = Some(Coming::default());
         lane.say(Control::OpenFile(OpenFile { id, table, coming, ..OpenFile::default() }));
         lane.say(Control::AbandonFile(FileRef { id }));
         drop(next_id);
@@ -292,8 +292,11 @@ impl Reader<'_> {
         let found = self.layout_of(&file, size);
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
         let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
-        let looks_for_holes = source.leaves_holes && source.chunks.is_none();
-        let holes = if looks_for_holes { file.holes() } else { RangeSet::new() };
+        let holes = match (source.leaves_holes, source.chunks.is_some()) {
+            (false, _) => RangeSet::new(),
+            (true, false) => file.holes(),
+            (true, true) => file.holes_within(range_of(&opening, size)),
+        };
         let object_bytes = source.object_bytes(&*found.layout);
         Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
     }
@@ -340,6 +343,7 @@ impl Reader<'_> {
         let coming = missing.as_ref().filter(|_| is_shared).map(|missing| Coming {
             ranges: ranges_to_message(missing),
             is_part: matches!(opening.part, Some(FilePart::Range(_))),
+            makes_file: !holes.is_empty() && !holds(&opening, size),
         });
         let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
         let large = Arc::new(LargeFile::new(id, file, target, opening, wanted_bytes));
@@ -541,6 +545,17 @@ fn missing_of(opening: &Opening, size: u64) -> Option<RangeSet> {
             Some(missing)
         }
     }
+}
+
+/// What of a file a chunk is about.
+fn range_of(opening: &Opening, size: u64) -> ByteRange {
+    opening.part.map_or(ByteRange::new(0, size), FilePart::range)
+}
+
+/// Whether the sink has something of that.
+fn holds(opening: &Opening, size: u64) -> bool {
+    let own = range_of(opening, size);
+    opening.held.as_deref().is_some_and(|held| held.iter().any(|range| range.overlap(own).is_some()))
 }
 
 /// What is to be sent, all of it if nothing is said, without the holes.

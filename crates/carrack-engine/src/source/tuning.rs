@@ -8,11 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::CpuUse;
+use carrack_model::PolicyChoice;
 use carrack_plan::tuner::{KnobRange, PerKnob, QueueFill, Sample, SizeClass, Tuner, TunerSetup};
 use carrack_transport::PathState;
 use carrack_wire::message::{Counters, Knobs};
 
 use super::lane::Lane;
+use super::queue::Queue;
 #[cfg(feature = "rivals")]
 use super::rivals::Rivals;
 use crate::counters::sum_of;
@@ -44,12 +46,11 @@ pub(super) struct Tuning<'a> {
 }
 
 impl<'a> Tuning<'a> {
-    /// Nothing where the user wants nothing to be turned, keeps to a rate, or shares targets out: then more would not bring more.
+    /// Nothing where the user wants nothing to be turned.
     pub(super) fn begin(lanes: &'a [Lane<'a>]) -> Option<Tuning<'a>> {
         let source = lanes.first()?.source;
         let settings = source.settings;
-        let is_held = settings.holds_back() || source.share.is_some();
-        if !settings.tunes || source.spec.dry_run || is_held {
+        if !settings.tunes || source.spec.dry_run {
             return None;
         }
         let now = Instant::now();
@@ -144,10 +145,15 @@ impl<'a> Tuning<'a> {
             retransmitted,
             cpu: self.cpu_part,
             work: self.work(),
-            is_held: false,
+            is_held: self.is_held(),
             outbox: self.outbox(),
             sink_queue: Some(self.of_slots(sink.write_waiting.into(), sink.write_slots.into())),
         }
+    }
+
+    /// Whether a limit or a grant has held a lane back since the last time.
+    fn is_held(&self) -> bool {
+        self.lanes.iter().filter(|lane| lane.queue.with(Queue::take_hold)).count() > 0
     }
 
     /// Objects' worth of work that waits, if that is enough for all threads.
@@ -208,8 +214,11 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
         is_memory: source.is_memory,
         is_near: source.stream_count().is_near(opened as usize),
     };
+    // More would be more requests at targets that others use.
+    let is_nice = source.settings.scheduling.policy == PolicyChoice::Adaptive { nice: true };
     PerKnob {
         readers: match source.settings.io_threads {
+            0 if is_nice => stock.readers().at_most(stock.readers_at_start),
             0 => stock.readers(),
             _ => KnobRange::fixed(stock.readers_at_start),
         },
@@ -219,7 +228,8 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
         },
         writers: match (source.settings.io_threads, sink.write_threads) {
             (0, start @ 1..) => {
-                KnobRange::new(1, number(source.settings.io_threads_most(start as usize)), start)
+                let range = KnobRange::new(1, number(source.settings.io_threads_most(start as usize)), start);
+                if is_nice { range.at_most(start) } else { range }
             }
             (_, start) => KnobRange::fixed(start),
         },

@@ -104,8 +104,8 @@ pub(crate) struct Spill<P> {
     held_max: AtomicU64,
 }
 
-/// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such. `tell` hears what a
-/// session goes without.
+/// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such, in parts where there are
+/// fewer directories than lanes. `tell` hears what a session goes without.
 pub(crate) fn spills<P: Copy + Eq + Hash>(
     directories: &[SpillDirectory],
     settings: &SpillSettings,
@@ -114,6 +114,7 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     tell: impl Fn(String),
 ) -> Result<Vec<Vec<Spill<P>>>, SessionError> {
     let mut dealt: Vec<Vec<Spill<P>>> = lanes.iter().map(|_| Vec::new()).collect();
+    let directories = &parts(directories, lanes.len());
     let budget = settings.budget.map_or(u64::MAX, |budget| budget / directories.len().max(1) as u64);
     let files = SysFiles::here();
     let node = |at: &SpillDirectory| node_of_directory(&files, &at.directory);
@@ -128,6 +129,13 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
         }
     }
     Ok(dealt)
+}
+
+/// As many parts of each directory as give every one of so many lanes one.
+fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
+    let count = lanes.div_ceil(directories.len().max(1)).max(1);
+    let part = |at: &SpillDirectory| SpillDirectory { bytes: at.bytes / count as u64, ..at.clone() };
+    directories.iter().flat_map(|at| std::iter::repeat_n(part(at), count)).collect()
 }
 
 impl<P: Copy + Eq + Hash> Spill<P> {
@@ -289,5 +297,24 @@ impl<P: Copy + Eq + Hash> Spill<P> {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lane_has_a_part_of_what_there_is() {
+        let at = |name: &str, bytes| SpillDirectory { directory: name.into(), bytes };
+        let bytes = |directories: &[SpillDirectory], lanes| -> Vec<u64> {
+            parts(directories, lanes).iter().map(|part| part.bytes).collect()
+        };
+        let (one, two) = (at("/a", 12), at("/b", 6));
+        assert_eq!(bytes(&[], 2), [0; 0]);
+        assert_eq!(bytes(std::slice::from_ref(&one), 1), [12]);
+        assert_eq!(bytes(std::slice::from_ref(&one), 3), [4, 4, 4]);
+        assert_eq!(bytes(&[one.clone(), two.clone()], 2), [12, 6]);
+        assert_eq!(bytes(&[one, two], 3), [6, 6, 3, 3]);
     }
 }

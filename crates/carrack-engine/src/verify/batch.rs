@@ -22,12 +22,21 @@ pub(super) struct Item {
     pub(super) key: Option<u128>,
     /// What a manifest says.
     pub(super) digest: Option<[u8; 32]>,
+    /// Its metadata differ: it is told and counted, whatever its contents are.
+    pub(super) is_told: bool,
+}
+
+impl Item {
+    /// Of which nothing but the name is known, and what a manifest says.
+    pub(super) fn new(name: Box<[u8]>, digest: Option<[u8; 32]>) -> Item {
+        Item { name, size: 0, key: None, digest, is_told: false }
+    }
 }
 
 impl Batch {
     pub(super) fn of(directory: RelPath, names: Vec<Box<[u8]>>) -> Batch {
-        let item = |name| Item { name, size: 0, key: None, digest: None };
-        Batch { directory: Some(directory), items: names.into_iter().map(item).collect() }
+        let items = names.into_iter().map(|name| Item::new(name, None)).collect();
+        Batch { directory: Some(directory), items }
     }
 
     pub(super) fn directory(&self) -> RelPath {
@@ -58,7 +67,7 @@ pub(super) fn key(
 
 /// The same of a range of a file that is compared with another one; small ones are not remembered by range.
 pub(super) fn range_key(file: &FileCheck, range: ByteRange) -> Option<u128> {
-    let key = file.key.filter(|_| file.size > RANGE_BYTES && !file.has_digest())?;
+    let key = file.item.key.filter(|_| file.item.size > RANGE_BYTES && !file.has_digest())?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(&key.to_le_bytes()).update(&range.offset.to_le_bytes());
     Some(number(&hasher))

@@ -11,7 +11,8 @@ use carrack_storage::BrowsedKind;
 use super::batch::{Batch, Item, key, range_key};
 use super::file_check::FileCheck;
 use super::judge::{Verdict, differing, digest_of, judge, judge_listed};
-use super::{Difference, Examiner, Finding, Kept, Verified, path_of};
+use super::metadata::HardLinks;
+use super::{Difference, Examiner, Finding, Kept, MetadataChecks, Verified, path_of};
 use crate::error::SessionError;
 use crate::examine::{
     PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange, QUESTIONS_MAX, Question, Sight, Standing, WHOLE_BYTES_MAX,
@@ -37,6 +38,7 @@ pub struct ManifestEntry {
 pub struct Verifying<'a> {
     sink: &'a mut Examiner,
     kept: &'a mut Kept,
+    checks: MetadataChecks,
     told: &'a mut dyn FnMut(Finding),
     verified: Verified,
     source_count: u64,
@@ -49,7 +51,13 @@ impl<'a> Verifying<'a> {
         kept: &'a mut Kept,
         told: &'a mut dyn FnMut(Finding),
     ) -> Verifying<'a> {
-        Verifying { sink, kept, told, verified: Verified::default(), source_count: 0 }
+        let checks = MetadataChecks::default();
+        Verifying { sink, kept, checks, told, verified: Verified::default(), source_count: 0 }
+    }
+
+    /// Compares these metadata of trees, and not the times alone.
+    pub fn checking(self, checks: MetadataChecks) -> Verifying<'a> {
+        Verifying { checks, ..self }
     }
 
     /// What came of it so far.
@@ -65,9 +73,9 @@ impl<'a> Verifying<'a> {
     /// Where one of the ends is gone; `name` may be no name.
     pub fn place(&mut self, source: &mut Examiner, name: &[u8]) -> Result<RelPath, SessionError> {
         let in_it = RelPath::root().join(name).map_err(bad_name)?;
-        let itself = look(RelPath::root(), vec![[][..].into()], false);
+        let itself = look(RelPath::root(), vec![[][..].into()]);
         source.ask(itself)?;
-        self.sink.ask(look(RelPath::root(), vec![[][..].into(), name.into()], false))?;
+        self.sink.ask(look(RelPath::root(), vec![[][..].into(), name.into()]))?;
         let (source, sink) = (source.seen()?, self.sink.seen()?);
         let has_name = sink.get(1).is_some_and(|sight| sight.standing != Standing::Nothing);
         let goes_in = if is_directory(source.first()) { has_name } else { is_directory(sink.first()) };
@@ -88,7 +96,7 @@ impl<'a> Verifying<'a> {
     }
 
     fn is_directory(&mut self, place: &RelPath) -> Result<bool, SessionError> {
-        self.sink.ask(look(place.clone(), vec![[][..].into()], false))?;
+        self.sink.ask(look(place.clone(), vec![[][..].into()]))?;
         Ok(is_directory(self.sink.seen()?.first()))
     }
 
@@ -115,6 +123,7 @@ impl<'a> Verifying<'a> {
             place,
             feed,
             index: self.source_count,
+            links: HardLinks::default(),
             all: self,
             asked: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -157,6 +166,7 @@ struct Run<'r, 'a> {
     place: &'r RelPath,
     feed: Feed<'r>,
     index: u64,
+    links: HardLinks,
     /// In order.
     asked: VecDeque<Step>,
     /// To be asked before anything new is looked for.
@@ -209,14 +219,24 @@ impl Run<'_, '_> {
                 }
                 _ => self.all.sink.ask(walk_on(self.place.clone()))?,
             },
-            Step::Look(batch) | Step::Read(batch) => {
+            Step::Look(batch) => {
                 let (directory, names) = batch.names();
-                let digests = matches!(step, Step::Read(_));
-                self.ask_both(directory, |directory| look(directory, names.clone(), digests))?;
+                let metadata = self.source.as_ref().and_then(|_| self.all.checks.asked());
+                self.ask_both(directory, |directory| {
+                    let names = names.clone();
+                    Question::Look { directory, names, digests: false, metadata }
+                })?;
+            }
+            Step::Read(batch) => {
+                let (directory, names) = batch.names();
+                self.ask_both(directory, |directory| {
+                    let names = names.clone();
+                    Question::Look { directory, names, digests: true, metadata: None }
+                })?;
             }
             Step::Extra(batch) => {
                 let (directory, names) = batch.names();
-                self.source()?.ask(look(directory, names, false))?;
+                self.source()?.ask(look(directory, names))?;
             }
             Step::Ranges(file) => return self.ask_range(*file),
             Step::Pieces(_, of) => {
@@ -254,7 +274,8 @@ impl Run<'_, '_> {
             if range_key(file, range).is_some_and(|key| self.all.kept.has(key)) {
                 continue;
             }
-            let piece_bytes = if file.size <= WHOLE_BYTES_MAX { PIECE_BYTES_MIN } else { PIECE_BYTES_MAX };
+            let piece_bytes =
+                if file.item.size <= WHOLE_BYTES_MAX { PIECE_BYTES_MIN } else { PIECE_BYTES_MAX };
             let of = pieces_of(file, range, piece_bytes);
             file.ask();
             self.all.verified.bytes_read += range.len;
@@ -313,9 +334,10 @@ impl Run<'_, '_> {
             let here =
                 source.as_ref().map(|sights| sights.get(index).ok_or(SessionError::Internal)).transpose()?;
             item.size = there.size;
+            item.is_told = here.is_some_and(|here| self.other_metadata(&directory, &item.name, here, there));
             match here.map_or_else(|| judge_listed(there), |here| judge(here, there)) {
-                Verdict::Equal => self.equal(there.size),
-                Verdict::Differs(what) => self.differs(&directory, &item.name, what),
+                Verdict::Equal => self.equal(&item),
+                Verdict::Differs(what) => self.differs(&directory, &item, what),
                 Verdict::Read => {
                     item.key = Some(key(self.index, &directory, &item, here, there));
                     self.read_if_unknown(&directory, item, &mut small);
@@ -326,11 +348,25 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// Tells what differs but the contents; whether anything does.
+    fn other_metadata(&mut self, directory: &RelPath, name: &[u8], here: &Sight, there: &Sight) -> bool {
+        if here.standing != there.standing {
+            return false;
+        }
+        let path = self.path_at_sink(directory, name);
+        let found = self.all.checks.compare(&mut self.links, &path, here, there);
+        let is_other = !found.is_empty();
+        if is_other {
+            self.tell(path, Difference::Metadata(found));
+        }
+        is_other
+    }
+
     /// Small files are gathered.
     fn read_if_unknown(&mut self, directory: &RelPath, item: Item, small: &mut Batch) {
         if item.key.is_some_and(|key| self.all.kept.has(key)) {
             self.all.verified.known += 1;
-            return self.equal(item.size);
+            return self.equal(&item);
         }
         if item.size > WHOLE_BYTES_MAX {
             return self.compare_pieces(directory, item);
@@ -362,12 +398,12 @@ impl Run<'_, '_> {
                 (None, digest) => digest.ok_or(Difference::Digest),
             };
             match (here, there) {
-                (Err(what), _) | (_, Err(what)) => self.differs(&directory, &item.name, what),
+                (Err(what), _) | (_, Err(what)) => self.differs(&directory, &item, what),
                 (Ok(here), Ok(there)) if here == there => {
                     self.keep(item.key);
-                    self.equal(item.size);
+                    self.equal(&item);
                 }
-                _ if source.is_none() => self.differs(&directory, &item.name, Difference::Digest),
+                _ if source.is_none() => self.differs(&directory, &item, Difference::Digest),
                 _ => self.compare_pieces(&directory, item),
             }
         }
@@ -379,7 +415,7 @@ impl Run<'_, '_> {
         let directory = batch.directory();
         for (item, sight) in batch.items.iter().zip(sights) {
             if sight.standing == Standing::Nothing {
-                self.differs(&directory, &item.name, Difference::Extra);
+                self.differs(&directory, item, Difference::Extra);
             }
         }
         Ok(())
@@ -387,8 +423,7 @@ impl Run<'_, '_> {
 
     /// Where does it differ?
     fn compare_pieces(&mut self, directory: &RelPath, item: Item) {
-        let file = FileCheck::new(directory.clone(), item.name, item.size, item.key, item.digest);
-        self.files.insert(self.next_file, file);
+        self.files.insert(self.next_file, FileCheck::new(directory.clone(), item));
         self.waiting.push_back(Step::Ranges(self.next_file));
         self.next_file += 1;
     }
@@ -438,20 +473,22 @@ impl Run<'_, '_> {
         if !self.files.get(&id).is_some_and(FileCheck::is_done) {
             return;
         }
-        let Some(file) = self.files.remove(&id) else { return };
-        let (directory, name, size, key) = (file.directory.clone(), file.name.clone(), file.size, file.key);
+        let Some(mut file) = self.files.remove(&id) else { return };
         match file.difference() {
-            Some(what) => self.differs(&directory, &name, what),
+            Some(what) => self.differs(&file.directory, &file.item, what),
             None => {
-                self.keep(key);
-                self.equal(size);
+                self.keep(file.item.key);
+                self.equal(&file.item);
             }
         }
     }
 
-    fn equal(&mut self, bytes: u64) {
-        self.all.verified.equal += 1;
-        self.all.verified.bytes_equal += bytes;
+    /// Its contents are; it was told if anything else is not.
+    fn equal(&mut self, item: &Item) {
+        if !item.is_told {
+            self.all.verified.equal += 1;
+            self.all.verified.bytes_equal += item.size;
+        }
     }
 
     fn keep(&mut self, key: Option<u128>) {
@@ -460,12 +497,20 @@ impl Run<'_, '_> {
         }
     }
 
-    fn differs(&mut self, directory: &RelPath, name: &[u8], what: Difference) {
-        let path = match at_place(self.place, directory) {
+    fn differs(&mut self, directory: &RelPath, item: &Item, what: Difference) {
+        let path = self.path_at_sink(directory, &item.name);
+        match item.is_told {
+            // It is counted.
+            true => (self.all.told)(Finding { path, what }),
+            false => self.tell(path, what),
+        }
+    }
+
+    fn path_at_sink(&self, directory: &RelPath, name: &[u8]) -> Box<[u8]> {
+        match at_place(self.place, directory) {
             Ok(directory) => path_of(&directory, name),
             Err(_) => path_of(directory, name),
-        };
-        self.tell(path, what);
+        }
     }
 
     fn tell(&mut self, path: Box<[u8]>, what: Difference) {
@@ -497,7 +542,7 @@ fn next_lines(
             break;
         }
         batch.directory = Some(directory);
-        batch.items.push(Item { name, size: 0, key: None, digest: Some(entry.digest) });
+        batch.items.push(Item::new(name, Some(entry.digest)));
     }
     Ok((!batch.items.is_empty()).then_some(Step::Look(batch)))
 }
@@ -510,13 +555,14 @@ fn walk_on(beneath: RelPath) -> Question {
     Question::WalkOn { beneath, specials: true }
 }
 
-fn look(directory: RelPath, names: Vec<Box<[u8]>>, digests: bool) -> Question {
-    Question::Look { directory, names, digests }
+/// What stands at these names, and nothing else.
+fn look(directory: RelPath, names: Vec<Box<[u8]>>) -> Question {
+    Question::Look { directory, names, digests: false, metadata: None }
 }
 
 fn pieces_of(file: &FileCheck, range: ByteRange, piece_bytes: u32) -> PieceRange {
-    let (directory, name) = (file.directory.clone(), file.name.clone());
-    PieceRange { directory, name, file_size: file.size, range, piece_bytes }
+    let (directory, name) = (file.directory.clone(), file.item.name.clone());
+    PieceRange { directory, name, file_size: file.item.size, range, piece_bytes }
 }
 
 /// A path of the source, as it is at the sink.

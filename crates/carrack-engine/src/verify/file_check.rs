@@ -1,9 +1,12 @@
 //! One file whose pieces are compared: how far that is, and where it differs.
 
+use std::mem;
+
 use carrack_journal::{FileDigest, Subtree};
 use carrack_model::{ByteRange, RelPath, Side};
 
 use super::Difference;
+use super::batch::Item;
 use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
 
 /// Bytes of one question about a large file: at 50 MB/s, five seconds.
@@ -19,10 +22,7 @@ const NARROWED_MAX: u32 = 64;
 pub(super) struct FileCheck {
     /// At the source.
     pub(super) directory: RelPath,
-    pub(super) name: Box<[u8]>,
-    pub(super) size: u64,
-    /// By which it is remembered; nothing if it is not to be.
-    pub(super) key: Option<u128>,
+    pub(super) item: Item,
     /// What is known of it, where a digest is to be met.
     wanted: Option<([u8; 32], FileDigest)>,
     next_offset: u64,
@@ -34,20 +34,12 @@ pub(super) struct FileCheck {
 }
 
 impl FileCheck {
-    /// Nothing of it was compared; `digest` if it is compared with that and not with a file.
-    pub(super) fn new(
-        directory: RelPath,
-        name: Box<[u8]>,
-        size: u64,
-        key: Option<u128>,
-        digest: Option<[u8; 32]>,
-    ) -> FileCheck {
-        let wanted = digest.map(|digest| (digest, FileDigest::new(size)));
+    /// Nothing of it was compared; with the item's digest if it has one, and not with a file.
+    pub(super) fn new(directory: RelPath, item: Item) -> FileCheck {
+        let wanted = item.digest.map(|digest| (digest, FileDigest::new(item.size)));
         FileCheck {
             directory,
-            name,
-            size,
-            key,
+            item,
             wanted,
             next_offset: 0,
             open_count: 0,
@@ -60,10 +52,10 @@ impl FileCheck {
 
     /// The next range that is to be asked for.
     pub(super) fn next_range(&mut self) -> Option<ByteRange> {
-        if self.next_offset >= self.size || self.problem.is_some() {
+        if self.next_offset >= self.item.size || self.problem.is_some() {
             return None;
         }
-        let range = ByteRange::new(self.next_offset, RANGE_BYTES.min(self.size - self.next_offset));
+        let range = ByteRange::new(self.next_offset, RANGE_BYTES.min(self.item.size - self.next_offset));
         self.next_offset += range.len;
         Some(range)
     }
@@ -85,7 +77,7 @@ impl FileCheck {
 
     /// Whether nothing is left to be asked.
     pub(super) fn is_done(&self) -> bool {
-        self.open_count == 0 && (self.next_offset >= self.size || self.problem.is_some())
+        self.open_count == 0 && (self.next_offset >= self.item.size || self.problem.is_some())
     }
 
     /// One end can't read it.
@@ -123,19 +115,19 @@ impl FileCheck {
         }
     }
 
-    /// What is wrong with it in the end.
-    pub(super) fn difference(self) -> Option<Difference> {
-        if let Some((side, detail)) = self.problem {
+    /// What is wrong with it in the end; it is not asked again.
+    pub(super) fn difference(&mut self) -> Option<Difference> {
+        if let Some((side, detail)) = self.problem.take() {
             return Some(Difference::Unreadable { side, detail });
         }
-        if let Some((wanted, digest)) = self.wanted {
+        if let Some((wanted, digest)) = self.wanted.take() {
             return match digest.finish() {
                 Ok(found) if found == wanted => None,
                 Ok(_) => Some(Difference::Digest),
                 Err(error) => Some(Difference::Unreadable { side: Side::Sink, detail: error.to_string() }),
             };
         }
-        let (ranges, is_cut) = (joined(self.ranges), self.is_cut);
+        let (ranges, is_cut) = (joined(mem::take(&mut self.ranges)), self.is_cut);
         (!ranges.is_empty()).then_some(Difference::Content { ranges, is_cut })
     }
 }
@@ -158,7 +150,7 @@ mod tests {
     use super::*;
 
     fn check(size: u64) -> FileCheck {
-        FileCheck::new(RelPath::root(), b"f"[..].into(), size, None, None)
+        FileCheck::new(RelPath::root(), Item { size, ..Item::new(b"f"[..].into(), None) })
     }
 
     #[test]

@@ -101,7 +101,7 @@ mod tests {
 
     fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> Sight {
         let digest = digest.map(|byte| [byte; 32]);
-        Sight { standing: Standing::Is(kind), size, stamp: 0, digest, special: None }
+        Sight { size, digest, ..Sight::without_facts(Standing::Is(kind)) }
     }
 
     #[test]

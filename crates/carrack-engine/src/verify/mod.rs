@@ -3,7 +3,7 @@
 //! The caller holds both ends ([`Examiner`]) and asks each for the same things; neither end knows the other. First what stands at the
 //! names is compared, then files of equal size are read at both ends: small ones as a whole, larger ones as 1 MiB pieces, ranges of 256 MiB at a
 //! time. A piece that differs is read again as pieces of 1 KiB. So nothing is read where a look suffices, and an
-//! answer is bounded however large a file is. What is open at a time is bounded ([`crate::examine`]): memory is, too.
+//! answer is bounded however large a file is. Metadata come with the look, as far as a copy was to keep them. What is open at a time is bounded ([`crate::examine`]): memory is, too.
 
 mod batch;
 mod comparing;
@@ -11,6 +11,7 @@ mod examiner;
 mod file_check;
 mod judge;
 mod kept;
+mod metadata;
 
 use carrack_model::{ByteRange, RelPath, Side};
 use carrack_storage::BrowsedKind;
@@ -18,6 +19,7 @@ use carrack_storage::BrowsedKind;
 pub use comparing::{ManifestEntry, Verifying};
 pub use examiner::{Examination, Examiner};
 pub use kept::{Kept, KeptError};
+pub use metadata::{MetadataChecks, MetadataDifference};
 
 /// Something that is not as it should be, or that can't be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub enum Difference {
     Link,
     /// A device of another kind, or with other numbers.
     Device,
+    /// Metadata that are not the same. The contents may differ, too, which is told apart.
+    Metadata(Vec<MetadataDifference>),
     /// It can't be read, or changed meanwhile.
     Unreadable {
         /// At which end.
@@ -95,7 +99,7 @@ pub struct Verified {
     pub bytes_equal: u64,
     /// Bytes that this run had the destination read.
     pub bytes_read: u64,
-    /// Entries that differ, missing ones among them.
+    /// Entries that differ, missing ones among them; each once, whatever differs of it.
     pub differing: u64,
     /// Entries at the destination that the source does not have; counted where they were asked for.
     pub extra: u64,

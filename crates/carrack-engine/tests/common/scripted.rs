@@ -173,7 +173,7 @@ impl Scripted {
         let destination = Some(destination.as_os_str().as_bytes().to_vec());
         self.say(Control::Hello(Hello { destination, ..Scripted::hello(spec) }));
         let Control::Welcome(welcome) = self.message() else { panic!("no welcome") };
-        self.say(Control::Place(Place { root: place }));
+        self.say(Control::Place(Place { root: place, ..Place::default() }));
         self.dial_failed(spec);
         welcome.sink.unwrap().credits
     }
@@ -183,7 +183,7 @@ impl Scripted {
         self.preambles();
         let Control::Hello(hello) = self.message() else { panic!("no hello") };
         self.say(Control::Welcome(Welcome {
-            place: Some(Place { root: place }),
+            place: Some(Place { root: place, ..Place::default() }),
             lanes: 1,
             selects: true,
             knows_links: true,

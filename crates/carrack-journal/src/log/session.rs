@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::OnceLock;
 
 use carrack_model::RunToken;
 use rustix::process::getpid;
@@ -95,11 +96,19 @@ impl SessionInfo {
     }
 }
 
-/// The kernel's boot id: random, and another one after each boot.
+/// The kernel's boot id: random, and another one after each boot. It is read once.
 ///
 /// # Errors
 /// What reading `/proc/sys/kernel/random/boot_id` says.
 pub fn boot_id() -> io::Result<[u8; 16]> {
+    static KNOWN: OnceLock<[u8; 16]> = OnceLock::new();
+    match KNOWN.get() {
+        Some(id) => Ok(*id),
+        None => read_boot_id().map(|id| *KNOWN.get_or_init(|| id)),
+    }
+}
+
+fn read_boot_id() -> io::Result<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let digits = text.trim().replace('-', "");
     let number = u128::from_str_radix(&digits, 16).map_err(|error| io::Error::other(error.to_string()))?;

@@ -15,13 +15,18 @@ mod sysfs;
 mod xml;
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::id_set::{CpuSet, NodeSet};
+use crate::recent::Recent;
 
 pub use error::TopologyError;
 
 /// What the kernel gives as the distance of a node to itself (ACPI 6.5, section 5.2.17, SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
+
+/// How long a look at a machine with one NUMA node counts: on it nothing is bound to a CPU, whatever CPUs come and go.
+const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// Whether hwloc's library can be loaded.
 pub(crate) fn has_hwloc() -> bool {
@@ -139,13 +144,15 @@ impl Topology {
     }
 
     /// This machine for those who want to place a transfer on it, quickly: with one NUMA node there is nothing to
-    /// choose, so hwloc is not loaded and devices are not looked for.
+    /// choose, so hwloc is not loaded, devices are not looked for, and what was read within the last second will do.
     pub fn for_transfer() -> Topology {
+        static ONE_NODE: Recent<Option<Topology>> = Recent::new(FRESH_FOR);
         let sys = Path::new("/sys");
-        match sysfs::has_one_node(sys) {
-            true => sysfs::one_node(sys, &allowed::Allowed::of_this_thread()),
-            false => Topology::this_machine(),
-        }
+        let one_node = || {
+            let has_one = sysfs::has_one_node(sys);
+            has_one.then(|| sysfs::one_node(sys, &allowed::Allowed::of_this_thread()))
+        };
+        ONE_NODE.get(one_node).unwrap_or_else(Topology::this_machine)
     }
 
     /// What an XML file of hwloc (format 2 or 3: `lstopo FILE.xml`) says; `name` is the file's.

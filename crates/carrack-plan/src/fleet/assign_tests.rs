@@ -101,6 +101,23 @@ fn a_mover_takes_no_more_than_it_said() {
     assert_eq!(changes.add, [pair("t1", 0, "a1", "b1")]);
 }
 
+/// Where all places are taken, the one who is most urgent gets that of the one who is least: its pair ends with the chunk that it has.
+#[test]
+fn what_is_urgent_takes_the_place_of_what_is_least_so() {
+    let movers = fleet(2);
+    let of = |number, priority| Claim { priority, wanted: 1, ..claim(number, true) };
+    let mut claims: Vec<Claim> = (0..8).map(|number| of(number, if number == 3 { 0 } else { 5 })).collect();
+    let dealt = |claims: &[Claim], present: &[FleetPair]| {
+        assign(&movers, claims, &shares(&movers, claims, &PairLimits::default()), present)
+    };
+    let present = dealt(&claims, &[]).add;
+    assert_eq!(present.len(), 8, "all places are taken");
+    claims.push(of(8, 9));
+    let changes = dealt(&claims, &present);
+    let transfers = |pairs: &[FleetPair]| pairs.iter().map(|pair| pair.transfer.clone()).collect::<Vec<_>>();
+    assert_eq!((transfers(&changes.drop), transfers(&changes.add)), (vec!["t3".into()], vec!["t8".into()]));
+}
+
 #[test]
 fn a_lone_mover_sends_to_itself() {
     let within = |ends: &[usize]| Claim {

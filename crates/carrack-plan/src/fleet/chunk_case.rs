@@ -18,12 +18,16 @@ const LEFT_TO_OTHERS_MAX: u64 = 30;
 const LEFT_FOR_FIRST: Duration = Duration::from_millis(300);
 const LEFT_FOR_MAX: Duration = Duration::from_secs(10);
 
+/// What was published is among what a queue says it has after so long, with much to spare.
+const COUNTED_WITHIN: Duration = Duration::from_millis(200);
+
 /// So often it is there again after the first time: until there are other pairs, which is soon.
 const LEFT_SOON: u64 = 10;
 
-/// A pair that leaves the same chunk to others again and again has nothing else to do, perhaps: its manager is told each time that it was
-/// delivered so often once more, and makes pairs of other movers.
-const TOLD_EVERY: u64 = 8;
+/// A pair that leaves the same chunk to others again and again has nothing else to do, perhaps: its manager is told the first time that it was
+/// delivered so often, then each time, and makes pairs of other movers. As long as it hears it, it leaves the mover out of the transfer, so
+/// that the chunk waits for a better one instead of coming to its last delivery.
+const TOLD_FROM: u64 = 8;
 
 /// Movers that have failed an item of work: each by what is, or is not, where it reads or writes, and not by the item's own fault alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +76,14 @@ pub fn may_be_left(delivered: u64) -> bool {
 pub fn left_for(delivered: u64) -> Duration {
     let doublings = delivered.saturating_sub(LEFT_SOON).min(16) as u32;
     (LEFT_FOR_FIRST * 2_u32.pow(doublings)).min(LEFT_FOR_MAX)
+}
+
+/// How long a scan that was delivered so often and has logged its end stays unacknowledged.
+///
+/// Its manager may know an earlier attempt, have all of that, and look whether the queue is empty before it closes the transfer: what is
+/// published counts there a moment later, and the scan that published it has to count for so long.
+pub fn acknowledged_after(delivered: u64) -> Duration {
+    if delivered > 1 { COUNTED_WITHIN } else { Duration::ZERO }
 }
 
 /// Movers that can serve a transfer at its ends now, or could a moment ago: one that is cut off for a while is waited for.
@@ -208,7 +220,7 @@ impl ChunkCase {
 
     fn leave_again(&self, tried: &Tried, able: &Able) -> ChunkStep {
         let leave = ChunkStep::Leave(left_for(self.delivered));
-        if !self.delivered.is_multiple_of(TOLD_EVERY) {
+        if self.delivered < TOLD_FROM {
             return leave;
         }
         let has_failed = |is_source: bool| {
@@ -297,7 +309,7 @@ mod tests {
         assert_eq!(again.next(), ChunkStep::ReadTried);
         again.answer(ChunkAnswer::Tried(tried(&[], &["x"])), &all);
         assert_eq!(again.next(), ChunkStep::Leave(LEFT_FOR_FIRST));
-        let mut often = ChunkCase::new("a", "x", TOLD_EVERY);
+        let mut often = ChunkCase::new("a", "x", TOLD_FROM);
         often.answer(ChunkAnswer::Tried(tried(&[], &["x"])), &all);
         assert!(
             matches!(often.next(), ChunkStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source)

@@ -42,6 +42,9 @@ const REPORT_LASTS: Duration = Duration::from_secs(4);
 /// What is logged is acknowledged a moment later: then the queue is looked at again.
 const ACKNOWLEDGED_SOON: Duration = Duration::from_millis(20);
 
+/// A queue that is not idle for longer after everything was logged has something that is not known of.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
+
 /// How often the tuner is told a rate.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -215,6 +218,8 @@ struct Carried {
     closing: Option<Closing>,
     /// When the queue is looked at again that was not idle.
     check_at: Duration,
+    /// Since when it was not idle, though everything that the log has told was settled.
+    busy_since: Option<Duration>,
     /// The scan for which the items of the present step are: another one may count by the time that they are published.
     asked_for: Option<u32>,
     /// Of each pair, by its mover and number: when it was told, and bytes per second.
@@ -238,6 +243,7 @@ impl Carried {
             scan_ordered_at: None,
             closing: None,
             check_at: Duration::ZERO,
+            busy_since: None,
             asked_for: None,
             reports: HashMap::new(),
             observed_at: now,
@@ -414,12 +420,20 @@ impl Coordinator {
     fn carried_out(&mut self, now: Duration, step: &Step, answer: Answer) {
         let carried = &mut self.carried;
         match (step, answer) {
-            (Step::CheckQueue, Answer::Idle(is_idle)) => {
-                carried.closing = is_idle.then_some(Closing::Record);
-                if !is_idle {
-                    carried.check_at = now + ACKNOWLEDGED_SOON;
-                }
+            (Step::CheckQueue, Answer::Idle(false)) => {
+                carried.closing = None;
+                carried.check_at = now + ACKNOWLEDGED_SOON;
+                carried.busy_since.get_or_insert(now);
             }
+            // Another scan, say, and all that it had published: the log has it, which may be told late.
+            (Step::CheckQueue, Answer::Idle(true))
+                if carried
+                    .busy_since
+                    .is_some_and(|since| now.saturating_sub(since) > ACKNOWLEDGED_WITHIN) =>
+            {
+                self.begin_again(now);
+            }
+            (Step::CheckQueue, Answer::Idle(true)) => carried.closing = Some(Closing::Record),
             (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
             (Step::FinishFiles(files), Answer::Done) => carried.asked(&Next::FinishFiles(files.clone())),
             (Step::DiscardFiles(files), Answer::Done) => carried.asked(&Next::DiscardFiles(files.clone())),

@@ -160,6 +160,29 @@ fn a_transfer_goes_from_its_record_to_its_end() {
 }
 
 #[test]
+fn a_queue_that_was_busy_for_long_may_have_had_what_the_log_has_not_told_yet() {
+    let mut driven = Driven::carrying();
+    driven.scanned(0);
+    let began_at = driven.now;
+    while driven.now <= began_at + ACKNOWLEDGED_WITHIN {
+        driven.comes_to(&Step::CheckQueue);
+        driven.answered(Answer::Idle(false));
+    }
+    driven.comes_to(&Step::CheckQueue);
+    assert_eq!(driven.answered(Answer::Idle(true)), Step::CheckQueue);
+    assert_eq!(driven.answered(Answer::Record(Some(OPEN))), Step::ReadRecord);
+    assert_eq!(driven.answered(Answer::Opened(Box::new(PairTuner::new(2, 4)))), Step::Open);
+    // Another scan has found more.
+    let found = Found { chunks: 1, files: 1, ..Found::default() };
+    driven.scanned(0);
+    driven.coordinator.observe(&TrackerEvent::Scanned { attempt: 2, found, is_finished: true });
+    driven.coordinator.current();
+    assert!(matches!(driven.step(), Step::WriteProgress(_)));
+    driven.coordinator.answer(driven.now, &Step::WriteProgress(String::new()), Answer::Done);
+    assert!(matches!(driven.next(), Step::Wait(_)), "the second scan's chunk is waited for");
+}
+
+#[test]
 fn what_has_failed_is_in_the_record_before_the_close() {
     let mut driven = Driven::carrying();
     driven.scanned(1);

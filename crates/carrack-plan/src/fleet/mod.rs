@@ -22,7 +22,9 @@ mod tracker;
 mod waiting;
 
 pub use assign::{Changes, FleetPair, assign};
-pub use chunk_case::{Able, ChunkAnswer, ChunkCase, ChunkStep, Doubt, Tried, left_for, may_be_left};
+pub use chunk_case::{
+    Able, ChunkAnswer, ChunkCase, ChunkStep, Doubt, Tried, acknowledged_after, left_for, may_be_left,
+};
 pub use coordinator::{Answer, Coordinator, Ending, Outlook, RecordState, RecordView, Step};
 pub use curve::PairTuner;
 pub use cutter::{

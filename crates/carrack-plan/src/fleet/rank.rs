@@ -80,8 +80,8 @@ impl Waiting<'_> {
         self.submitted_ms.max(self.not_before_ms.unwrap_or(0))
     }
 
-    /// Its priority, and what its deadline raises it by.
-    fn level(&self, now_ms: u64) -> u8 {
+    /// Its priority, and what its deadline raises it by: 0 to 9.
+    pub fn level(&self, now_ms: u64) -> u8 {
         let raised = self.deadline_ms.map_or(0, |deadline_ms| {
             let (all, left) =
                 (deadline_ms.saturating_sub(self.since_ms()), deadline_ms.saturating_sub(now_ms));

@@ -65,6 +65,13 @@ impl KnobRange {
         KnobRange::new(value, value, value)
     }
 
+    /// The same without values above this one.
+    #[must_use]
+    pub fn at_most(self, most: u32) -> KnobRange {
+        let most = self.clamp(most.min(self.most));
+        KnobRange { most, start: self.start.min(most), ..self }
+    }
+
     /// Whether there is nothing to choose.
     pub fn is_fixed(&self) -> bool {
         self.least == self.most

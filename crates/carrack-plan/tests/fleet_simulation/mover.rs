@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_plan::fleet::{
     Able, ChunkAnswer, ChunkCase, ChunkStep, Deliveries, Doubt, Fault, FaultKind, FleetPair, PairAct, PairId,
-    PairSet, Tried, left_for, may_be_left,
+    PairSet, Tried, acknowledged_after, left_for, may_be_left,
 };
 
 use super::server::{ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State};
@@ -116,6 +116,7 @@ pub enum Task {
     ScanExtend(String, Delivery),
     ScanPublished(String, Delivery, u32),
     ScanLogged(String, Delivery),
+    ScanSettled(String, Delivery),
     ScanOver(String),
     Nothing,
 }
@@ -683,6 +684,10 @@ fn scan_woken(world: &mut World, process: Process, task: Task) {
             }
         }
         Task::Scanned(transfer, delivery, tried) => scanned(world, process, transfer, delivery, tried),
+        Task::ScanSettled(transfer, delivery) => {
+            let request = Request::Acknowledge { transfer: transfer.clone(), index: delivery.index };
+            ask(world, process, request, Task::ScanOver(transfer));
+        }
         Task::ScanExtend(transfer, delivery) => {
             let request = Request::Extend { transfer, index: delivery.index };
             ask(world, process, request, Task::Nothing);
@@ -740,8 +745,8 @@ fn scan_answered(world: &mut World, process: Process, task: Task, reply: Option<
         },
         Task::ScanLogged(transfer, delivery) => {
             if reply.is_some() {
-                let request = Request::Acknowledge { transfer: transfer.clone(), index: delivery.index };
-                return ask(world, process, request, Task::ScanOver(transfer));
+                let after = acknowledged_after(delivery.delivered);
+                return later(world, process, after, Task::ScanSettled(transfer, delivery));
             }
             later(world, process, REPEAT_AFTER, Task::Scan(transfer));
         }

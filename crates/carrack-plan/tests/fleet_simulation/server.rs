@@ -257,6 +257,20 @@ pub enum Request {
     Register(Registration),
 }
 
+impl Request {
+    /// Whether it decides when a transfer is closed.
+    pub fn is_worth_telling(&self) -> bool {
+        let is_close = |item: &Item| item.kind == ItemKind::Close;
+        match self {
+            Request::CountQueue(_) | Request::OrderScan { .. } => true,
+            Request::Pull { scan, .. } => *scan,
+            Request::Append { entry, .. } => matches!(entry, Entry::ScanDone { .. }),
+            Request::Publish { items, .. } => items.len() > 5 || items.iter().any(is_close),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Reply {
     Done,

@@ -266,7 +266,11 @@ impl World {
         self.spread();
         match event {
             Event::Request { from, request, task, is_answered } => {
+                let asked = self.tells_story.then(|| request.clone());
                 let reply = self.server.carry_out(at, request);
+                if let Some(asked) = asked.filter(Request::is_worth_telling) {
+                    self.tell(|| format!("{from:?}: {asked:?}: {reply:?}"));
+                }
                 self.spread();
                 let is_cut_off = self.body(from.kind, from.index).cut_off_until > at;
                 let (reply, takes) = match is_answered && !is_cut_off {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
-use carrack_cluster::control::{Control, ControlError, Order};
-use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
 use carrack_plan::grants::TargetView;
+use carrack_register::control::{Control, ControlError, Order};
+use carrack_register::records::{MoverRecord, Submission, TransferRecord};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};

@@ -3,7 +3,7 @@
 //! Who asks is known by the Unix socket's peer credentials or by a token ([`ApiAuth`]). All that is decided here is who that is
 //! and whether the token goes so far; what may be done with a transfer is the matter of the [`Control`] behind it.
 //!
-//! [`Control`]: carrack_cluster::control::Control
+//! [`Control`]: carrack_register::control::Control
 
 mod auth;
 mod client;

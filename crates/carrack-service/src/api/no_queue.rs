@@ -1,7 +1,7 @@
 //! The verbs where there is no queue: a daemon may be there for other things.
 
-use carrack_cluster::control::{Control, ControlError, Order};
-use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use carrack_register::control::{Control, ControlError, Order};
+use carrack_register::records::{MoverRecord, Submission, TransferRecord};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use carrack_cluster::control::ControlError;
+use carrack_register::control::ControlError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

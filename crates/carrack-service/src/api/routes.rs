@@ -7,8 +7,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_cluster::control::{Control, ControlError, Order};
-use carrack_cluster::records::{MoverRecord, Options, Submission, TransferRecord};
+use carrack_register::control::{Control, ControlError, Order};
+use carrack_register::records::{MoverRecord, Submission, TransferRecord};
 use carrack_trust::TransferRight;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
@@ -110,11 +110,8 @@ async fn submit(
 /// Something in a submission that this version does not know. Records that a later version has written may have such; a user
 /// who asks for it is told.
 fn unknown_in(submission: &serde_json::Value) -> Option<String> {
-    let unknown = |value: &serde_json::Value, known: Vec<String>| {
-        value.as_object()?.keys().find(|name| !known.contains(name)).cloned()
-    };
-    unknown(submission, fields_of::<Submission>())
-        .or_else(|| Some(format!("options.{}", unknown(&submission["options"], fields_of::<Options>())?)))
+    let known = fields_of::<Submission>();
+    submission.as_object()?.keys().find(|name| !known.contains(name)).cloned()
 }
 
 /// The fields as they are described, so that the two can't differ.

@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use carrack_cluster::control::Control;
+use carrack_register::control::Control;
 use tokio::sync::watch;
 
 use super::auth::{ApiAuth, Peer};

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::http::{HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use carrack_cluster::records::TransferRecord;
+use carrack_register::records::TransferRecord;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use carrack_cluster::control::ControlError;
-use carrack_cluster::records::TransferRecord;
+use carrack_register::control::ControlError;
+use carrack_register::records::TransferRecord;
 use futures_util::StreamExt;
 
 use super::client::ApiClient;

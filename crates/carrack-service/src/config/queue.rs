@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_cluster::records::is_name;
+use carrack_register::records::is_name;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 

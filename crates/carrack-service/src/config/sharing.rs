@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_cluster::records::is_name;
-use carrack_cluster::sharing::health::HealthSettings;
-use carrack_cluster::sharing::{DEFAULT_CLASS, SharingSettings};
 use carrack_plan::grants::{Class, GrantSettings};
+use carrack_register::records::is_name;
+use carrack_sharing::health::HealthSettings;
+use carrack_sharing::{DEFAULT_CLASS, SharingSettings};
 use serde::{Deserialize, Deserializer};
 
 use super::value::{optional_absolute, optional_rate, size, within, wrong};

@@ -159,7 +159,7 @@ fn sharing_is_what_it_says() {
     let named = Config::local_alone("[sharing]\nsocket = \"/q/s\"\n").unwrap().unwrap();
     assert_eq!(named.sharing_socket().unwrap(), std::path::Path::new("/q/s"));
     let defaults = Config::local_alone("[sharing]\n").unwrap().unwrap().sharing.unwrap().settings();
-    assert_eq!(defaults, carrack_cluster::sharing::SharingSettings::default());
+    assert_eq!(defaults, carrack_sharing::SharingSettings::default());
     let beside = Config::parse(&format!("{SAMPLE}{text}")).unwrap().local().unwrap();
     assert!(beside.queue.is_none() && beside.sharing == local.sharing);
     assert!(beside.describe()[0].contains("urgent"), "{:?}", beside.describe());

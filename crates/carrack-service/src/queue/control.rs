@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_cluster::control::{Control, ControlError, Order};
-use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use carrack_register::control::{Control, ControlError, Order};
+use carrack_register::records::{MoverRecord, Submission, TransferRecord};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};

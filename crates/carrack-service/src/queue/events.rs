@@ -1,6 +1,6 @@
 //! What `carrack cp --json` says, and what it makes of a record. Pure.
 
-use carrack_cluster::records::{FAILURES_KEPT, Failure, TransferRecord, TransferState};
+use carrack_register::records::{FAILURES_KEPT, Failure, TransferRecord, TransferState};
 use serde::Deserialize;
 
 /// A line of its output, as far as the queue wants to know.

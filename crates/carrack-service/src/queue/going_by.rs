@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use carrack_cluster::sharing::health::{HealthSettings, HealthThread};
+use carrack_sharing::health::{HealthSettings, HealthThread};
 
 use super::service::{QueueError, system};
 use crate::config::LocalConfig;

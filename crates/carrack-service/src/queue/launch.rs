@@ -5,11 +5,12 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use carrack_cluster::records::Umask;
+use carrack_register::records::Umask;
 use rustix::fs::Mode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
@@ -31,6 +32,9 @@ pub struct Errand<'a> {
     pub words: &'a [OsString],
 }
 
+/// Variables of a daemon that its own copies have: whom they believe, who they are, and how they log in elsewhere.
+const KEPT: [&str; 3] = ["CARRACK_CA", "CARRACK_TOKEN", "CARRACK_SSH"];
+
 /// Returns only if it could not be done; why.
 pub fn become_copy(errand: &Errand<'_>) -> io::Error {
     match prepared(errand) {
@@ -42,6 +46,13 @@ pub fn become_copy(errand: &Errand<'_>) -> io::Error {
 fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("carrack").args(errand.words).env("XDG_STATE_HOME", NO_STATE);
+    // What was submitted holds, whatever options the daemon's environment has: but for how other hosts are reached.
+    for (name, _) in std::env::vars_os() {
+        let is_option = name.as_bytes().starts_with(b"CARRACK_");
+        if is_option && !KEPT.iter().any(|kept| name == *kept) {
+            command.env_remove(name);
+        }
+    }
     if let Some(user) = errand.user {
         let account = Account::look_up(user)?;
         account.become_it()?;

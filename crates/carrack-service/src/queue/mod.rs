@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_cluster::records::TransferRecord;
 use carrack_plan::fleet::Ranks;
+use carrack_register::records::TransferRecord;
 use nix::unistd::{Uid, User};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
@@ -41,7 +41,7 @@ pub use service::{EndsWith, QueueError, serve_local};
 use store::Store;
 pub use store::StoreError;
 pub use turns::TurnRules;
-pub use words::{COPY_OPTIONS, LOCAL_SITE};
+pub use words::LOCAL_SITE;
 
 /// Transfers that are not over, at most: a bound on what users can have the disk hold.
 const OPEN_MAX: u64 = 100_000;

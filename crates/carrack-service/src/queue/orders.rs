@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use carrack_cluster::control::{ControlError, Order};
-use carrack_cluster::records::{Submission, TransferRecord, TransferState, now_ms};
+use carrack_options::lifetime;
+use carrack_register::control::{ControlError, Order};
+use carrack_register::records::{Submission, TransferRecord, TransferState, now_ms};
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -21,8 +22,13 @@ impl From<StoreError> for ControlError {
 }
 
 impl Inner {
-    pub(super) fn submit(&self, user: &str, submission: Submission) -> Result<TransferRecord, ControlError> {
+    pub(super) fn submit(
+        &self,
+        user: &str,
+        mut submission: Submission,
+    ) -> Result<TransferRecord, ControlError> {
         self.check_submitter(user)?;
+        submission.options = submission.options.settled(lifetime::now_s())?;
         arguments(&submission, &self.settings.sites)?;
         if user != self.owner && user != ROOT {
             self.settings.turns.check_priority(user, submission.priority)?;
@@ -128,8 +134,9 @@ impl State {
                 record.reason.clear();
             }
             (Order::Pause, Queued) => record.state = Paused,
-            (Order::Resume, Paused | Failed) => requeue(&mut record),
-            (Order::Resume, Done) if record.tally.entries_failed > 0 => requeue(&mut record),
+            (Order::Resume, Paused) => requeue(&mut record),
+            (Order::Resume, Failed) => again(&mut record),
+            (Order::Resume, Done) if record.tally.entries_failed > 0 => again(&mut record),
             (Order::Cancel, Cancelled) | (Order::Pause, Paused) | (Order::Resume, Queued) => {
                 return Ok(record.with_start_wait(now_ms()));
             }
@@ -165,6 +172,12 @@ impl State {
         }
         Ok(running.record.clone())
     }
+}
+
+/// One that has ended goes on, whatever time it was to end at.
+fn again(record: &mut TransferRecord) {
+    requeue(record);
+    record.submission.options = std::mem::take(&mut record.submission.options).without_stop();
 }
 
 /// As new, but for what is known of it.

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::records::{TransferRecord, TransferState, now_ms};
+use carrack_register::records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
 use super::child::{Copy, Whose};

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use carrack_cluster::records::{RECORD_VERSION, TransferRecord};
+use carrack_register::records::{OPTIONS_VERSION, TransferRecord};
 use rusqlite::{Connection, Row, params};
 
 /// Layout of the tables (`user_version`).
@@ -147,7 +147,7 @@ impl Store {
             record.submission.not_before_ms.map(signed),
             record.user,
             signed(record.submitted_ms),
-            record.submission.options.deadline_ms.map(signed)
+            record.submission.options.deadline_ms().map(signed)
         ])?;
         Ok(())
     }
@@ -264,7 +264,7 @@ impl Store {
 
 fn record(row: &Row<'_>) -> Result<TransferRecord, StoreError> {
     let record: TransferRecord = serde_json::from_str(&row.get::<_, String>(0)?)?;
-    if record.version > RECORD_VERSION { Err(StoreError::Later(record.version.into())) } else { Ok(record) }
+    if record.version > OPTIONS_VERSION { Err(StoreError::Later(record.version.into())) } else { Ok(record) }
 }
 
 fn signed(moment_ms: u64) -> i64 {
@@ -273,38 +273,21 @@ fn signed(moment_ms: u64) -> i64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use carrack_cluster::records::{Options, Submission, Tally, TransferState};
+    use carrack_register::records::{Options, Submission, TransferState};
 
     use super::*;
 
     pub fn sample(id: &str, priority: u8) -> TransferRecord {
-        TransferRecord {
-            version: RECORD_VERSION,
-            id: id.into(),
-            submission: Submission {
-                source: "local:/a".parse().unwrap(),
-                destination: "local:/b".parse().unwrap(),
-                options: Options::default(),
-                priority,
-                label: String::new(),
-                not_before_ms: None,
-                umask: None,
-            },
-            user: "alice".into(),
-            state: TransferState::Queued,
-            submitted_ms: 1,
-            started_ms: None,
-            ended_ms: None,
-            leg: None,
-            resumes: false,
-            tally: Tally::default(),
-            failures: Vec::new(),
-            skipped: Vec::new(),
-            losses: Vec::new(),
-            reason: String::new(),
-            waits_for: String::new(),
-            manager: String::new(),
-        }
+        let submission = Submission {
+            source: "local:/a".parse().unwrap(),
+            destination: "local:/b".parse().unwrap(),
+            options: Options::default(),
+            priority,
+            label: String::new(),
+            not_before_ms: None,
+            umask: None,
+        };
+        TransferRecord::queued(id.into(), "alice", submission, 1)
     }
 
     #[test]
@@ -336,7 +319,7 @@ pub(super) mod tests {
         let store = Store::open(&dir.path().join("queue.db")).unwrap();
         let mut urgent = sample("1", 9);
         urgent.submission.not_before_ms = Some(100);
-        urgent.submission.options.deadline_ms = Some(200);
+        urgent.submission.options = Options::default().with("deadline", "@1000");
         for record in [&urgent, &sample("2", 0), &sample("3", 5)] {
             store.add(record).unwrap();
         }
@@ -350,7 +333,7 @@ pub(super) mod tests {
             let (id, user) = (id.to_owned(), "alice".to_owned());
             Waits { id, user, priority, submitted_ms: 1, deadline_ms, not_before_ms }
         };
-        let (urgent, other) = (waits("1", 9, Some(200), Some(100)), waits("2", 0, None, None));
+        let (urgent, other) = (waits("1", 9, Some(1_000_000), Some(100)), waits("2", 0, None, None));
         assert_eq!(waiting(99), [waits("2", 0, None, None)]);
         assert_eq!(waiting(100), [urgent, other]);
         assert_eq!(store.get("3").unwrap().unwrap().state, TransferState::Running);
@@ -376,7 +359,7 @@ pub(super) mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("queue.db");
             let mut record = sample("1", 5);
-            record.submission.options.deadline_ms = Some(7);
+            record.submission.options = Options::default().with("deadline_ms", 7);
             let store = Store::open(&path).unwrap();
             store.add(&record).unwrap();
             let waiting = store.waiting(0).unwrap();

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carrack_cluster::control::ControlError;
 use carrack_plan::fleet::{RankRules, Ranks, Waiting};
+use carrack_register::control::ControlError;
 
 use super::store::Waits;
 use super::words::refused;

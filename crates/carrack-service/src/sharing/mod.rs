@@ -7,8 +7,8 @@ mod site;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_cluster::sharing::{MetaServer, Refusal, SharingSettings};
 use carrack_plan::grants::{Answer, Batch, TargetView};
+use carrack_sharing::{MetaServer, Refusal, SharingSettings};
 use tokio::task::spawn_blocking;
 
 pub use exchange::SocketExchange;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use carrack_cluster::sharing::SiteSharing;
+use carrack_sharing::SiteSharing;
 
 use crate::config::SharingConfig;
 use crate::parent::{ServeError, read_config};

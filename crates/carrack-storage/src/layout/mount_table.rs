@@ -4,11 +4,14 @@
 //! anybody's.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
 
 /// One mount.
@@ -28,20 +31,53 @@ pub(super) struct Mount {
 
 /// The mount that a file or directory with device number `device` lies on; nothing without `/proc`.
 pub(super) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> Option<Mount> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    find(&table, mount_id(fd), (major(device), minor(device)))
+    find(&MountTable::current()?, mount_id(fd), (major(device), minor(device)))
 }
 
 /// How many disks and servers are mounted on directories beneath `path`, which is absolute and has no links in it.
 pub(super) fn mounts_beneath(path: &Path) -> usize {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    count_beneath(&table, path)
+    MountTable::current().map_or(0, |mounts| count_beneath(&mounts, path))
+}
+
+/// The mounts as they were read last. The file stays open: the kernel marks it in poll(2) when a mount has come, gone or changed since.
+struct MountTable {
+    file: File,
+    mounts: Arc<[Mount]>,
+}
+
+static KNOWN: Mutex<Option<MountTable>> = Mutex::new(None);
+
+impl MountTable {
+    /// All mounts of this process now; nothing without `/proc`.
+    fn current() -> Option<Arc<[Mount]>> {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_current = known.as_ref().is_some_and(|table| !table.has_changed());
+        if !is_current {
+            *known = None;
+            *known = Some(MountTable::read().ok()?);
+        }
+        known.as_ref().map(|table| Arc::clone(&table.mounts))
+    }
+
+    /// What changes after the file was opened is told by the next poll(2).
+    fn read() -> io::Result<MountTable> {
+        let mut file = File::open("/proc/self/mountinfo")?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(MountTable { file, mounts: parse_table(&text).collect() })
+    }
+
+    /// Whether the mounts may be others than those that were read.
+    fn has_changed(&self) -> bool {
+        let mut watched = [PollFd::new(&self.file, PollFlags::PRI)];
+        let polled = poll(&mut watched, Some(&Timespec::default()));
+        polled.is_err() || watched[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
+    }
 }
 
 /// Where something is mounted by this text of `/proc/self/mountinfo`, with the mount's ID; what covers another comes later.
 pub(crate) fn mount_points(table: &[u8]) -> Vec<(PathBuf, u64)> {
-    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
-    mounts.map(|mount| (mount.point, mount.id)).collect()
+    parse_table(table).map(|mount| (mount.point, mount.id)).collect()
 }
 
 /// Where something is to be mounted by this text of `/etc/fstab` (`fstab(5)`).
@@ -56,11 +92,11 @@ pub(crate) fn fstab_points(table: &[u8]) -> Vec<PathBuf> {
 }
 
 /// What has no source with a slash or a colon in it ("tmpfs", "proc") is a file system of the kernel's own.
-fn count_beneath(table: &[u8], path: &Path) -> usize {
-    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
+fn count_beneath(mounts: &[Mount], path: &Path) -> usize {
     let is_storage =
-        |mount: &Mount| mount.source.as_os_str().as_bytes().iter().any(|byte| b"/:".contains(byte));
-    mounts.filter(|mount| mount.point != path && mount.point.starts_with(path)).filter(is_storage).count()
+        |mount: &&Mount| mount.source.as_os_str().as_bytes().iter().any(|byte| b"/:".contains(byte));
+    let beneath = mounts.iter().filter(|mount| mount.point != path && mount.point.starts_with(path));
+    beneath.filter(is_storage).count()
 }
 
 /// Linux 5.8 and newer: a device may be mounted several times, and btrfs has more devices than mounts.
@@ -70,10 +106,13 @@ fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
 }
 
 /// The mount with the id, else the last with the device, which covers the others.
-fn find(table: &[u8], id: Option<u64>, device: (u32, u32)) -> Option<Mount> {
-    let mounts = || table.split(|&byte| byte == b'\n').filter_map(parse);
-    let by_id = id.and_then(|id| mounts().find(|mount| mount.id == id));
-    by_id.or_else(|| mounts().rfind(|mount| mount.device == device))
+fn find(mounts: &[Mount], id: Option<u64>, device: (u32, u32)) -> Option<Mount> {
+    let by_id = id.and_then(|id| mounts.iter().find(|mount| mount.id == id));
+    by_id.or_else(|| mounts.iter().rfind(|mount| mount.device == device)).cloned()
+}
+
+fn parse_table(table: &[u8]) -> impl Iterator<Item = Mount> {
+    table.split(|&byte| byte == b'\n').filter_map(parse)
 }
 
 /// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw`
@@ -111,8 +150,8 @@ fn path(word: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::os::fd::AsFd;
+    use std::process::Command;
 
     const TABLE: &[u8] = b"22 27 0:21 / /proc rw,relatime - proc proc rw\n\
         27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n\
@@ -122,13 +161,15 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_by_its_id_or_its_device() {
-        let gluster = find(TABLE, None, (0, 50)).unwrap();
+        let mounts: Vec<Mount> = parse_table(TABLE).collect();
+        let find = |id, device| find(&mounts, id, device);
+        let gluster = find(None, (0, 50)).unwrap();
         assert_eq!((&*gluster.kind, gluster.source.to_str()), ("fuse.glusterfs", Some("127.0.0.1:/v1")));
         assert_eq!(gluster.point.to_str(), Some("/mnt/v1"));
-        assert_eq!(find(TABLE, Some(27), (0, 50)).unwrap().point.to_str(), Some("/"));
-        assert_eq!(find(TABLE, Some(99), (254, 0)).unwrap().point.to_str(), Some("/run/ne tns"));
-        assert_eq!(find(TABLE, Some(42), (254, 0)).unwrap().root.to_str(), Some("/run"));
-        assert_eq!(find(TABLE, None, (9, 9)), None);
+        assert_eq!(find(Some(27), (0, 50)).unwrap().point.to_str(), Some("/"));
+        assert_eq!(find(Some(99), (254, 0)).unwrap().point.to_str(), Some("/run/ne tns"));
+        assert_eq!(find(Some(42), (254, 0)).unwrap().root.to_str(), Some("/run"));
+        assert_eq!(find(None, (9, 9)), None);
     }
 
     #[test]
@@ -139,6 +180,23 @@ mod tests {
         let fstab = b"# <what> <where>\nUUID=1 / ext4 defaults 0 1\n\
             nas:/v\t/mnt/na\\040s  nfs noauto\n/dev/sda2 none swap sw 0 0\n\n#x /y z\n";
         assert_eq!(fstab_points(fstab), [PathBuf::from("/"), PathBuf::from("/mnt/na s")]);
+    }
+
+    #[test]
+    fn a_mount_is_known_as_soon_as_it_is_there_and_no_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let point = dir.path().canonicalize().unwrap();
+        let is_known =
+            || MountTable::current().is_some_and(|mounts| mounts.iter().any(|mount| mount.point == point));
+        let run = |command: &mut Command| command.arg(&point).output().is_ok_and(|ran| ran.status.success());
+        assert!(!is_known());
+        if !run(Command::new("mount").args(["-t", "tmpfs", "carrack-test"])) {
+            println!("skipped: mount(8) may not mount");
+            return;
+        }
+        let was_known = is_known();
+        assert!(run(&mut Command::new("umount")));
+        assert!(was_known && !is_known());
     }
 
     #[test]
@@ -156,7 +214,8 @@ mod tests {
     fn mounts_beneath_a_directory_are_counted() {
         let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /set/d0 rw - xfs /dev/b rw\n\
                       3 1 0:9 / /set/n rw - nfs4 host:/export rw\n4 1 0:5 / /set/run rw - tmpfs tmpfs rw\n";
-        let beneath = |path: &str| count_beneath(table, Path::new(path));
+        let mounts: Vec<Mount> = parse_table(table).collect();
+        let beneath = |path: &str| count_beneath(&mounts, Path::new(path));
         assert_eq!((beneath("/"), beneath("/set")), (2, 2));
         assert_eq!((beneath("/set/d0"), beneath("/se"), beneath("/other")), (0, 0, 0));
     }

@@ -128,7 +128,7 @@ impl Filter {
     }
 
     /// The names of the list that were not met.
-    pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn missing(&self) -> impl Iterator<Item = &[u8]> {
         let names = self.names.iter().flat_map(|names| &names.known);
         names.filter(|(_, name)| name.is_whole && !name.is_met.load(Relaxed)).map(|(path, _)| &**path)
     }

@@ -22,7 +22,7 @@ use std::thread;
 
 use carrack_machine::Descriptors;
 use carrack_model::limits::IO_THREADS_MAX;
-use carrack_model::{EntryFailure, RelPath, Section};
+use carrack_model::{EntryFailure, FailureKind, RelPath, Section};
 
 use crate::{ExtrasReader, Identity, Root};
 pub use filter::{BadPattern, Filter};
@@ -147,6 +147,24 @@ impl Scan {
             }
             around(0, &work);
         });
+        if !queue.is_stopped() {
+            self.tell_missing(found);
+        }
+    }
+
+    /// Names of the filter's list that are not there: failures, beneath the first root.
+    fn tell_missing(&self, found: &(dyn Fn(Found) -> ControlFlow<()> + Sync)) {
+        let (Some(filter), Some(first)) = (&self.filter, self.roots.first()) else { return };
+        for name in filter.missing() {
+            let failure = EntryFailure {
+                path: first.root.full_path(&RelPath::root(), name),
+                kind: FailureKind::Missing,
+                detail: "it is in the list only".to_owned(),
+            };
+            if found(Found::Failed(failure)).is_break() {
+                return;
+            }
+        }
     }
 }
 

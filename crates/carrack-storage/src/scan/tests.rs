@@ -352,6 +352,26 @@ fn a_deep_tree_takes_a_bounded_number_of_descriptors() {
 }
 
 #[test]
+fn names_of_a_list_that_are_not_there_fail_unless_the_scan_was_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "").unwrap();
+    let names: Vec<Box<[u8]>> = vec![b"a"[..].into(), b"gone"[..].into()];
+    let selection = carrack_model::Selection { names: Some(names.into()), ..Default::default() };
+    let filter = Filter::new(&selection).unwrap().map(Arc::new);
+    let scan = Scan { filter, ..scan(vec![tree(dir.path(), b"")], 1) };
+    let found = collect(&scan);
+    let Some(Found::Failed(failure)) = found.last() else { panic!("{found:?}") };
+    assert_eq!((failure.kind, found.len()), (FailureKind::Missing, 2));
+    assert_eq!(&*failure.path, dir.path().join("gone").as_os_str().as_bytes());
+    let calls = AtomicUsize::new(0);
+    scan.run(&|_| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        ControlFlow::Break(())
+    });
+    assert_eq!(calls.into_inner(), 1);
+}
+
+#[test]
 fn what_a_filter_leaves_out_is_told_and_not_entered() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("out/deep")).unwrap();

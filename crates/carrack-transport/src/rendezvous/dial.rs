@@ -1,7 +1,7 @@
-//! The end that dials: all streams at once, to the first address that proves the key.
+//! The end that dials: all streams, to the first address that proves the key.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use carrack_wire::auth::{AuthError, ListenerNonce, PROOF_BYTES, Response, Stream
 
 use super::{ANSWER_TIMEOUT, Stream, StreamCount, random};
 use crate::seal::SessionKeys;
-use crate::tcp::{connect, prepare_stream};
+use crate::tcp::{NEAR_RTT, connect, prepare_stream};
 
 /// How long one address may take to be reached. A firewall that drops answers nothing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -66,10 +66,21 @@ struct Goal<'a> {
     segment_bytes: Option<u32>,
 }
 
+/// All streams: on a path that is near one after the other, by this thread.
+fn dial_all(goal: &Goal<'_>, streams: StreamCount) -> Vec<Result<Stream, DialError>> {
+    match goal.connect(NEAR_RTT) {
+        Ok((first, rtt)) if rtt < NEAR_RTT => goal.dial_near(first, rtt, streams.for_rtt(rtt)),
+        Err(DialError::Unreachable(address, error)) if error.kind() != ErrorKind::TimedOut => {
+            vec![Err(DialError::Unreachable(address, error))]
+        }
+        _ => dial_at_once(goal, streams),
+    }
+}
+
 /// All streams at once: on a long path one after the other would cost two round trips each. The first connection that
 /// stands shows how long the path is, and what is too much is closed again, or finds the port closed as the others stand
 /// already.
-fn dial_all(goal: &Goal<'_>, streams: StreamCount) -> Vec<Result<Stream, DialError>> {
+fn dial_at_once(goal: &Goal<'_>, streams: StreamCount) -> Vec<Result<Stream, DialError>> {
     let count = OnceLock::new();
     thread::scope(|scope| {
         let dial = |number| {
@@ -90,6 +101,27 @@ fn dial_all(goal: &Goal<'_>, streams: StreamCount) -> Vec<Result<Stream, DialErr
 }
 
 impl Goal<'_> {
+    /// A connection, and how long it took.
+    fn connect(&self, timeout: Duration) -> Result<(TcpStream, Duration), DialError> {
+        let began = Instant::now();
+        let connected = connect(self.address, timeout, self.segment_bytes);
+        let stream = connected.map_err(|error| DialError::Unreachable(self.address, error))?;
+        Ok((stream, began.elapsed()))
+    }
+
+    /// The first of `count` streams on this connection, then the others. Where the listener is a stranger there are no others.
+    fn dial_near(&self, first: TcpStream, rtt: Duration, count: u16) -> Vec<Result<Stream, DialError>> {
+        let first = self.prove(first, rtt, StreamPlace { number: 0, count });
+        if first.is_err() {
+            return vec![first];
+        }
+        let others = (1..count).map(|number| {
+            let (stream, rtt) = self.connect(CONNECT_TIMEOUT)?;
+            self.prove(stream, rtt, StreamPlace { number, count })
+        });
+        [first].into_iter().chain(others).collect()
+    }
+
     /// Nothing if this stream is one too many.
     fn dial_one(
         &self,
@@ -97,26 +129,29 @@ impl Goal<'_> {
         streams: StreamCount,
         count: &OnceLock<u16>,
     ) -> Result<Option<Stream>, DialError> {
-        let unreachable = |error| DialError::Unreachable(self.address, error);
-        let began = Instant::now();
-        let mut stream = connect(self.address, CONNECT_TIMEOUT, self.segment_bytes).map_err(unreachable)?;
-        let rtt = began.elapsed();
+        let (stream, rtt) = self.connect(CONNECT_TIMEOUT)?;
         let count = *count.get_or_init(|| streams.for_rtt(rtt));
         if number >= count {
             return Ok(None);
         }
+        self.prove(stream, rtt, StreamPlace { number, count }).map(Some)
+    }
+
+    /// Both ends prove to each other on this connection that they know the session's key.
+    fn prove(&self, mut stream: TcpStream, rtt: Duration, place: StreamPlace) -> Result<Stream, DialError> {
+        let unreachable = |error| DialError::Unreachable(self.address, error);
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
 
         let nonce = random().map_err(unreachable)?;
-        let response = Response::new(self.keys.auth(), self.nonce, nonce, StreamPlace { number, count }, rtt);
+        let response = Response::new(self.keys.auth(), self.nonce, nonce, place, rtt);
         stream.write_all(response.as_bytes()).map_err(unreachable)?;
         let mut proof = [0; PROOF_BYTES];
         stream.read_exact(&mut proof).map_err(|error| self.unproven(error))?;
         let stranger = |error| DialError::Stranger(self.address, error);
         response.verify_listener(&proof, self.keys.auth()).map_err(stranger)?;
         prepare_stream(&stream, rtt).map_err(unreachable)?;
-        Ok(Some(Stream { socket: stream, secret: self.keys.stream(&response) }))
+        Ok(Stream { socket: stream, secret: self.keys.stream(&response) })
     }
 
     /// A listener that does not take a response closes the connection; what is unread then becomes a reset.

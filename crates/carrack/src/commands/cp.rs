@@ -6,18 +6,19 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use carrack_engine::{
-    DataWay, FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings,
+    Again, DataWay, FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings,
     SpillSettings, Transfer, TransferIdentity, Way, copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
+use carrack_options::Sharer;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use super::cp_options::CpArgs;
-use crate::background::{self, StandingView};
 use crate::exit::{End, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
 use crate::home;
@@ -26,12 +27,13 @@ use crate::live::LiveView;
 use crate::location::FarEnd;
 use crate::manifest::Manifest;
 use crate::page::{Headline, PageView};
+use crate::register::{Copies, Log, Noted, Standing, StandingView, background, nowhere};
 use crate::reins::Reins;
 use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 use crate::route::{Far, Route};
+use crate::sharing::sharing;
 use crate::sites::Sites;
 use crate::transfer_id::transfer_id;
-use crate::transfers::{Noted, Transfers};
 use crate::trouble::{Trouble, warn};
 use crate::tuner_store::TunerStore;
 
@@ -49,10 +51,17 @@ pub fn run(args: &CpArgs) -> Exit {
     }
     match Job::new(args).and_then(|job| Ok((job.reporter()?, job))) {
         Ok((reporter, job)) => {
-            let result = job.copy(&reporter);
-            let exit = reporter.finish(result);
-            if exit == Exit::Complete {
-                job.noted.into_iter().for_each(Noted::forget);
+            let conclusion = job.copy(&reporter);
+            let was_mistaken = conclusion.came_to_nothing() && !reporter.has_moved();
+            let exit = reporter.finish(conclusion);
+            // A word that was mistyped is not worth a note; an earlier run may have left more than this one.
+            if let Some(noted) =
+                job.noted.filter(|_| exit == Exit::Nothing && was_mistaken && !args.in_background)
+            {
+                let noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                if noted.is_new() {
+                    noted.forget();
+                }
             }
             exit
         }
@@ -66,6 +75,12 @@ pub fn run(args: &CpArgs) -> Exit {
 /// Starts it in the background, if it makes sense.
 fn launch(args: &CpArgs) -> Exit {
     let id = || {
+        if let Some(option) = args.transfer.reads_once() {
+            let message = format!(
+                "{option} reads from standard input or a pipe, which a copy in the background has not"
+            );
+            return Err(Trouble::new(message).hint("write it to a file, and name that"));
+        }
         let (sources, destination) = args.paths()?;
         let route = Route::parse(sources, destination)?;
         Ok((
@@ -89,14 +104,14 @@ struct Job<'a> {
     far: Far,
     transfer: Transfer,
     reins: Reins,
-    /// That it was begun, for `carrack resume`.
-    noted: Option<Noted>,
+    /// Its note in the register.
+    noted: Option<Arc<Mutex<Noted>>>,
 }
 
 /// Options that mean nothing for such a copy.
 fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), Trouble> {
     let are_both_far = matches!(far, Far::Both(..));
-    if let Some(moment_s) = args.stop_at.filter(|&moment_s| moment_s <= now_s()) {
+    if let Some(moment_s) = args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()) {
         let trouble = Trouble::new(format!("--stop-at {} is over", show_moment(moment_s)));
         return Err(trouble.hint("name a time to come"));
     }
@@ -176,7 +191,7 @@ impl<'a> Job<'a> {
         refuse_deletion_by_chance(args, &route).map_err(usage)?;
         // Where both ends are far, there is nothing here to ask for.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
-            settings.sharing = args.sharing.sharing();
+            settings.sharing = sharing(args.transfer.sharer());
         }
         if settings.tunes && !args.dry_run {
             settings.history = history(&route);
@@ -184,7 +199,7 @@ impl<'a> Job<'a> {
         if let (true, Err(why)) = (args.verbose, home::directory()) {
             warn(&format!("{why}: no configuration is read there, and no notes are kept"));
         }
-        let noted = note(args, &route);
+        let noted = note(args, &route).map(|noted| Arc::new(Mutex::new(noted)));
         let transfer = Transfer {
             spec,
             settings,
@@ -194,8 +209,9 @@ impl<'a> Job<'a> {
             feed: None,
         };
         let reins = Reins::take().map_err(|trouble| (trouble, Exit::Nothing))?;
-        let timed = args.timeout.map_or(Ok(()), |longest| reins.end_after(longest));
-        let timed = timed.and_then(|()| args.stop_at.map_or(Ok(()), |moment_s| reins.end_at(moment_s)));
+        let timed = args.transfer.timeout.map_or(Ok(()), |longest| reins.end_after(longest));
+        let timed =
+            timed.and_then(|()| args.transfer.stop_at.map_or(Ok(()), |moment_s| reins.end_at(moment_s)));
         timed.map_err(|trouble| (trouble, Exit::Nothing))?;
         Ok(Job { args, far: route.far, transfer, reins, noted })
     }
@@ -204,25 +220,32 @@ impl<'a> Job<'a> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
         let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
-        let standing = self.args.in_background.then(|| self.begin_standing()).transpose()?;
+        if self.args.in_background && self.noted.is_none() {
+            let trouble = match Copies::of_user() {
+                None => nowhere(),
+                Some(_) => Trouble::new("this copy runs already, or it can't be noted that it does")
+                    .hint("`carrack transfers` lists those that run"),
+            };
+            return Err((trouble, Exit::Nothing));
+        }
         Ok(Reporter::new(
-            views(self.args, page, standing),
+            views(self.args, page, self.noted.as_ref()),
             manifest,
             spec.dry_run,
             spec.checksum,
             self.reins.abort.clone(),
         )
-        .strict(self.args.fidelity.strict))
+        .going_to(self.args.paths().map_err(|trouble| (trouble, Exit::Usage))?.1, self.has_made_destination())
+        .strict(self.args.transfer.fidelity().strict))
     }
 
-    fn begin_standing(&self) -> Result<StandingView, (Trouble, Exit)> {
-        let (sources, destination) = self.args.paths().map_err(|trouble| (trouble, Exit::Usage))?;
-        let id = self.transfer.identity.as_ref().map(|identity| identity.id.to_string()).unwrap_or_default();
-        StandingView::new(id, sources, destination)
-            .map_err(|error| (Trouble::new(format!("--background: {error}")), Exit::Nothing))
+    /// Whether the same command has done so before.
+    fn has_made_destination(&self) -> bool {
+        let noted = self.noted.as_ref().map(|noted| noted.lock().unwrap_or_else(PoisonError::into_inner));
+        noted.is_some_and(|noted| noted.has_made_destination())
     }
 
-    fn copy(&self, observer: &dyn Observer) -> report::Conclusion {
+    fn copy(&self, observer: &Reporter) -> report::Conclusion {
         match &self.far {
             Far::Neither => {
                 let outcome = copy_local(&self.transfer, observer, &self.reins.abort);
@@ -234,11 +257,11 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn copy_with(&self, far: &FarEnd, role: Role, observer: &dyn Observer) -> report::Conclusion {
+    fn copy_with(&self, far: &FarEnd, role: Role, observer: &Reporter) -> report::Conclusion {
         let mut left = None;
         let outcome = self.persist(observer, &mut |way| {
             let (reached, peer) = self.reach(far)?;
-            let transfer = self.transfer_by(way);
+            let transfer = self.transfer_by(way, observer);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
             left = Some(reached.leave(&self.reins, far::hangs(&outcome)));
             Ok(far::of_daemon(outcome, far))
@@ -247,12 +270,12 @@ impl<'a> Job<'a> {
     }
 
     /// Here is only who controls.
-    fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &dyn Observer) -> report::Conclusion {
+    fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &Reporter) -> report::Conclusion {
         let mut left: Option<(Left<'_>, Left<'_>)> = None;
         let outcome = self.persist(observer, &mut |way| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
             let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
-            let transfer = self.transfer_by(way);
+            let transfer = self.transfer_by(way, observer);
             let outcome = copy_between(&transfer, ends, observer, &self.reins.abort);
             left = Some((source.leave(&self.reins, false), sink.leave(&self.reins, false)));
             Ok(outcome)
@@ -264,8 +287,12 @@ impl<'a> Job<'a> {
     }
 
     /// The transfer as it goes to work now, after what the sessions before have met.
-    fn transfer_by(&self, way: Way) -> Cow<'_, Transfer> {
+    fn transfer_by(&self, way: Way, reporter: &Reporter) -> Cow<'_, Transfer> {
         let mut transfer = Cow::Borrowed(&self.transfer);
+        if reporter.makes_destination() {
+            // It may be there by now, and no journal may tell that a session before has made it.
+            transfer.to_mut().spec.no_target_directory = true;
+        }
         if way.over_tcp || way.data > DataWay::Usual {
             transfer.to_mut().settings.fabric = FabricWanted::Off;
         }
@@ -288,7 +315,7 @@ impl<'a> Job<'a> {
         observer: &dyn Observer,
         session: &mut dyn FnMut(Way) -> Result<Outcome, SessionError>,
     ) -> Outcome {
-        persist(self.args.retry, observer, &self.reins.abort, &mut |way| {
+        persist(self.args.transfer.retry, observer, &self.reins.abort, &mut |way| {
             // Ctrl-C ends ssh too, which looks like a broken network.
             let is_wanted =
                 || if self.reins.is_told_to_end() { Err(SessionError::Interrupted) } else { Ok(()) };
@@ -297,8 +324,8 @@ impl<'a> Job<'a> {
     }
 
     fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), SessionError> {
-        let (protection, stall) = (self.args.protection(), self.args.stall_timeout);
-        let shares = !self.args.sharing.is_off();
+        let (protection, stall) = (self.args.transfer.protection(), self.args.transfer.stall_timeout);
+        let shares = *self.args.transfer.sharer() != Sharer::Off;
         let approach = Approach { args: &self.args.far, protection, stall, shares };
         reach(far, approach, &self.reins)?.ok_or(SessionError::Interrupted)
     }
@@ -309,17 +336,25 @@ impl<'a> Job<'a> {
         outcome: Outcome,
         explain: impl FnOnce(&SessionError) -> Trouble,
     ) -> report::Conclusion {
-        let (end, trouble) = match outcome.result {
-            Ok(()) => (End::Reached, None),
-            Err(_) if self.reins.is_late() => (End::TimedOut, Some(self.late())),
-            Err(error) if error.is_interrupted() || self.reins.is_told_to_end() => (End::Interrupted, None),
-            Err(error) => (End::Failed, Some(explain(&error))),
+        let (end, trouble, is_final) = match outcome.result {
+            Ok(()) => (End::Reached, None, true),
+            Err(_) if self.reins.is_late() => (End::TimedOut, Some(self.late()), false),
+            Err(error) if error.is_interrupted() || self.reins.is_told_to_end() => {
+                (End::Interrupted, None, false)
+            }
+            Err(error) => {
+                let is_final = matches!(error.again(), Again::Never | Again::OnceMet);
+                (End::Failed, Some(explain(&error)), is_final)
+            }
         };
-        report::Conclusion { end, summary: outcome.summary, trouble }
+        report::Conclusion { end, summary: outcome.summary, trouble, is_final }
     }
 
     fn late(&self) -> Trouble {
-        let late = match (self.args.stop_at.filter(|&moment_s| moment_s <= now_s()), self.args.timeout) {
+        let late = match (
+            self.args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()),
+            self.args.transfer.timeout,
+        ) {
             (Some(moment_s), _) => format!("before {} (--stop-at)", show_moment(moment_s)),
             (None, longest) => format!("within {} s (--timeout)", longest.unwrap_or_default().as_secs()),
         };
@@ -328,13 +363,27 @@ impl<'a> Job<'a> {
     }
 }
 
-/// For `carrack resume`. It is a convenience: where that can't be, the copy goes on without.
+/// In the register. It is a convenience: where that can't be, the copy goes on without.
 fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
-    if args.dry_run || args.far.daemon.has_open_token() {
+    if args.dry_run {
         return None;
     }
-    let arguments = without_stop(std::env::args_os());
-    Transfers::of_user()?.begin(transfer_id(route, &args.fidelity.fidelity()).ok()?, &arguments).ok()?
+    // A secret is not kept; nor is what came from a pipe, without which the command would be another one.
+    let arguments = match args.far.daemon.has_open_token() || args.transfer.reads_once().is_some() {
+        true => Vec::new(),
+        false => without_stop(std::env::args_os()),
+    };
+    let (sources, destination) = args.paths().ok()?;
+    let text = |word: &OsStr| word.to_string_lossy().into_owned();
+    let standing = Standing {
+        label: args.label.clone(),
+        sources: sources.iter().map(|source| text(source)).collect(),
+        destination: text(destination),
+        in_background: args.in_background,
+        ..Standing::default()
+    };
+    let id = transfer_id(route, &args.transfer.fidelity().fidelity()).ok()?;
+    Copies::of_user()?.begin(id, &arguments, standing).ok()?
 }
 
 /// A command as it is run again: the time at which it was to stop is over by then.
@@ -348,6 +397,7 @@ fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
             }
             // It is run again in the foreground.
             b"--background" | b"--in-background" => {}
+            long if long.starts_with(b"--background=") => {}
             b"--stop-at" => drop(words.next()),
             long if long.starts_with(b"--stop-at=") => {}
             _ => kept.push(word),
@@ -372,7 +422,7 @@ fn identify(
     let mut run = [0; 16];
     getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| trouble(errno.into()))?;
     Ok(TransferIdentity {
-        id: transfer_id(route, &args.fidelity.fidelity()).map_err(trouble)?,
+        id: transfer_id(route, &args.transfer.fidelity().fidelity()).map_err(trouble)?,
         run: RunToken(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),
@@ -403,7 +453,7 @@ fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
 }
 
 /// stdout is data, stderr is talk.
-fn views(args: &CpArgs, page: Option<PageView>, standing: Option<StandingView>) -> Vec<Box<dyn View>> {
+fn views(args: &CpArgs, page: Option<PageView>, noted: Option<&Arc<Mutex<Noted>>>) -> Vec<Box<dyn View>> {
     let mut views: Vec<Box<dyn View>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
@@ -411,7 +461,14 @@ fn views(args: &CpArgs, page: Option<PageView>, standing: Option<StandingView>) 
         views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
     }
     views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
-    views.extend(standing.map(|standing| Box::new(standing) as Box<dyn View>));
+    if let Some(noted) = noted {
+        // What goes to a terminal is kept too; in the background it goes there anyway.
+        if !args.in_background {
+            let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
+            views.push(Box::new(TalkView::new(Log::new(log), Volume::Normal, None)));
+        }
+        views.push(Box::new(StandingView::new(Arc::clone(noted), args.in_background)));
+    }
     let volume = volume(args);
     match args.paths() {
         Ok((sources, destination)) if args.tui && is_live_terminal() => {

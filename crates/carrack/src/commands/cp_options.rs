@@ -1,37 +1,19 @@
-//! What `carrack cp` takes: each option with its default, unit, range and help, here and nowhere else.
-//!
-//! The help, the manual page and the completions come from this file. What options say together ([`CpArgs::spec`],
-//! [`CpArgs::settings`]) is checked here too.
+//! What `carrack cp` takes beside the options of every transfer (`carrack-options`): its paths, and what is told of it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use carrack_engine::Settings;
-use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, SLOT_BYTES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, DialFrom, Protection, Sync, TransferSpec};
-use clap::{Args, ValueEnum, ValueHint};
+use carrack_model::limits::SLOT_BYTES_DEFAULT;
+use carrack_model::{Checksum, Sync, TransferSpec};
+use carrack_options::{CONNECTION, DATA, TransferArgs};
+use clap::{Args, ValueHint};
 
-use super::fabric_options::FabricArgs;
-use super::far_options::{CONNECTION, FarArgs};
-use super::fidelity_options::FidelityArgs;
-use super::journal_options::JournalArgs;
-use super::machine_options::MachineArgs;
-use super::select_options::SelectArgs;
-use super::sharing_options::SharingArgs;
-use super::spill_options::SpillArgs;
-use super::storage_options::StorageArgs;
-use crate::clock;
+use super::far_options::FarArgs;
 use crate::exit;
-use crate::lifetime;
-use crate::ports::PortRange;
-use crate::size;
 use crate::trouble::Trouble;
 
-const DATA: &str = "What is copied, and how it is checked";
 const TALK: &str = "What is told";
-const TUNING: &str = "Tuning";
-const FAULTS: &str = "When the network breaks";
 
 /// Copy files and directories on this host, or to or from another one
 ///
@@ -62,11 +44,6 @@ pub struct CpArgs {
     #[arg(short = 'n', long, help_heading = DATA)]
     pub dry_run: bool,
 
-    /// How the data is checked between read and write [default: blake3 with --manifest; else xxh3, or no check beside the
-    /// seal that each object has between hosts; xxh3 too where the program of --ssh is not named ssh]
-    #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
-    checksum: Option<ChecksumName>,
-
     /// Write the BLAKE3 of every copied file to FILE, for `b3sum --check` in the destination; implies
     /// --checksum blake3
     ///
@@ -74,12 +51,6 @@ pub struct CpArgs {
     /// files failed, FILE holds the files that are complete, and the summary says so.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = DATA)]
     pub manifest: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub fidelity: FidelityArgs,
-
-    #[command(flatten)]
-    selection: SelectArgs,
 
     /// Tell of failures only
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
@@ -99,6 +70,10 @@ pub struct CpArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = TALK)]
     pub report: Option<PathBuf>,
 
+    /// Words by which you know the copy again in `carrack transfers`
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, help_heading = TALK)]
+    pub label: String,
+
     /// Show the stages, storage targets, lanes and slow files while they work, on the whole terminal; q ends the copy as Ctrl-C does
     #[arg(long, conflicts_with_all = ["json", "quiet", "dry_run"], help_heading = TALK)]
     pub tui: bool,
@@ -115,204 +90,18 @@ pub struct CpArgs {
     pub in_background: bool,
 
     #[command(flatten)]
+    pub transfer: TransferArgs,
+
+    #[command(flatten)]
     pub far: FarArgs,
 
     /// Between two far hosts, let the data pass through this one, where they can't reach each other
     #[arg(long, help_heading = CONNECTION)]
     pub relay: bool,
 
-    /// How the data is protected on its way to another host
-    ///
-    /// The control channel is encrypted at every level. Less than private has to be allowed at the far end too: over ssh
-    /// this option does that, a daemon's configuration may.
-    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = ProtectionName::Private, help_heading = CONNECTION)]
-    protection: ProtectionName,
-
-    /// The algorithm that seals the data
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = CipherName::Aes256Gcm, help_heading = CONNECTION)]
-    cipher: CipherName,
-
-    #[command(flatten)]
-    fabric: FabricArgs,
-
-    /// TCP ports on which the end that does not dial may listen [default: any]
-    #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
-    ports: Option<PortRange>,
-
-    /// Which end dials the data connections
-    #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
-    connect_from: DialName,
-
-    /// What the data goes over: data connections, or, with ssh, the control channel (ssh's own connection, a daemon's TLS connection)
-    ///
-    /// Where data connections stand and pass nothing, auto takes small segments first, and the control channel then. Between two far hosts
-    /// ssh means --relay.
-    #[arg(long, value_enum, value_name = "WAY", default_value_t = ViaName::Auto, conflicts_with = "fabric", help_heading = CONNECTION)]
-    via: ViaName,
-
-    /// Tries to go on after the network broke that may move nothing, one after the other; 0 gives up at once
-    ///
-    /// Names are resolved again and ssh is started again for each try; the waits between them grow from 0.1 s to 30 s. At the start a daemon
-    /// that is full or about to end is waited for, and one where nobody listens is tried for 10 s; an unknown name, and ssh that can't
-    /// connect, are not tried again.
-    #[arg(long, value_name = "N", default_value_t = RETRIES_DEFAULT, help_heading = FAULTS)]
-    pub retry: u32,
-
-    /// How long the far host may be silent, or nothing may move, until the connection counts as broken; at least 1
-    ///
-    /// Storage that takes its time is waited for. A number alone is of seconds; 5m is five minutes.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
-    pub stall_timeout: Duration,
-
-    /// End the whole transfer after so long, as Ctrl-C does, with exit code 124 [default: never]
-    #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
-    pub timeout: Option<Duration>,
-
-    /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or in so long, 6h [default: never]
-    #[arg(long, value_name = "TIME", value_parser = clock::parse_moment, help_heading = FAULTS)]
-    pub stop_at: Option<i64>,
-
-    /// Data connections, up to 64; 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more
-    #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
-          value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
-    streams: u16,
-
-    /// Memory for data in flight at each end; at least 4 objects
-    ///
-    /// Sizes: k, M, G are powers of 1,000; KiB, MiB, GiB powers of 1,024.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse, help_heading = TUNING)]
-    buffer: u64,
-
-    /// Largest piece that is read, sent and written at once (an object): a power of two, 128KiB to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
-    object_size: u32,
-
-    /// Threads that read or write at each end, up to 256; 0 begins with what the kind of storage likes
-    #[arg(long, value_name = "N", default_value_t = 0,
-          value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
-    io_threads: u16,
-
-    /// Whether the numbers of threads and connections follow what they bring (`-v` tells how); --io-threads and --streams fix theirs
-    #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true, help_heading = TUNING)]
-    tune: TuneName,
-
-    #[command(flatten)]
-    journal: JournalArgs,
-
-    #[command(flatten)]
-    storage: StorageArgs,
-
-    #[command(flatten)]
-    pub sharing: SharingArgs,
-
-    #[command(flatten)]
-    spill: SpillArgs,
-
-    #[command(flatten)]
-    machine: MachineArgs,
-
     /// Set by `carrack sync`.
     #[arg(skip)]
     pub sync: Option<Sync>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ChecksumName {
-    /// XXH3 with 128 bits: fast, finds every accident
-    Xxh3,
-    /// BLAKE3: cryptographic, gives each file's digest too
-    Blake3,
-    /// No check but TCP's own
-    None,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ProtectionName {
-    /// Authenticated and encrypted
-    Private,
-    /// Authenticated: who listens on the network can read it, nobody can change it
-    Safe,
-    /// Neither: only for networks that you trust
-    Clear,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum CipherName {
-    /// AES-GCM with a key of 256 bits
-    #[value(name = "aes-256-gcm")]
-    Aes256Gcm,
-    /// AES-GCM with a key of 128 bits
-    #[value(name = "aes-128-gcm")]
-    Aes128Gcm,
-    /// For machines without AES instructions
-    #[value(name = "chacha20-poly1305")]
-    ChaCha20Poly1305,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TuneName {
-    /// From the second second on
-    On,
-    /// As at the start
-    Off,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ViaName {
-    /// Data connections where they work
-    Auto,
-    /// The control channel
-    Ssh,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DialName {
-    /// This end first, then the far one
-    Either,
-    /// Only the end that reads
-    Source,
-    /// Only the end that writes
-    Sink,
-}
-
-impl From<ChecksumName> for Checksum {
-    fn from(name: ChecksumName) -> Checksum {
-        match name {
-            ChecksumName::Xxh3 => Checksum::Xxh3,
-            ChecksumName::Blake3 => Checksum::Blake3,
-            ChecksumName::None => Checksum::None,
-        }
-    }
-}
-
-impl From<ProtectionName> for Protection {
-    fn from(name: ProtectionName) -> Protection {
-        match name {
-            ProtectionName::Private => Protection::Private,
-            ProtectionName::Safe => Protection::Safe,
-            ProtectionName::Clear => Protection::Clear,
-        }
-    }
-}
-
-impl From<CipherName> for Cipher {
-    fn from(name: CipherName) -> Cipher {
-        match name {
-            CipherName::Aes256Gcm => Cipher::Aes256Gcm,
-            CipherName::Aes128Gcm => Cipher::Aes128Gcm,
-            CipherName::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
-        }
-    }
-}
-
-impl From<DialName> for DialFrom {
-    fn from(name: DialName) -> DialFrom {
-        match name {
-            DialName::Either => DialFrom::Either,
-            DialName::Source => DialFrom::Source,
-            DialName::Sink => DialFrom::Sink,
-        }
-    }
 }
 
 impl CpArgs {
@@ -329,64 +118,29 @@ impl CpArgs {
         self.paths.last_mut()
     }
 
-    /// How the data is protected between hosts.
-    pub fn protection(&self) -> Protection {
-        self.protection.into()
-    }
-
     /// What both ends must agree on, `is_far` being whether they are on different hosts.
     pub fn spec(&self, is_far: bool) -> Result<TransferSpec, Trouble> {
         // Without data connections objects go through ssh, which checks them; nobody knows that of another program.
-        let checksum = self.checksum(is_far && self.protection().seals() && self.far.ssh.is_openssh())?;
+        let is_sealed = is_far && self.transfer.protection().seals() && self.far.ssh.is_openssh();
+        let (spec, checksum) = (self.transfer.spec(), self.checksum(is_sealed)?);
         Ok(TransferSpec {
-            recursive: self.recursive || self.fidelity.archive,
+            recursive: self.recursive || spec.recursive,
             dry_run: self.dry_run,
             checksum,
             report_digests: self.manifest.is_some() || self.json && checksum == Checksum::Blake3,
-            slot_bytes: self.object_size,
-            streams: self.streams,
-            dial_from: self.connect_from.into(),
-            stripe: self.storage.stripe.clone(),
-            protection: self.protection(),
-            cipher: self.cipher.into(),
             sync: self.sync.clone(),
+            ..spec
         })
     }
 
     /// What the ends need not agree on.
     pub fn settings(&self) -> Result<Settings, Trouble> {
-        size::check_pool(self.buffer, self.object_size).map_err(|error| {
-            Trouble::new(error).hint("choose a larger --buffer or a smaller --object-size")
-        })?;
-        Ok(self.machine.apply(Settings {
-            pool_bytes: self.buffer,
-            io_threads: self.io_threads.into(),
-            ports: self.ports.clone().map(|ports| ports.0),
-            source_io: self.storage.source_io(),
-            sink_io: self.storage.sink_io(),
-            scheduling: self.storage.scheduling()?,
-            timetable: self.storage.timetable(),
-            target_sets: self.storage.target_sets(),
-            recall: self.storage.recall(),
-            journal: self.journal.journal(),
-            verify: self.journal.verify(),
-            stall: self.stall_timeout,
-            spill: self.spill.settings(),
-            class: self.sharing.class().to_owned(),
-            deadline: self.sharing.deadline(),
-            fidelity: self.fidelity.fidelity(),
-            selection: self.selection.selection(self.paths()?.0)?,
-            tunes: self.tune == TuneName::On,
-            fabric: self.fabric.wanted(),
-            over_control: self.via == ViaName::Ssh,
-            ..Settings::default()
-        }))
+        self.transfer.settings(self.paths()?.0)
     }
 
     /// Where objects are sealed, the seal finds what a hash would find.
     fn checksum(&self, is_sealed: bool) -> Result<Checksum, Trouble> {
-        let asked = self.checksum.map(Checksum::from);
-        match (asked, &self.manifest) {
+        match (self.transfer.checksum(), &self.manifest) {
             (None, None) if is_sealed => Ok(Checksum::None),
             (None, None) => Ok(Checksum::default()),
             (Some(checksum), None) => Ok(checksum),
@@ -405,6 +159,7 @@ What the copy is called:
   carrack cp -r tree host:data      data is a directory: host:data/tree
                                     there is no data: host:data
   carrack cp -r tree/ host:data     the contents of tree go into data
+  carrack cp -rT tree host:data     host:data, each time
   carrack cp file host:data         data is a directory: host:data/file
                                     else: host:data, replaced
   carrack cp file host:data/        goes into data
@@ -429,11 +184,14 @@ More examples:
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::limits::{POOL_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
     use std::time::Duration;
 
     use carrack_engine::JournalSettings;
-    use carrack_model::{Durability, PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice, Verify};
+    use carrack_model::limits::{POOL_BYTES_DEFAULT, RETRIES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
+    use carrack_model::{
+        Cipher, DialFrom, Durability, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo, StripeChoice,
+        Verify,
+    };
     use clap::{CommandFactory, Parser};
 
     use super::*;
@@ -458,7 +216,7 @@ mod tests {
         assert_eq!(settings.scheduling, Scheduling::default());
         assert_eq!((settings.journal, settings.verify), (JournalSettings::default(), Verify::Object));
         assert_eq!(settings.stall, Settings::default().stall);
-        assert_eq!((args.retry, args.timeout), (RETRIES_DEFAULT, None));
+        assert_eq!((args.transfer.retry, args.transfer.timeout), (RETRIES_DEFAULT, None));
     }
 
     #[test]
@@ -467,8 +225,8 @@ mod tests {
             parse(&["--retry", "0", "--stall-timeout", "5", "--timeout", "2h", "--stop-at", "@7", "a", "b"])
                 .unwrap();
         assert_eq!(args.settings().unwrap().stall, Duration::from_secs(5));
-        assert_eq!((args.retry, args.timeout), (0, Some(Duration::from_secs(7_200))));
-        assert_eq!(args.stop_at, Some(7));
+        assert_eq!((args.transfer.retry, args.transfer.timeout), (0, Some(Duration::from_secs(7_200))));
+        assert_eq!(args.transfer.stop_at, Some(7));
         for words in [["--stall-timeout", "0"], ["--timeout", "0"], ["--retry", "-1"]] {
             assert!(parse(&[&words[..], &["a", "b"]].concat()).is_err(), "{words:?}");
         }

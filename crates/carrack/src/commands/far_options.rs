@@ -1,12 +1,10 @@
 //! What every command takes that may go to another host: how ssh gets there, and what a daemon is told.
 
+use carrack_options::CONNECTION;
 use clap::Args;
 
 use super::daemon_options::DaemonArgs;
 use crate::ssh::{FarCommand, SshCommand};
-
-/// Of options about the other host.
-pub const CONNECTION: &str = "The far host";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]

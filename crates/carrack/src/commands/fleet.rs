@@ -11,14 +11,15 @@ use carrack_cluster::client::FleetControl;
 use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
-use carrack_cluster::records::is_name;
-use carrack_cluster::sharing::SiteSharing;
 use carrack_engine::{SpillDirectory, SpillSettings};
 use carrack_model::Protection;
+use carrack_options::PortRange;
 use carrack_plan::fleet::PairLimits;
+use carrack_register::records::is_name;
 use carrack_service::ServeError;
 use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, Services, serve_api};
 use carrack_service::sharing::site_sharing;
+use carrack_sharing::SiteSharing;
 use clap::{Args, ValueHint};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,7 +28,6 @@ use tokio::sync::watch;
 use super::nats_options::NatsArgs;
 use crate::exit::Exit;
 use crate::lifetime;
-use crate::ports::PortRange;
 use crate::size;
 use crate::trouble::Trouble;
 
@@ -113,6 +113,16 @@ pub struct ManagerArgs {
     /// How long transfers that are over are remembered, such as 12h or 90d; what is left of their work goes with them
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = lifetime::parse)]
     keep_history: Duration,
+
+    /// How long journals and temporary files of a transfer that failed or was cancelled stay at the destination, where it goes on with them if
+    /// it is submitted again; then a mover of the site removes them (`carrack movers clean` does it at once)
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = lifetime::parse)]
+    keep_leftovers: Duration,
+
+    /// A site that this manager is near to; several may be named. What is read there it takes at once, and what is read elsewhere a second
+    /// later, if no manager near that site has taken it [default: near to all]
+    #[arg(long, value_name = "SITE")]
+    near: Vec<String>,
 
     /// Share out the storage targets of a site, such as its OSTs, between the transfers of its movers: where several use one
     /// target they take turns. Several sites may be named; of several managers one does it for each. FILE has a `[sharing]` as that
@@ -224,11 +234,11 @@ fn conclude(ended: Result<(), Trouble>) -> Exit {
     }
 }
 
-fn of_bus(error: &BusError) -> Trouble {
+pub fn of_bus(error: &BusError) -> Trouble {
     Trouble { message: error.to_string(), hint: error.hint() }
 }
 
-fn runtime() -> Result<Runtime, Trouble> {
+pub fn runtime() -> Result<Runtime, Trouble> {
     Runtime::new().map_err(|error| Trouble::new(format!("starting threads: {error}")))
 }
 
@@ -297,6 +307,8 @@ pub fn run_manager(args: &ManagerArgs) -> Exit {
                 sites: args.pairs_at.iter().cloned().collect(),
             },
             keep_history: args.keep_history,
+            keep_leftovers: args.keep_leftovers,
+            near: args.near.clone(),
             shares: args.shares()?,
             say: say(),
         };

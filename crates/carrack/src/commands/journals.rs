@@ -7,14 +7,11 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use carrack_journal::{
-    Contents, Journal, JournalError, Partial, boot_id, file_name, id_of_file_name, inspect,
-};
+use carrack_engine::remove_temporaries;
+use carrack_journal::{Contents, Journal, JournalError, boot_id, file_name, id_of_file_name, inspect};
 use carrack_model::{TransferId, escape};
 use carrack_storage::Root;
 use clap::{Args, Subcommand, ValueHint};
-use rustix::fs::{AtFlags, unlinkat};
-use rustix::io::Errno;
 
 use crate::exit::{self, Exit};
 use crate::journals_report::JournalsReport;
@@ -270,11 +267,7 @@ impl DropArgs {
             Err(error) if error.kind() == ErrorKind::NotFound && self.root.is_none() => return Ok(0),
             opened => opened.map_err(|error| Trouble::new(format!("{}: {error}", show(&root))))?,
         };
-        let mut removed = 0;
-        for partial in &contents.partials {
-            removed += u64::from(remove_temporary(&opened, partial)?);
-        }
-        Ok(removed)
+        remove_temporaries(&opened, contents).map_err(|error| Trouble::new(error.to_string()))
     }
 
     fn root_of(&self, contents: &Contents) -> Result<PathBuf, Trouble> {
@@ -287,30 +280,6 @@ impl DropArgs {
         }
         Ok(OsString::from_vec(contents.about.root.clone()).into())
     }
-}
-
-/// Whether it was there. Only what has a temporary name is removed, whatever the journal says.
-fn remove_temporary(root: &Root, partial: &Partial) -> Result<bool, Trouble> {
-    let path = escape(&root.full_path(&partial.directory, &partial.temporary));
-    if !is_temporary(&partial.temporary) {
-        return Err(Trouble::new(format!("{path}: not a temporary name; the journal is left as it is")));
-    }
-    let directory = match root.open_directory(&partial.directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        opened => opened.map_err(|error| Trouble::new(format!("{path}: {error}")))?,
-    };
-    match unlinkat(&directory, &*partial.temporary, AtFlags::empty()) {
-        Ok(()) => Ok(true),
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(Trouble::new(format!("{path}: {}", io::Error::from(errno)))),
-    }
-}
-
-/// `.NAME.carrack-XXXXXXXX`.
-fn is_temporary(name: &[u8]) -> bool {
-    let Some((start, digits)) = name.split_last_chunk::<8>() else { return false };
-    let digits_fit = digits.iter().all(u8::is_ascii_hexdigit);
-    digits_fit && start.starts_with(b".") && start.ends_with(b".carrack-")
 }
 
 /// Tells it on stderr; nobody can be told if that fails.
@@ -359,21 +328,6 @@ mod tests {
         }
         for wrong in ["", "/", "x", "/d/.carrack-00.journal", "/d/00010203"] {
             assert!(Named::of(Path::new(wrong)).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn only_temporary_names_are_removed() {
-        for (name, is) in [
-            (&b".f.carrack-0123abcd"[..], true),
-            (b"..carrack-01234567", true),
-            (b"f.carrack-01234567", false),
-            (b".f.carrack-0123456", false),
-            (b".f.carrack-0123456x", false),
-            (b".bashrc", false),
-            (b"", false),
-        ] {
-            assert_eq!(is_temporary(name), is, "{}", escape(name));
         }
     }
 }

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use carrack_cluster::sharing::health::{
+use carrack_plan::forecast::History;
+use carrack_sharing::health::{
     Address, Capacity, HealthError, HealthFeed, HealthSettings, HistorySource, Names, Preset, StorageHistory,
     histories_of_csv, percentile_99,
 };
-use carrack_plan::forecast::History;
 use clap::{Args, ValueHint};
 use serde::Deserialize;
 

@@ -5,16 +5,18 @@
 
 use std::io::{self, Write};
 
-use clap::{Arg, Command};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::sync::SYNC;
+use carrack_options::{FLEET, SYNC};
+
+use super::{nats_options, target_options, when_options};
 use crate::config;
 use crate::exit::{self, Exit};
 
 /// Commands with sections of their own beside those of `carrack cp`.
-const BESIDE_CP: [&str; 24] = [
+const BESIDE_CP: [&str; 25] = [
     "sync",
     "resume",
     "journals",
@@ -34,6 +36,7 @@ const BESIDE_CP: [&str; 24] = [
     "submit",
     "status",
     "transfers",
+    "log",
     "wait",
     "pause",
     "cancel",
@@ -119,7 +122,15 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
 
 /// A command's sections, under names that those of `carrack cp` don't have.
 fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
-    let command = if name == "sync" { &own_options(command) } else { &without_origins(command) };
+    let command = match name {
+        "sync" => &own_options(command, &[SYNC]),
+        // The others are those of copies and syncs.
+        "submit" => &own_options(
+            command,
+            &[FLEET, when_options::HEADING, target_options::HEADING, nats_options::HEADING],
+        ),
+        _ => &without_origins(command),
+    };
     let man = Man::new(command.clone().bin_name(format!("carrack {name}")));
     let heading = format!("CARRACK {}", name.to_uppercase());
     let mut sections = Vec::new();
@@ -135,12 +146,12 @@ fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Resul
     }
 }
 
-/// A command without the options that it shares with `carrack cp`.
-fn own_options(command: &Command) -> Command {
-    let shares = |arg: &Arg| arg.get_help_heading() != Some(SYNC);
+/// A command without the options that it shares with `carrack cp`: with its own headings, and those without one.
+fn own_options(command: &Command, headings: &[&str]) -> Command {
     command.clone().mut_args(|arg| {
-        let is_shared = shares(&arg);
-        arg.hide(is_shared)
+        let is_own = arg.get_help_heading().is_none_or(|heading| headings.contains(&heading));
+        let is_hidden = arg.is_hide_set() || !is_own;
+        arg.hide(is_hidden)
     })
 }
 

@@ -1,20 +1,32 @@
-//! `carrack movers`: who could carry transfers out.
+//! `carrack movers`: who could carry transfers out, and what unfinished ones have left with them.
 
-use std::io;
+use std::io::{self, Write};
+use std::time::Duration;
 
-use clap::Args;
+use carrack_cluster::bus::Bus;
+use carrack_cluster::error::BusError;
+use carrack_cluster::leftovers::{Cleared, clear_leftovers};
+use carrack_cluster::transfers::Transfers;
+use clap::{Args, Subcommand};
 
+use super::fleet::{of_bus, runtime};
+use super::nats_options::NatsArgs;
 use super::status::written;
 use super::target_options::{TargetArgs, control};
 use crate::exit::{self, Exit};
+use crate::lifetime;
 use crate::transfer_report::{write_json, write_movers};
+use crate::trouble::Trouble;
 
 /// List the movers of a fleet
 ///
 /// The queue of one machine has none: its daemon carries transfers out itself.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(args_conflicts_with_subcommands = true, after_long_help = exit::help())]
 pub struct MoversArgs {
+    #[command(subcommand)]
+    command: Option<MoversCommand>,
+
     /// Write a JSON object a line for each
     #[arg(long)]
     json: bool,
@@ -23,18 +35,64 @@ pub struct MoversArgs {
     target: TargetArgs,
 }
 
-/// Lists them.
+#[derive(Debug, Subcommand)]
+enum MoversCommand {
+    Clean(Box<CleanArgs>),
+}
+
+/// Remove what transfers that failed or were cancelled have left at their destinations
+///
+/// These are journals and temporary files, with which the same transfer would go on if it were submitted again. Complete files stay, and so does
+/// all that an open transfer between the same places goes on with. Managers do the same by themselves (--keep-leftovers). It asks movers, for which it needs
+/// the rights of a manager at NATS. One line for each transfer goes to stdout.
+#[derive(Debug, Args)]
+#[command(after_long_help = exit::help())]
+struct CleanArgs {
+    /// Only of transfers that ended longer ago: two minutes at least
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime::parse)]
+    older: Duration,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+/// Lists them, or cleans up.
 pub fn run(args: &MoversArgs) -> Exit {
-    let listed = control(&args.target).and_then(|target| {
-        let movers = target.wait(target.control.movers())?;
-        let mut out = io::stdout().lock();
-        written(match args.json {
-            true => write_json(&movers, &mut out),
-            false => write_movers(&movers, &mut out),
-        })
-    });
-    listed.unwrap_or_else(|trouble| {
+    let ended = match &args.command {
+        None => list(args),
+        Some(MoversCommand::Clean(clean)) => clean.run(),
+    };
+    ended.unwrap_or_else(|trouble| {
         trouble.tell();
         Exit::Nothing
     })
+}
+
+fn list(args: &MoversArgs) -> Result<Exit, Trouble> {
+    let target = control(&args.target)?;
+    let movers = target.wait(target.control.movers())?;
+    let mut out = io::stdout().lock();
+    written(match args.json {
+        true => write_json(&movers, &mut out),
+        false => write_movers(&movers, &mut out),
+    })
+}
+
+impl CleanArgs {
+    fn run(&self) -> Result<Exit, Trouble> {
+        let options = self.nats.options("clean")?;
+        let cleared: Result<Vec<Cleared>, BusError> = runtime()?.block_on(async {
+            let bus = Bus::connect(&options).await?;
+            let transfers = Transfers::open(&bus).await?;
+            let cleared = clear_leftovers(&bus, &transfers, self.older).await;
+            bus.close().await;
+            cleared
+        });
+        let cleared = cleared.map_err(|error| of_bus(&error))?;
+        let failed = cleared.iter().filter(|cleared| cleared.removed.is_err()).count();
+        let mut out = io::stdout().lock();
+        let lines = cleared.iter().try_for_each(|cleared| writeln!(out, "{cleared}"));
+        written(lines)?;
+        Ok(Exit::of_counts((cleared.len() - failed) as u64, failed as u64))
+    }
 }

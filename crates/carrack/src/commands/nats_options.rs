@@ -7,7 +7,8 @@ use clap::{Args, ValueHint};
 
 use crate::trouble::Trouble;
 
-const HEADING: &str = "The fleet's NATS";
+/// Of its options.
+pub const HEADING: &str = "The fleet's NATS";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]

@@ -4,49 +4,20 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::trouble::Trouble;
 
-const MOVERS: &str = "each machine that carries the transfer decides that by itself";
-const PATIENCE: &str = "submitted transfers try again by themselves; `carrack cancel` ends one";
-const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
+const NOBODY: &str = "nobody logs in anywhere: data goes from mover to mover";
 
-/// Name, whether it has a value, what to do instead.
-const OPTIONS: [(&str, bool, &str); 38] = [
+/// Name, whether it has a value, what to do instead. What of the options of every transfer is refused says `carrack-options`.
+const OPTIONS: [(&str, bool, &str); 15] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
     ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
-    ("stripe", true, "give the destination's directory its striping beforehand: new files take it over"),
-    ("targets", true, "`carrack cp --targets` has it"),
-    ("recall", false, "bring released files back beforehand (`lfs hsm_restore`)"),
-    ("sharing", true, "the daemon that carries it out knows who shares targets out; --class says as what"),
-    ("spill", true, "`carrack cp --spill` has it"),
-    ("sink-spill", true, "`carrack cp --sink-spill` has it"),
-    ("spill-budget", true, "`carrack cp --spill-budget` has it"),
-    ("tune", true, "the fleet tunes the number of movers"),
-    ("placement", true, MOVERS),
-    ("lanes", true, MOVERS),
-    ("zone", true, MOVERS),
-    ("ports", true, "`carrack mover --ports` names them for all its transfers"),
-    (
-        "connect-from",
-        true,
-        "the source's mover dials; `carrack mover --address` says where the sink's is reached",
-    ),
-    ("via", true, "movers make data connections to each other"),
-    ("fabric", true, "movers move objects over TCP"),
     ("relay", false, "data goes from mover to mover"),
-    ("ssh", true, "nobody logs in anywhere: data goes from mover to mover"),
-    ("remote-carrack", true, "nobody logs in anywhere: data goes from mover to mover"),
+    ("ssh", true, NOBODY),
+    ("remote-carrack", true, NOBODY),
     ("identity", true, "movers prove themselves to each other; the API wants a token (--token-file)"),
     ("token", true, "movers prove themselves to each other; the API's is named by --token-file"),
-    ("connect-timeout", true, PATIENCE),
-    ("retry", true, PATIENCE),
-    ("stall-timeout", true, PATIENCE),
-    ("timeout", true, PATIENCE),
-    ("stop-at", true, PATIENCE),
-    ("journal-dir", true, JOURNAL),
-    ("no-journal", false, JOURNAL),
-    ("group-size", true, JOURNAL),
-    ("group-time", true, JOURNAL),
+    ("connect-timeout", true, "whoever carries the transfer out tries again by himself"),
     ("json", false, "stdout has the ID only; `carrack status --json` has the rest"),
     ("report", true, "`carrack cp --report` writes one; `carrack status` tells of submitted transfers"),
     ("tui", false, "`carrack status --watch` shows how it does"),
@@ -141,9 +112,9 @@ mod tests {
     fn what_is_refused_says_what_to_do() {
         let trouble = |words: &[&str]| Only::try_parse_from(words).unwrap().not_here.check();
         assert!(trouble(&["x"]).is_ok());
-        let refused = trouble(&["x", "--stripe", "4"]).unwrap_err();
-        assert!(refused.message.contains("--stripe") && refused.hint.unwrap().contains("beforehand"));
+        let refused = trouble(&["x", "--manifest", "4"]).unwrap_err();
+        assert!(refused.message.contains("--manifest") && refused.hint.unwrap().contains("verify"));
         assert!(trouble(&["x", "--dry-run"]).is_err());
-        assert!(!Only::command().render_long_help().to_string().contains("stripe"));
+        assert!(!Only::command().render_long_help().to_string().contains("manifest"));
     }
 }

@@ -1,14 +1,15 @@
 //! `carrack cancel`, `carrack pause`, and what `carrack resume` does with a submitted transfer.
 
-use carrack_cluster::control::Order;
+use carrack_register::control::Order;
 use clap::Args;
 
+use super::listing::own_copy;
 use super::target_options::{TargetArgs, control};
-use crate::background::{self, Background};
 use crate::exit::{self, Exit};
+use crate::register::background;
 use crate::trouble::Trouble;
 
-/// End a submitted transfer or a copy in the background
+/// End a transfer: a submitted one, or a copy of your own
 ///
 /// What is complete at the destination stays. Submitting it again moves what is missing.
 #[derive(Debug, Args)]
@@ -39,14 +40,26 @@ struct OrderArgs {
 
 /// Ends it.
 pub fn cancel(args: &CancelArgs) -> Exit {
-    match Background::of_user().and_then(|background| background.find(&args.order.id)) {
-        Some(copy) => done(background::cancel(&copy)),
-        None => give(&args.order.id, &args.order.target, Order::Cancel),
+    match own_copy(&args.order.id, &args.order.target) {
+        Ok(Some(copy)) => done(background::cancel(&copy)),
+        Ok(None) => give(&args.order.id, &args.order.target, Order::Cancel),
+        Err(trouble) => done::<()>(Err(trouble)),
     }
 }
 
 /// Has it wait.
 pub fn pause(args: &PauseArgs) -> Exit {
+    let copy = match own_copy(&args.order.id, &args.order.target) {
+        Ok(copy) => copy,
+        Err(trouble) => return done::<()>(Err(trouble)),
+    };
+    if let Some(copy) = copy {
+        let id = copy.short_id();
+        let trouble = Trouble::new(format!("{id} is a copy of your own, and no copy waits"));
+        return done::<()>(Err(trouble.hint(format!(
+            "`carrack cancel {id}` ends it, and `carrack resume {id}` goes on where it ended"
+        ))));
+    }
     give(&args.order.id, &args.order.target, Order::Pause)
 }
 

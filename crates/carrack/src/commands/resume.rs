@@ -1,5 +1,6 @@
 //! `carrack resume`: the copies that were begun and not ended, and running one of them again.
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -13,8 +14,9 @@ use super::orders;
 use super::target_options::TargetArgs;
 use crate::exit::{self, Exit};
 use crate::lifetime::show_moment;
-use crate::process::Life;
-use crate::transfers::{Transfer, Transfers, Word};
+use crate::register::copies::Word;
+use crate::register::process::Life;
+use crate::register::{Copies, Copy, nowhere};
 use crate::trouble::Trouble;
 
 /// The fewest digits that may stand for all of an ID.
@@ -29,8 +31,8 @@ const SUBMITTED_DIGITS: usize = 16;
 /// failed. Any other is a copy's of this user.
 ///
 /// It is the command that `carrack cp` was, run again in its directory: what the destination has already does not travel
-/// again. Copies are remembered in ~/.local/state/carrack/transfers (XDG_STATE_HOME) from their start until they have ended
-/// with exit code 0; dry runs are not, nor are copies with --token, whose secret would be kept, nor those of a queue.
+/// again. Listed are those that have not ended with exit code 0; `carrack transfers` lists all. Copies are noted in ~/.local/state/carrack/transfers
+/// (XDG_STATE_HOME); a command with --token can't be run again, as its secret is not kept.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help())]
 pub struct ResumeArgs {
@@ -55,7 +57,7 @@ pub fn run(args: &ResumeArgs) -> Exit {
     let done = match &args.id {
         None => list(args.json),
         Some(id) if !args.forget && is_submitted(id) => {
-            return orders::give(id, &args.target, carrack_cluster::control::Order::Resume);
+            return orders::give(id, &args.target, carrack_register::control::Order::Resume);
         }
         Some(id) if args.forget => forget(id),
         Some(id) => again(id),
@@ -70,19 +72,21 @@ fn is_submitted(id: &str) -> bool {
     id.len() == SUBMITTED_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn transfers() -> Result<Transfers, Trouble> {
-    Transfers::of_user().ok_or_else(|| {
-        Trouble::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
-    })
+fn copies() -> Result<Copies, Trouble> {
+    Copies::of_user().ok_or_else(nowhere)
 }
 
-fn all(transfers: &Transfers) -> Result<Vec<Transfer>, Trouble> {
-    transfers.list().map_err(|error| Trouble::new(format!("the list of copies can't be read: {error}")))
+/// Those that did not come to their end.
+fn all(copies: &Copies) -> Result<Vec<Copy>, Trouble> {
+    let unreadable = |error| Trouble::new(format!("the list of copies can't be read: {error}"));
+    let mut all = copies.list().map_err(unreadable)?;
+    all.retain(|copy| !copy.is_complete());
+    Ok(all)
 }
 
 fn list(as_json: bool) -> Result<Exit, Trouble> {
     let mut out = io::stdout().lock();
-    for transfer in all(&transfers()?)? {
+    for transfer in all(&copies()?)?.into_iter().filter(|copy| !copy.arguments.is_empty()) {
         let written = match as_json {
             true => write_json(&transfer, &mut out),
             false => write_line(&transfer, &mut out),
@@ -96,7 +100,7 @@ fn list(as_json: bool) -> Result<Exit, Trouble> {
     Ok(Exit::Complete)
 }
 
-fn write_line(transfer: &Transfer, out: &mut impl Write) -> io::Result<()> {
+fn write_line(transfer: &Copy, out: &mut impl Write) -> io::Result<()> {
     let life = match transfer.life() {
         Life::Running => format!("running, process {}", transfer.pid()),
         Life::Ended => "not running".to_owned(),
@@ -113,7 +117,7 @@ fn write_line(transfer: &Transfer, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// As a shell would take it, as far as it is text.
-fn command(transfer: &Transfer) -> String {
+fn command(transfer: &Copy) -> String {
     let words: Vec<String> =
         transfer.arguments.iter().map(|word| shell_words::quote(&shown(word)).into_owned()).collect();
     words.join(" ")
@@ -134,7 +138,7 @@ struct Line<'a> {
     arguments: &'a [Word],
 }
 
-fn write_json(transfer: &Transfer, out: &mut impl Write) -> io::Result<()> {
+fn write_json(transfer: &Copy, out: &mut impl Write) -> io::Result<()> {
     let state = match transfer.life() {
         Life::Running => "running",
         Life::Ended => "ended",
@@ -154,10 +158,10 @@ fn write_json(transfer: &Transfer, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// The one whose ID begins so.
-fn find(transfers: &Transfers, id: &str) -> Result<Transfer, Trouble> {
+fn find(copies: &Copies, id: &str) -> Result<Copy, Trouble> {
     let wanted = id.to_ascii_lowercase();
-    let mut found: Vec<Transfer> =
-        all(transfers)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
+    let mut found: Vec<Copy> =
+        all(copies)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
     let shown = escape(id.as_bytes());
     match (found.pop(), found.is_empty(), wanted.len() >= PREFIX_MIN) {
         (Some(transfer), true, true) => Ok(transfer),
@@ -173,15 +177,15 @@ fn find(transfers: &Transfers, id: &str) -> Result<Transfer, Trouble> {
 }
 
 fn forget(id: &str) -> Result<Exit, Trouble> {
-    let transfers = transfers()?;
-    let transfer = find(&transfers, id)?;
-    transfers.forget(&transfer).map_err(|error| Trouble::new(format!("it can't be forgotten: {error}")))?;
+    let copies = copies()?;
+    let transfer = find(&copies, id)?;
+    copies.forget(&transfer).map_err(|error| Trouble::new(format!("it can't be forgotten: {error}")))?;
     Ok(Exit::Complete)
 }
 
 /// Becomes the command; returns only if that can't be.
 fn again(id: &str) -> Result<Exit, Trouble> {
-    let transfer = find(&transfers()?, id)?;
+    let transfer = find(&copies()?, id)?;
     match transfer.life() {
         Life::Ended => {}
         Life::Running => {
@@ -194,17 +198,34 @@ fn again(id: &str) -> Result<Exit, Trouble> {
                 .hint(format!("run `carrack resume {}` on {host}", transfer.id)));
         }
     }
+    if transfer.arguments.is_empty() {
+        let message = "this copy's command is not kept: it had a secret in it, or read from a pipe";
+        return Err(Trouble::new(message).hint("give the command again, or forget it with --forget"));
+    }
     let unreadable =
         || Trouble::new("what is remembered of this copy can't be read").hint("forget it with --forget");
     let directory = transfer.directory.get().ok_or_else(unreadable)?;
     let words =
         transfer.arguments.iter().map(Word::get).collect::<Option<Vec<_>>>().ok_or_else(unreadable)?;
     let (program, arguments) = words.split_first().ok_or_else(unreadable)?;
+    let arguments = match transfer.standing.makes_destination {
+        true => onto_the_same(arguments),
+        false => arguments.to_vec(),
+    };
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(program).args(arguments).current_dir(&directory);
+    command.arg0(program).args(&arguments).current_dir(&directory);
     let error = command.exec();
     let shown = escape(directory.as_bytes());
     Err(Trouble::new(format!("it can't be run again in {shown}: {error}")))
+}
+
+/// The words of a copy that makes its destination, also if that is made by now.
+fn onto_the_same(arguments: &[OsString]) -> Vec<OsString> {
+    let mut words = arguments.to_vec();
+    if let Some(command) = words.iter().position(|word| word == "cp") {
+        words.insert(command + 1, "--no-target-directory".into());
+    }
+    words
 }
 
 fn after_long_help() -> String {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use carrack_cluster::records::Umask;
+use carrack_register::records::Umask;
 use carrack_service::queue::{Errand, become_copy};
 use carrack_service::{ServeError, Verbosity, serve, serve_local_of, serve_session};
 use clap::Args;

@@ -9,11 +9,12 @@ use std::os::fd::OwnedFd;
 
 use carrack_engine::{Abort, Channel, Outcome, OwnHouse, serve};
 use carrack_model::Protection;
+use carrack_options::Sharer;
 use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
-use super::sharing_options::Sharer;
 use crate::exit::{End, Exit};
+use crate::sharing::sharing;
 use crate::signals;
 use crate::sites::Sites;
 use crate::trouble::Trouble;
@@ -52,7 +53,7 @@ pub fn run(args: &SessionArgs) -> Exit {
 
 /// Reading for somebody, it remembers how that went: that somebody is the sink.
 fn house(args: &SessionArgs) -> OwnHouse {
-    let house = OwnHouse::over_ssh(args.protection).with_sharing(args.sharing.sharing());
+    let house = OwnHouse::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
     let sites = Sites::of_session(house.caller());
     house.with_history(TunerStore::of_user().map(|store| store.history(sites)))
 }

@@ -1,22 +1,23 @@
-//! `carrack status`: how submitted transfers are.
+//! `carrack status`: how transfers are.
 
 use std::io::{self, IsTerminal, Write};
 
-use carrack_cluster::control::ControlError;
-use carrack_cluster::records::TransferRecord;
+use carrack_register::control::ControlError;
+use carrack_register::records::TransferRecord;
 use clap::Args;
 
+use super::listing::{self, Listed, own_copy};
 use super::target_options::{Target, TargetArgs, control};
 use super::wait::last;
-use crate::background::{self, Background, Standing};
 use crate::exit::{self, Exit};
-use crate::transfer_report::{line, write_json, write_list, write_transfer};
+use crate::register::{Copies, Copy, background};
+use crate::transfer_report::{line, write_json, write_transfer};
 use crate::trouble::Trouble;
 
 /// Of all transfers, those that are not over are among the latest.
 const LOOKED_AT: usize = 10_000;
 
-/// Show a submitted transfer or a copy in the background, or all that are not over
+/// Show a transfer, or all that are not over: copies of your own, and submitted ones
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help())]
 pub struct StatusArgs {
@@ -24,7 +25,7 @@ pub struct StatusArgs {
     #[arg(value_name = "ID")]
     id: Option<String>,
 
-    /// Show it again whenever it changes (a copy in the background: its log at the end), until it is over; the exit code is its own then
+    /// Show it again whenever it changes (a copy of your own: at its end), until it is over; the exit code is its own then
     #[arg(long, short, requires = "id")]
     watch: bool,
 
@@ -38,49 +39,43 @@ pub struct StatusArgs {
 
 /// Shows it.
 pub fn run(args: &StatusArgs) -> Exit {
-    let background = Background::of_user();
-    let copy = |id: &String| background.as_ref()?.find(id);
-    if let Some(copy) = args.id.as_ref().and_then(copy) {
-        return show_copy(&copy, args.watch, args.json);
-    }
-    let copies = match (&args.id, &background) {
-        (None, Some(background)) => background.running(),
-        _ => Vec::new(),
+    let Some(id) = &args.id else {
+        let submitted = listing::submitted(&args.target, LOOKED_AT, None).map(|mut records| {
+            records.retain(|record| !record.state.is_over());
+            records
+        });
+        return Listed { copies: listing::copies(Copy::runs), submitted, limit: LOOKED_AT }.write(args.json);
     };
-    if let Err(trouble) = copies.iter().try_for_each(|copy| written(list_copy(copy, args.json)).map(drop)) {
-        trouble.tell();
-        return Exit::Nothing;
-    }
-    let shown = control(&args.target).and_then(|target| match (&args.id, args.watch) {
-        (Some(id), true) => watch(&target, id, args.json),
-        (Some(id), false) => show(&target, id, args.json),
-        (None, _) => list(&target, args.json),
+    let shown = own_copy(id, &args.target).and_then(|copy| match copy {
+        Some(copy) if args.watch => watch_copy(&copy, args.json),
+        Some(copy) => written(show_copy(&copy, args.json)),
+        None => control(&args.target).and_then(|target| match args.watch {
+            true => watch(&target, id, args.json),
+            false => show(&target, id, args.json),
+        }),
     });
-    match shown {
-        Ok(exit) => exit,
-        // Who has no daemon needs none for copies in the background.
-        Err(_) if !copies.is_empty() && !args.target.is_named() => Exit::Complete,
-        Err(trouble) => {
-            trouble.tell();
-            Exit::Nothing
-        }
-    }
-}
-
-fn list_copy(copy: &Standing, as_json: bool) -> io::Result<()> {
-    if as_json { background::show(copy, true) } else { writeln!(io::stdout(), "{}", copy.line()) }
-}
-
-/// One that this user has in the background.
-fn show_copy(copy: &Standing, to_its_end: bool, as_json: bool) -> Exit {
-    let shown = match to_its_end {
-        true => background::wait(&copy.id),
-        false => written(background::show(copy, as_json)),
-    };
     shown.unwrap_or_else(|trouble| {
         trouble.tell();
         Exit::Nothing
     })
+}
+
+/// A copy of this user's, once it is over.
+fn watch_copy(copy: &Copy, as_json: bool) -> Result<Exit, Trouble> {
+    let exit = background::wait(copy)?;
+    let again = Copies::of_user().and_then(|copies| copies.again(copy).ok());
+    written(show_copy(again.as_ref().unwrap_or(copy), as_json))?;
+    Ok(exit)
+}
+
+/// A copy of this user's.
+fn show_copy(copy: &Copy, as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json {
+        return write_json(&[copy.shown()], &mut out);
+    }
+    let log = Copies::of_user().map(|copies| copies.log(&copy.id)).filter(|log| log.exists());
+    copy.show(log.as_deref(), &mut out)
 }
 
 fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
@@ -89,21 +84,6 @@ fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
     written(match as_json {
         true => write_json(&[record], &mut out),
         false => write_transfer(&record, &mut out),
-    })
-}
-
-fn list(target: &Target, as_json: bool) -> Result<Exit, Trouble> {
-    let mut records = target.wait(target.control.transfers(LOOKED_AT, None))?;
-    records.retain(|record| !record.state.is_over());
-    write_all(&records, as_json)
-}
-
-/// Writes a list of transfers.
-pub fn write_all(records: &[TransferRecord], as_json: bool) -> Result<Exit, Trouble> {
-    let mut out = io::stdout().lock();
-    written(match as_json {
-        true => write_json(records, &mut out),
-        false => write_list(records, &mut out),
     })
 }
 

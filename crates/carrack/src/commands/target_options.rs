@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use carrack_cluster::bus::Bus;
 use carrack_cluster::client::FleetControl;
-use carrack_cluster::control::{Control, ControlError, Order};
 use carrack_cluster::error::BusError;
-use carrack_cluster::records::{MoverRecord, Submission, TransferRecord};
+use carrack_options::Way;
+use carrack_register::control::{Control, ControlError, Order};
+use carrack_register::records::{MoverRecord, Submission, TransferRecord};
 use carrack_service::DEFAULT_SOCKET;
 use carrack_service::api::{ApiClient, Server};
 use carrack_service::queue::name_of_user;
@@ -20,7 +21,8 @@ use super::nats_options::NatsArgs;
 use super::token_of;
 use crate::trouble::Trouble;
 
-const HEADING: &str = "Whom to ask";
+/// Of its options.
+pub const HEADING: &str = "Whom to ask";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
@@ -44,6 +46,16 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// Who carries out what is submitted there: what answers at a server is taken for a machine's queue.
+    pub fn way(&self) -> Way {
+        if self.nats.is_given() && self.server.is_none() { Way::Fleet } else { Way::Queue }
+    }
+
+    /// Whether the daemon that is asked where nobody is named may be there.
+    pub fn machine_has_queue(&self) -> bool {
+        matches!(of_this_machine(), Server::Unix(path) if path.exists())
+    }
+
     /// Whether the user has named somebody.
     pub fn is_named(&self) -> bool {
         self.server.is_some() || self.nats.is_given()

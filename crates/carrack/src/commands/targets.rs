@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use carrack_cluster::bus::{Bus, BusOptions};
-use carrack_cluster::control::ControlError;
 use carrack_cluster::sharing::{SiteTargetsError, site_targets};
 use carrack_model::escape;
 use carrack_plan::grants::TargetView;
+use carrack_register::control::ControlError;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::api::{ApiClient, Server};
 use carrack_storage::FileSystems;
@@ -18,9 +18,9 @@ use clap::{Args, ValueHint};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::nats_options::NatsArgs;
-use super::sharing_options::sockets_of_this_machine;
 use super::status::written;
 use crate::exit::{self, Exit};
+use crate::sharing::sockets_of_this_machine;
 use crate::targets_report::write_targets;
 use crate::transfer_report::write_json;
 use crate::trouble::Trouble;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use carrack_machine::{Costs, DeviceKind, Request, Topology, place};
 use carrack_model::escape;
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
+use carrack_options::SchemeName;
 use clap::{Args, ValueHint};
 
-use super::machine_options::SchemeName;
 use crate::canvas;
 use crate::exit::{self, Exit};
 use crate::topo_report::{Measured, Report, default_nic};

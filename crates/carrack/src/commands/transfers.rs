@@ -1,12 +1,16 @@
-//! `carrack transfers`: what was submitted, over or not.
+//! `carrack transfers`: the copies of this user, and what was submitted, over or not.
 
 use clap::Args;
 
-use super::status::write_all;
-use super::target_options::{TargetArgs, control};
+use super::listing::{self, Listed};
+use super::target_options::TargetArgs;
 use crate::exit::{self, Exit};
 
-/// List submitted transfers, the latest first
+/// List transfers, the latest first: copies of your own, and those that were submitted
+///
+/// Copies (`carrack cp`, `carrack sync`, in the foreground or in the background) are noted from their start on, some hundred of those that are complete.
+/// Submitted ones are those of the machine's queue; where an option or a variable names a server or a fleet, only what was submitted there is listed. `carrack status ID` shows one, `log`, `wait`, `cancel` and
+/// `resume` take its ID, too.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help())]
 pub struct TransfersArgs {
@@ -14,7 +18,7 @@ pub struct TransfersArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
-    /// Only those that were submitted before this one: the whole ID of the last one that was listed
+    /// Only those that were submitted before this one: the whole ID of the last submitted one that was listed
     #[arg(long, value_name = "ID")]
     after: Option<String>,
 
@@ -28,12 +32,10 @@ pub struct TransfersArgs {
 
 /// Lists them.
 pub fn run(args: &TransfersArgs) -> Exit {
-    let listed = control(&args.target).and_then(|target| {
-        let records = target.wait(target.control.transfers(args.limit as usize, args.after.as_deref()))?;
-        write_all(&records, args.json)
-    });
-    listed.unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    let limit = args.limit as usize;
+    // Who is named keeps what was submitted, and so does who is read on from.
+    let only_submitted = args.after.is_some() || args.target.is_named();
+    let copies = if only_submitted { Vec::new() } else { listing::copies(|_| true) };
+    let submitted = listing::submitted(&args.target, limit, args.after.as_deref());
+    Listed { copies, submitted, limit }.write(args.json)
 }

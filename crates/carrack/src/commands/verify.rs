@@ -13,6 +13,7 @@ use carrack_storage::typed::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::far_options::FarArgs;
+use super::verify_options::MetadataArgs;
 use crate::browsing::locations;
 use crate::exit::{self, Exit};
 use crate::far::{self, Approach, Left, Reached, reach};
@@ -25,7 +26,8 @@ use crate::verify_report::{Style, write_finding, write_summary};
 /// Compare what is at a destination with its sources, or with a manifest
 ///
 /// Everything in the sources is looked for at the destination: files of the same size are read at both ends and their digests
-/// compared; of files that differ the bytes are told. Nothing but digests travels. Modes, times and owners are not compared.
+/// compared; of files that differ the bytes are told. Modification times are compared too, and with --archive or the options below modes, owners and
+/// whatever else `carrack cp` keeps by the same options. Nothing but metadata and digests travels.
 ///
 /// A source goes by the rules of `cp -r`: DIRECTORY is looked for as DST/DIRECTORY, or, where there is no such name, as DST
 /// itself; DIRECTORY/ is DST itself.
@@ -40,7 +42,7 @@ pub struct VerifyArgs {
 
     /// Compare with the digests of a manifest, as `carrack cp --manifest` and b3sum write it
     ///
-    /// Its paths begin at the destination, a directory.
+    /// Its paths begin at the destination, a directory. Contents alone are compared: it holds nothing else.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "extra")]
     manifest: Option<PathBuf>,
 
@@ -65,6 +67,9 @@ pub struct VerifyArgs {
     /// Write one JSON object a line for each difference, and a summary, to stdout
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    metadata: MetadataArgs,
 
     #[command(flatten)]
     far: FarArgs,
@@ -214,7 +219,7 @@ impl<'a> Job<'a> {
             Err(stop) => return (Verified::default(), Err(stop)),
         };
         let mut told = |finding: Finding| report.tell(&finding);
-        let mut verifying = Verifying::new(&mut sink, kept, &mut told);
+        let mut verifying = Verifying::new(&mut sink, kept, &mut told).checking(self.args.metadata.checks());
         let compared = match &self.args.manifest {
             Some(path) => self.compare_listed(path, &mut verifying, lost),
             None => self.sources.iter().try_for_each(|source| self.compare_tree(source, &mut verifying)),
@@ -367,6 +372,7 @@ fn after_long_help() -> String {
     const EXAMPLES: &str = "\
 Examples:
   carrack verify /data/run7 me@dtn1:/scratch/
+  carrack verify -a /data/run7 me@dtn1:/scratch/
   carrack verify --extra /data/run7/ carrack://dtn1.site.org/data/run7
   carrack verify --state run7.state dtn1:/data/run7 dtn2:/data/
   carrack verify --manifest run7.b3 /scratch/run7

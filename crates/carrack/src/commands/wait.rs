@@ -1,17 +1,18 @@
 //! `carrack wait`: the end of a submitted transfer, as an exit code.
 
-use carrack_cluster::control::ControlError;
-use carrack_cluster::records::{TransferRecord, TransferState};
+use carrack_register::control::ControlError;
+use carrack_register::records::{TransferRecord, TransferState};
 use clap::Args;
 use futures_util::StreamExt;
 
+use super::listing::own_copy;
 use super::target_options::{Target, TargetArgs, control};
-use crate::background::{self, Background};
 use crate::exit::{self, Exit};
+use crate::register::background;
 use crate::transfer_report::left_out;
 use crate::trouble::{Trouble, tame};
 
-/// Wait until a submitted transfer or a copy in the background is over
+/// Wait until a transfer is over: a submitted one, or a copy of your own
 ///
 /// The exit code is the one that `carrack cp` would have had; 130 if it was cancelled. A daemon that is started anew in between is
 /// waited for, for half a minute. What a copy in the background has said is shown at its end.
@@ -28,13 +29,11 @@ pub struct WaitArgs {
 
 /// Waits.
 pub fn run(args: &WaitArgs) -> Exit {
-    if let Some(copy) = Background::of_user().and_then(|background| background.find(&args.id)) {
-        return background::wait(&copy.id).unwrap_or_else(|trouble| {
-            trouble.tell();
-            Exit::Nothing
-        });
-    }
-    control(&args.target).and_then(|target| await_end(&target, &args.id)).unwrap_or_else(|trouble| {
+    let ended = own_copy(&args.id, &args.target).and_then(|copy| match copy {
+        Some(copy) => background::wait(&copy),
+        None => control(&args.target).and_then(|target| await_end(&target, &args.id)),
+    });
+    ended.unwrap_or_else(|trouble| {
         trouble.tell();
         Exit::Nothing
     })

@@ -9,7 +9,8 @@ use crate::lifetime::{self, now_s, parse_moment, show_moment};
 use crate::size;
 use crate::trouble::Trouble;
 
-const HEADING: &str = "When it starts";
+/// Of its options.
+pub const HEADING: &str = "When it starts";
 
 /// A forecast reaches so far at most: a week.
 const AHEAD_MOST_S: i64 = 7 * 86_400;
@@ -21,8 +22,9 @@ pub struct WhenArgs {
     #[arg(long, value_name = "WHEN", value_parser = When::parse, help_heading = HEADING)]
     when: Option<When>,
 
-    /// When it has to be done, as a time or in so long. With --when=best the start is chosen by it, up to a week ahead; else the rate
-    /// that it takes is claimed where storage targets are shared out, as for `carrack cp`
+    /// When it has to be done, as a time or in so long. With --when=best the start is chosen by it, up to a week ahead; else its turn comes
+    /// sooner as it comes nearer, and one machine's queue claims the rate that it takes where storage targets are shared out, as `carrack cp`
+    /// does
     #[arg(long, value_name = "TIME", value_parser = parse_moment, help_heading = HEADING)]
     deadline: Option<i64>,
 

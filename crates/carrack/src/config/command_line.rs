@@ -18,13 +18,14 @@ use crate::trouble::Trouble;
 
 /// The commands that people run. Daemons have configurations of their own, and what carrack starts itself gets all that
 /// it needs.
-pub const COMMANDS: [&str; 21] = [
+pub const COMMANDS: [&str; 22] = [
     "cp",
     "sync",
     "resume",
     "submit",
     "status",
     "transfers",
+    "log",
     "wait",
     "pause",
     "cancel",
@@ -52,7 +53,8 @@ pub const NO_CONFIG: &str = "no-config";
 pub const HEADING: &str = "Where options come from";
 
 /// Options that are only typed: a secret in a configuration is soon everybody's, and the rest is of one command line.
-const ONLY_TYPED: [&str; 6] = ["token", "help", "version", "background", PROFILE, NO_CONFIG];
+const ONLY_TYPED: [&str; 7] =
+    ["token", "help", "version", "background", "no-target-directory", PROFILE, NO_CONFIG];
 
 /// Options that have to stand in their command's own table: what other commands mean by them deletes nothing.
 const ONLY_IN_OWN_TABLE: [(&str, &str); 2] = [("rm", "recursive"), ("rm", "yes")];

@@ -4,8 +4,8 @@ mod json;
 mod svg;
 mod table;
 
-use carrack_cluster::sharing::health::StorageHistory;
 use carrack_plan::forecast::{Forecast, Sample};
+use carrack_sharing::health::StorageHistory;
 
 use crate::size;
 

@@ -110,6 +110,7 @@ impl Watch {
                 self.say(format!("left out: {}: {}", escape(path), tame(reason)));
             }
             Event::Notice(Notice::Detail(_))
+            | Event::Placed(_)
             | Event::WouldCopy { .. }
             | Event::WouldDelete { .. }
             | Event::FileDigest { .. } => {}

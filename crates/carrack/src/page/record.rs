@@ -99,6 +99,7 @@ impl Record {
             Event::Notice(Notice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
             Event::Notice(Notice::Decision(text)) => self.decisions.add(at_s, || text.clone()),
             Event::Notice(_)
+            | Event::Placed(_)
             | Event::WouldCopy { .. }
             | Event::WouldDelete { .. }
             | Event::FileDigest { .. } => {}

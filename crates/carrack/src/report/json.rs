@@ -6,6 +6,7 @@
 //!
 //! | event | fields |
 //! | --- | --- |
+//! | `placed` | `path` (what the only source is called within the destination; empty if it becomes the destination, or if there are several), `nesting` (`never`; `inside`: a directory goes into one that is there; `next time`: it would if the same command were run again) |
 //! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`) |
 //! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `bytes_read`, `bytes_sent`, `to_read`, `to_send`, `to_write` (each `waiting`, `room`), `limiter` |
 //! | `source` | `lanes`, `size_counts`, `open`, `slowest`: see `SourceLine` |
@@ -75,6 +76,11 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Body<'a> {
+    Placed {
+        #[serde(flatten)]
+        path: Path<'a>,
+        nesting: &'static str,
+    },
     Connected {
         streams: u32,
         lanes: u32,
@@ -128,6 +134,10 @@ enum Body<'a> {
 impl<'a> Body<'a> {
     fn of(event: &'a Event) -> Body<'a> {
         match event {
+            Event::Placed(arrival) => Body::Placed {
+                path: Path::of(arrival.name.as_deref().unwrap_or_default()),
+                nesting: arrival.nesting.name(),
+            },
             Event::Connected { streams, lanes, transport, protection, cipher } => Body::Connected {
                 streams: *streams,
                 lanes: *lanes,
@@ -292,6 +302,8 @@ struct SummaryLine<'a> {
     outcome: &'static str,
     exit_code: u8,
     dry_run: bool,
+    /// Where the sources went, as text, or null if nothing was found out.
+    destination: Option<std::borrow::Cow<'a, str>>,
     files_done: u64,
     directories_done: u64,
     symlinks_done: u64,
@@ -334,6 +346,7 @@ impl<'a> SummaryLine<'a> {
             outcome: outcome_name(ending.exit),
             exit_code: ending.exit.code(),
             dry_run: ending.dry_run,
+            destination: ending.destination.as_deref().map(String::from_utf8_lossy),
             files_done: summary.files_done,
             directories_done: summary.directories_done,
             symlinks_done: summary.symlinks_done,

@@ -11,12 +11,14 @@ mod talk;
 pub mod tally;
 mod targets;
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{Abort, Observer};
-use carrack_model::{Checksum, Event, Summary};
+use carrack_model::{Arrival, Checksum, Event, Nesting, Notice, Summary, escape};
 
 use crate::exit::{End, Exit};
 use crate::manifest::{Manifest, ManifestReport};
@@ -58,6 +60,8 @@ pub struct Ending {
     pub tally: Tally,
     /// From the start to the end.
     pub elapsed: Duration,
+    /// Where the sources went: the destination as it was typed, with the only source's name if it went into it.
+    pub destination: Option<Vec<u8>>,
     /// Whether nothing was to be copied.
     pub dry_run: bool,
     /// The check that travelled with the objects.
@@ -74,12 +78,28 @@ pub struct Conclusion {
     pub summary: Summary,
     /// Why it ended early.
     pub trouble: Option<Trouble>,
+    /// The same command would end the same way: what it names is not there, or can't be.
+    pub is_final: bool,
+}
+
+impl Conclusion {
+    /// Whether nothing came of it, and nothing would if it were run again.
+    pub fn came_to_nothing(&self) -> bool {
+        let summary = &self.summary;
+        let has_done =
+            summary.entries_done() + summary.entries_kept + summary.bytes_done + summary.bytes_kept > 0;
+        self.is_final && !has_done
+    }
 }
 
 /// The engine's observer.
 pub struct Reporter {
     state: Mutex<State>,
     started: Instant,
+    /// As it was typed.
+    destination: Vec<u8>,
+    /// Whether the same command has made its destination before.
+    has_made_it: bool,
     dry_run: bool,
     checksum: Checksum,
     /// Whether what could not be kept is a failure.
@@ -110,12 +130,37 @@ impl Reporter {
         let state =
             State { views, tally: Tally::default(), manifest, troubles: Vec::new(), is_list_lost: false };
         let started = Instant::now();
-        Reporter { state: Mutex::new(state), started, dry_run, checksum, is_strict: false, abort }
+        Reporter {
+            state: Mutex::new(state),
+            started,
+            destination: Vec::new(),
+            has_made_it: false,
+            dry_run,
+            checksum,
+            is_strict: false,
+            abort,
+        }
+    }
+
+    /// Of a copy to `destination`, as it was typed, which the same command `has_made` before, or not.
+    pub fn going_to(self, destination: &OsStr, has_made: bool) -> Reporter {
+        Reporter { destination: destination.as_bytes().to_vec(), has_made_it: has_made, ..self }
     }
 
     /// If `is_strict`, what could not be kept is a failure.
     pub fn strict(self, is_strict: bool) -> Reporter {
         Reporter { is_strict, ..self }
+    }
+
+    /// Whether bytes were moved or entries made so far, as far as it was told.
+    pub fn has_moved(&self) -> bool {
+        self.lock().tally.has_moved
+    }
+
+    /// Whether the only source becomes the destination, which was not there at first.
+    pub fn makes_destination(&self) -> bool {
+        let state = self.lock();
+        state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == Nesting::NextTime)
     }
 
     /// A panic of another thread while it wrote a line leaves nothing half done that matters here.
@@ -147,7 +192,9 @@ impl Reporter {
         }
         let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
         state.troubles.extend(conclusion.trouble);
+        let destination = state.tally.arrival.as_ref().filter(|_| !self.destination.is_empty());
         let mut ending = Ending {
+            destination: destination.map(|arrival| arrived(&self.destination, arrival)),
             exit,
             end,
             summary: conclusion.summary,
@@ -161,6 +208,17 @@ impl Reporter {
         tell_end(&mut state.views, &mut ending);
         ending.exit
     }
+}
+
+/// The path that the sources become, or in which they go.
+fn arrived(destination: &[u8], arrival: &Arrival) -> Vec<u8> {
+    let Some(name) = &arrival.name else {
+        // A host's root is none of its home directories, which end with a colon.
+        let trimmed = destination.strip_suffix(b"/").filter(|path| !path.is_empty() && !path.ends_with(b":"));
+        return trimmed.unwrap_or(destination).to_vec();
+    };
+    let slash = if destination.ends_with(b"/") || destination.ends_with(b":") { "" } else { "/" };
+    [destination, slash.as_bytes(), name].concat()
 }
 
 /// A view that can't be written changes the end that the later ones tell.
@@ -181,6 +239,15 @@ impl Observer for Reporter {
         if !state.show(event, self.started.elapsed()) && self.dry_run {
             state.is_list_lost = true;
             self.abort.interrupt();
+        }
+        if let (Event::Placed(arrival @ Arrival { nesting: Nesting::Inside, .. }), true) =
+            (event, self.has_made_it)
+        {
+            let (made, now) = (escape(&self.destination), escape(&arrived(&self.destination, arrival)));
+            let text = format!(
+                "this command made {made} before, and copies to {now} this time; with -T it goes to {made} each time"
+            );
+            state.show(&Event::Notice(Notice::Warning(text)), self.started.elapsed());
         }
     }
 }
@@ -226,7 +293,7 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
-    use carrack_model::{Loss, Lost, Notice};
+    use carrack_model::{Loss, Lost};
 
     use super::*;
 
@@ -264,7 +331,12 @@ mod tests {
     }
 
     fn ended(end: End, files_done: u64) -> Conclusion {
-        Conclusion { end, summary: Summary { files_done, ..Summary::default() }, trouble: None }
+        Conclusion {
+            end,
+            summary: Summary { files_done, ..Summary::default() },
+            trouble: None,
+            is_final: false,
+        }
     }
 
     #[test]
@@ -276,6 +348,33 @@ mod tests {
             reporter.event(&Event::Notice(Notice::Loss(Loss { lost, reason: "so".into(), count: 2 })));
             assert_eq!(reporter.finish(ended(End::Reached, 3)), exit);
             assert_eq!(*seen.lock().unwrap().last().unwrap(), format!("{exit:?} {troubles}"));
+        }
+    }
+
+    #[test]
+    fn a_copy_into_what_the_same_command_has_made_is_told_of() {
+        for (has_made, events) in [(false, 1), (true, 2)] {
+            let (reporter, seen) = reporter(9, None);
+            let reporter = reporter.going_to(OsStr::new("h:b"), has_made);
+            let name = Some(b"a"[..].into());
+            reporter.event(&Event::Placed(Arrival { name, nesting: Nesting::Inside }));
+            let seen = seen.lock().unwrap();
+            assert_eq!(seen.len(), events, "{seen:?}");
+            assert!(
+                !has_made || seen[1].contains("made h:b before, and copies to h:b/a this time"),
+                "{seen:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_within_the_destination_is_added_as_it_would_be_typed() {
+        let within = Arrival { name: Some(b"a"[..].into()), nesting: Nesting::Never };
+        for (typed, shown) in [("b", "b/a"), ("b/", "b/a"), ("h:", "h:a"), ("/", "/a")] {
+            assert_eq!(arrived(typed.as_bytes(), &within), shown.as_bytes());
+        }
+        for (typed, shown) in [("b/", "b"), ("/", "/"), ("h:/", "h:/"), ("h:", "h:")] {
+            assert_eq!(arrived(typed.as_bytes(), &Arrival::default()), shown.as_bytes());
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{Checksum, Protection, Summary};
+use carrack_model::{Arrival, Checksum, Nesting, Protection, Summary, escape};
 
 use super::Ending;
 use crate::exit::{End, Exit};
@@ -15,6 +15,7 @@ pub fn lines(ending: &Ending) -> Vec<String> {
     lines.extend(loss_line(ending));
     lines.extend(hint_lines(ending));
     lines.extend(protection_line(ending));
+    lines.extend(nesting_line(ending));
     lines.extend(manifest_line(ending));
     lines
 }
@@ -54,7 +55,7 @@ fn listed(ending: &Ending) -> String {
         0 => String::new(),
         goes => format!("; would delete {}", count(goes, "entry", "entries")),
     };
-    format!("would copy {entries}, {}{goes}", size::show(ending.tally.listed_bytes))
+    format!("would copy {entries}, {}{}{goes}", size::show(ending.tally.listed_bytes), to(ending))
 }
 
 fn copied(ending: &Ending) -> String {
@@ -72,7 +73,23 @@ fn copied(ending: &Ending) -> String {
         (0, bytes) => format!("; {} were there before", size::show(bytes)),
         (kept, bytes) => format!("; {} there before, {}", were(kept), size::show(bytes)),
     };
-    format!("copied {}, {bytes} in {seconds:.1} s ({rate}/s){before}", kinds(summary))
+    format!("copied {}, {bytes} in {seconds:.1} s ({rate}/s){}{before}", kinds(summary), to(ending))
+}
+
+/// Where to, if that is known.
+fn to(ending: &Ending) -> String {
+    let words = |destination: &Vec<u8>| format!(" to {}", escape(destination));
+    ending.destination.as_ref().map(words).unwrap_or_default()
+}
+
+/// Whoever runs the same command again should know that it means something else then.
+fn nesting_line(ending: &Ending) -> Option<String> {
+    let is_next = |arrival: &Arrival| arrival.nesting == Nesting::NextTime;
+    let made = ending.destination.as_ref().filter(|_| ending.tally.arrival.as_ref().is_some_and(is_next))?;
+    (ending.exit == Exit::Complete && !ending.dry_run).then(|| {
+        let made = escape(made);
+        format!("hint: run again, this command would copy into {made}; with -T it goes to {made} each time")
+    })
 }
 
 /// `1 entry was`, `2 entries were`.
@@ -207,6 +224,7 @@ pub mod tests {
             troubles: Vec::new(),
             tally: Tally { connection: Some(connection("tcp", Some(Protection::Clear))), ..Tally::default() },
             elapsed: Duration::from_secs(2),
+            destination: None,
             dry_run: false,
             checksum: Checksum::Xxh3,
             manifest: None,
@@ -302,6 +320,24 @@ pub mod tests {
             "carrack: manifest of 9 files; only the files that are complete are in it; \
              warning: b3sum --check can't find 1 file by its name, which no line of text can hold"
         );
+    }
+
+    #[test]
+    fn the_destination_is_named_and_so_is_another_one_next_time() {
+        let mut ending = ending(tree());
+        ending.tally.connection = Some(connection("local", None));
+        ending.tally.arrival = Some(Arrival { name: None, nesting: Nesting::NextTime });
+        ending.destination = Some(b"copy".to_vec());
+        assert_eq!(
+            lines(&ending),
+            [
+                "carrack: copied 85,123 files, 1 directory, 54 links, 3.0 GiB in 2.0 s (1.5 GiB/s) to copy",
+                "hint: run again, this command would copy into copy; with -T it goes to copy each time",
+            ]
+        );
+        // That goes on with the same.
+        ending.exit = Exit::Partial;
+        assert_eq!(lines(&ending).len(), 1);
     }
 
     #[test]

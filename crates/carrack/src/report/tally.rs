@@ -1,6 +1,6 @@
 //! What the events of a transfer add up to, beside the engine's own counts.
 
-use carrack_model::{Cipher, Event, FailureKind, Notice, Protection, Side, TargetReport};
+use carrack_model::{Arrival, Cipher, Event, FailureKind, Notice, Protection, Side, TargetReport};
 
 /// How the data travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Connection {
 /// Sums of events; bounded, whatever comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
+    /// Where the sources go.
+    pub arrival: Option<Arrival>,
     /// The last connection that was announced.
     pub connection: Option<Connection>,
     /// Entries that a dry run would copy.
@@ -32,6 +34,8 @@ pub struct Tally {
     pub failed_by_kind: Vec<(FailureKind, u64)>,
     /// Owners, modes, attributes and the like that an end could not keep.
     pub lost: u64,
+    /// Bytes were moved, or entries made.
+    pub has_moved: bool,
     /// The storage targets of either end as last told.
     pub targets: Vec<(Side, Vec<TargetReport>)>,
 }
@@ -40,6 +44,12 @@ impl Tally {
     /// Counts one event.
     pub fn add(&mut self, event: &Event) {
         match event {
+            // What a session after it finds is what this one has made.
+            Event::Placed(arrival) => drop(self.arrival.get_or_insert_with(|| arrival.clone())),
+            Event::Progress(progress) => {
+                self.has_moved |=
+                    progress.bytes_moved > 0 || progress.bytes_sent > 0 || progress.entries_done > 0;
+            }
             Event::Connected { streams, transport, protection, cipher, .. } => {
                 let (streams, protection, cipher) = (*streams, *protection, *cipher);
                 self.connection = Some(Connection { streams, transport, protection, cipher });
@@ -55,7 +65,7 @@ impl Tally {
                 self.targets.push((*side, targets.clone()));
             }
             Event::Notice(Notice::Loss(loss)) => self.lost = self.lost.saturating_add(loss.count),
-            Event::Progress(_) | Event::Source(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
+            Event::Source(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
         }
     }
 

@@ -12,7 +12,7 @@ use super::tree::{assert_same, noise};
 use super::{CARRACK, skip};
 
 /// Should a test program be killed, what it started ends by itself; for longer tests the environment says when.
-const LIFETIME_S: &str = "120";
+const LIFETIME_S: &str = "600";
 
 /// A mounted file system; dropped, it is unmounted and its servers end.
 pub struct FileSystem {

@@ -135,9 +135,15 @@ impl Drop for Serving {
 impl Serving {
     /// What it says is added to `log`.
     pub fn start(config: &Path, log: &Path) -> Serving {
+        Serving::start_with(config, log, &[])
+    }
+
+    /// With these variables.
+    pub fn start_with(config: &Path, log: &Path, variables: &[(&str, &str)]) -> Serving {
         let said = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
         let mut command = Command::new(CARRACK);
         command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
+        command.envs(variables.iter().copied());
         let child = command.stdout(Stdio::null()).stderr(said).spawn().unwrap();
         Serving { child, log: log.to_path_buf() }
     }

@@ -45,16 +45,19 @@ fn row(path: &Path, metadata: &Metadata) -> Row {
     put("group", metadata.gid().to_string());
     put("time", format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()));
     put("contents", contents(path, metadata));
-    put("holes", has_holes(metadata).to_string());
+    // An object of a file system in memory: smaller files travel in bundles.
+    let is_large = metadata.len() >= 512 << 10;
+    put("holes", (is_large && has_holes(metadata)).to_string());
+    put("small holes", (!is_large && has_holes(metadata)).to_string());
     for (name, value) in attributes(path) {
         put(&name, value);
     }
     row
 }
 
-/// Whether the storage holds less than half of a large file.
+/// Whether the storage holds less than half of a file that is no tiny one, which some file systems keep with its name.
 fn has_holes(metadata: &Metadata) -> bool {
-    metadata.is_file() && metadata.len() > 1 << 20 && metadata.blocks() * 512 < metadata.len() / 2
+    metadata.is_file() && metadata.len() > 64 << 10 && metadata.blocks() * 512 < metadata.len() / 2
 }
 
 fn contents(path: &Path, metadata: &Metadata) -> String {

@@ -22,6 +22,7 @@ pub fn plant(root: &Path) {
     plant_acls(&root.join("acls"));
     plant_set_id(&root.join("set-id"));
     plant_holes(&root.join("holes"));
+    plant_small_holes(&root.join("small-holes"));
     plant_hard_links(&root.join("hard-links"));
     plant_specials(&root.join("specials"));
     plant_times(&root.join("times"));
@@ -215,6 +216,28 @@ fn plant_holes(root: &Path) {
         let file = File::create(root.join(name)).unwrap();
         file.set_len(SIZE + 3).unwrap();
         data.iter().for_each(|&offset| file.write_all_at(&noise(100), offset).unwrap());
+    }
+}
+
+/// The same in files that are smaller than an object of some file systems, and of all. Data and holes in turn are far enough apart for holes to stay
+/// where they are kept in multiples of 64 KiB.
+fn plant_small_holes(root: &Path) {
+    fs::create_dir(root).unwrap();
+    for (size, step) in [(900 << 10, 256 << 10), (120 << 10, 24 << 10)] {
+        let in_turn = (0..size).step_by(step).collect();
+        for (name, data) in [
+            ("start", vec![size - 100]),
+            ("between", vec![0, size / 2, size - 100]),
+            ("end", vec![0]),
+            ("everywhere", vec![]),
+            ("in-turn", in_turn),
+        ] {
+            let file = File::create(root.join(format!("{name}-{size}"))).unwrap();
+            file.set_len(size).unwrap();
+            data.iter().for_each(|&offset| file.write_all_at(&noise(100), offset).unwrap());
+        }
+        // Zeros that are written are no hole.
+        fs::write(root.join(format!("zeros-{size}")), vec![0; size as usize]).unwrap();
     }
 }
 

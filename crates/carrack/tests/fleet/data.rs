@@ -9,8 +9,9 @@ use crate::common::tree::noise;
 
 const MIB: u64 = 1 << 20;
 
-/// In each MiB of a large file; the rest of it is a hole.
+/// In each stretch of a large file; the rest of it is a hole, but none that a copy takes for one.
 const BLOCK: usize = 4096;
+const STRETCH: u64 = 64 << 10;
 
 /// Names of the tree's upper directories. Most of the files are in few of them, as it is everywhere.
 const TOPS: [&str; 12] = [
@@ -42,8 +43,8 @@ impl Chance {
     }
 }
 
-/// Files of all sizes from a 64th to a half of `mib` MiB, and a little more than that together. No two of their MiBs are
-/// the same.
+/// Files of all sizes from a 64th to a half of `mib` MiB, and a little more than that together. No two stretches of
+/// them are the same.
 pub fn plant_large(root: &Path, mib: u64) -> Planted {
     fs::create_dir_all(root.join("parts")).unwrap();
     let (noise, mut chance, mut planted) = (noise(1 << 20), Chance(1), Planted::default());
@@ -51,15 +52,15 @@ pub fn plant_large(root: &Path, mib: u64) -> Planted {
     for (number, mib) in sizes.enumerate() {
         let path = if number < 3 { format!("file{number}") } else { format!("parts/{number}") };
         let file = File::create(root.join(path)).unwrap();
-        for at in 0..mib {
+        for at in 0..mib * MIB / STRETCH {
             let from = chance.below((noise.len() - BLOCK) as u64) as usize;
             let mut block = noise[from..from + BLOCK].to_vec();
             block[..16].copy_from_slice(&(u128::from(at) << 64 | number as u128).to_le_bytes());
-            file.write_all_at(&block, at * MIB + chance.below(MIB - BLOCK as u64)).unwrap();
+            file.write_all_at(&block, at * STRETCH + chance.below(STRETCH - BLOCK as u64)).unwrap();
         }
         // Hardly any file ends where an object does.
         let bytes = mib * MIB + 777 * number as u64;
-        file.set_len(bytes).unwrap();
+        file.write_all_at(b"e", bytes - 1).unwrap();
         file.set_times(FileTimes::new().set_modified(chance.time())).unwrap();
         planted.files += 1;
         planted.bytes += bytes;

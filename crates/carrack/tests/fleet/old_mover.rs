@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use carrack_cluster::asks::{Answer, Ask, Looked, serve_asks};
 use carrack_cluster::bus::{Bus, BusOptions};
-use carrack_cluster::records::MoverRecord;
 use carrack_cluster::registry::Registration;
+use carrack_register::records::MoverRecord;
 use futures_util::FutureExt;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use carrack_cluster::records::{MoverRecord, TransferRecord};
+use carrack_register::records::{MoverRecord, TransferRecord};
 use tempfile::TempDir;
 
 use super::network::{Host, Network};

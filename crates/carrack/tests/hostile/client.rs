@@ -251,7 +251,7 @@ pub fn calling_source(
     let mut client = Client::greeted(arena, "mallory")?;
     client.say(Control::Hello(Hello { destination: Some(destination.to_vec()), ..hello(spec) }));
     let Control::Welcome(welcome) = client.message()? else { panic!("no welcome") };
-    client.say(Control::Place(Place { root }));
+    client.say(Control::Place(Place { root, ..Place::default() }));
     Ok((client, welcome))
 }
 

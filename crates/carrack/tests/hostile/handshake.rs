@@ -85,7 +85,7 @@ pub const ATTACKS: &[Attack] = &[
         first(arena, |client| client.say(Control::Welcome(Welcome::default())))
     }),
     ("a place before the hello", "refused: the peer broke the protocol: no hello", |arena| {
-        first(arena, |client| client.say(Control::Place(Place { root: 0 })))
+        first(arena, |client| client.say(Control::Place(Place { root: 0, ..Place::default() })))
     }),
     ("a hello twice", "refused: the peer broke the protocol: no place", |arena| {
         first(arena, |client| {
@@ -331,7 +331,7 @@ fn modest(arena: &Arena, hello: Hello) -> End {
         client.say(Control::Hello(hello));
         let Control::Welcome(welcome) = client.message()? else { panic!("no welcome") };
         assert!(welcome.lanes <= 8);
-        client.say(Control::Place(Place { root: 0 }));
+        client.say(Control::Place(Place { root: 0, ..Place::default() }));
         client.say(Control::DialFailed(DialFailed::default()));
         std::thread::sleep(Duration::from_millis(100));
         let threads = arena.most_threads_of_a_session();
@@ -346,7 +346,7 @@ fn third_party(arena: &Arena, asked: &[u8]) -> Result<Client, End> {
     let hello = Hello { third_party: true, sources: vec![asked.to_vec()], ..writing(b"/data/in") };
     client.say(Control::Hello(hello));
     let Control::Welcome(_) = client.message()? else { panic!("no welcome") };
-    client.say(Control::Place(Place { root: 0 }));
+    client.say(Control::Place(Place { root: 0, ..Place::default() }));
     client.say(Control::DialFailed(DialFailed::default()));
     Ok(client)
 }
@@ -400,7 +400,7 @@ fn gone_at_every_step(arena: &Arena) -> End {
     };
     let pieces = [
         frame(Control::Hello(writing(b"/data/in"))),
-        frame(Control::Place(Place { root: 0 })),
+        frame(Control::Place(Place { root: 0, ..Place::default() })),
         frame(Control::DialFailed(DialFailed::default())),
         frame(open(1, table("", &[(b"never", 200_000)]))),
         [&object(1, 1, 0, &[]).0.encode()[..], &[7; 100]].concat(),

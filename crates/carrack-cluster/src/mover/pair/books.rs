@@ -226,8 +226,11 @@ impl Books {
     async fn log_the_rest(&mut self) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let bytes = moved.saturating_sub(std::mem::replace(&mut self.told_bytes, moved));
+        if bytes == 0 {
+            return;
+        }
         let record = self.work.mover.transfers.get(&self.work.pair.transfer).await;
-        if bytes > 0 && record.is_ok_and(|record| !record.state.is_over()) {
+        if record.is_ok_and(|record| !record.state.is_over()) {
             // It is for people only.
             let (by, session) = (self.work.mover.id.clone(), self.work.name.session.clone());
             let entry = LogEntry::Moved { by, bytes, session, session_bytes: moved };

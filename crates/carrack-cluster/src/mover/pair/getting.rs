@@ -35,8 +35,12 @@ impl Work {
     /// Gets chunks when they are wanted.
     pub(super) async fn get(self: Arc<Self>, mut supply: Supply, taken: mpsc::UnboundedSender<Taken>) {
         let mut numbers = 0..;
+        // A session often begins before its first chunk is there, as the scan begins with it. One with a stripe of its own looks there
+        // before it waits for what others have left.
+        let mut some_wait = supply.is_striped();
         while self.feed.wants().await {
-            let mut deliveries = self.pull(&mut supply).await;
+            let mut deliveries = self.pull(&mut supply, some_wait).await;
+            some_wait = supply.is_striped() || deliveries.iter().any(|delivery| delivery.behind > 0);
             // Nothing is done after it.
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
             for delivery in deliveries {
@@ -80,9 +84,11 @@ impl Work {
         }
     }
 
-    async fn pull(&self, supply: &mut Supply) -> Vec<Delivery<ChunkHead>> {
+    /// What is there at once, if some are known to wait; else the next one that comes.
+    async fn pull(&self, supply: &mut Supply, some_wait: bool) -> Vec<Delivery<ChunkHead>> {
         let (began, count) = (Instant::now(), self.threshold().chunks_at_once());
-        let pulled = match supply.at_once(count).await {
+        let at_once = if some_wait { supply.at_once(count).await } else { Ok(Vec::new()) };
+        let pulled = match at_once {
             Ok(deliveries) if !deliveries.is_empty() => {
                 self.learn(|threshold| threshold.answered(began.elapsed()));
                 return deliveries;

@@ -32,8 +32,9 @@ use super::terms::terms;
 use super::{Mover, Say};
 use crate::error::BusError;
 use crate::log::Log;
+use crate::pairs::Pair;
 use crate::queue::Queue;
-use crate::records::{Leg, MoverRecord, Pair, TransferRecord, TransferState};
+use crate::records::{Leg, MoverRecord, Submission, TransferRecord, TransferState};
 use crate::transfers::FindError;
 
 /// NATS is away: it is asked again after so long.
@@ -229,7 +230,7 @@ pub(super) async fn run(
     match begun {
         Ok((work, transfer)) => {
             let options = &record.submission.options;
-            work.carry(transfer, stop, options.static_striping.then(|| pairs_of(record))).await
+            work.carry(transfer, stop, options.static_striping().then(|| pairs_of(record))).await
         }
         Err(end) => end,
     }
@@ -247,7 +248,8 @@ async fn begin(
     };
     let base = open_source(&mover, &leg).await?;
     let refused = |reason| PairFault::at_source(FaultKind::Refused, reason);
-    let (spec, mut settings) = terms(&record.submission.options).map_err(refused)?;
+    let (spec, mut settings) =
+        terms(&record.submission.options).map_err(|trouble| refused(trouble.line()))?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
@@ -263,7 +265,7 @@ async fn begin(
         sources: vec![with_slash(&leg.source)],
         destination: with_slash(&leg.sink),
         identity: Some(TransferIdentity {
-            id: journal_id(&submission.source.to_string(), &submission.destination.to_string()),
+            id: journal_id(submission),
             run,
             sources: vec![submission.source.to_string().into_bytes()],
             destination: submission.destination.to_string().into_bytes(),
@@ -309,7 +311,7 @@ type Settled = mpsc::UnboundedReceiver<u64>;
 
 /// What the journals of a transfer are known by: the same for the same source and destination, so that a transfer that is
 /// submitted again goes on.
-pub(crate) fn journal_id(source: &str, destination: &str) -> TransferId {
+pub(crate) fn journal_id(Submission { source, destination, .. }: &Submission) -> TransferId {
     let hash = blake3::derive_key("carrack fleet 1 transfer", format!("{source}\n{destination}").as_bytes());
     let mut id = [0; 16];
     id.copy_from_slice(&hash[..16]);
@@ -339,8 +341,7 @@ impl Work {
         let mut session = tokio::task::spawn_blocking({
             let (work, abort) = (Arc::clone(&work), abort.clone());
             move || {
-                let peer = dial(&sink, &work.mover.authority.client, &work.name)
-                    .inspect_err(|_| work.feed.close())?;
+                let peer = dial(&work.mover, &sink, &work.name).inspect_err(|_| work.feed.close())?;
                 Ok::<Outcome, String>(copy_with_peer(&transfer, Role::Source, peer, &*work.observer, &abort))
             }
         });
@@ -351,6 +352,7 @@ impl Work {
         let keeper = Arc::new(Keeper::new());
         let keeping = tokio::spawn(Arc::clone(&keeper).keep(abort.clone()));
         let mut state = Books::new(Arc::clone(&work), keeper);
+        // The first report is made at once: that a pair works is known by its reports.
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let outcome = loop {

@@ -1,14 +1,21 @@
 //! Questions and answers as messages. Everything that the other end sends is checked here.
 
-use carrack_model::{ByteRange, RelPath, Special, check_name, escape};
+use carrack_model::limits::NAME_BYTES_MAX;
+use carrack_model::{
+    Account, ByteRange, FileFlags, Kept, Metadata, RelPath, Special, Timestamp, check_name, escape,
+};
 use carrack_storage::BrowsedKind;
 use carrack_wire::message::{
-    Control, Failure, HashPieces, Look, Pieces, Seen, Sight as SightMessage, WalkOn, Walked as WalkedMessage,
+    Control, Failure, HashPieces, Look, Pieces, Seen, Sight as SightMessage, SightAccount, SightAttribute,
+    SightMetadata, WalkOn, Walked as WalkedMessage,
 };
 
 use super::super::browse::KINDS;
 use crate::error::SessionError;
-use crate::examine::{Answer, NAMES_MAX, PieceRange, Question, Sight, Standing, Walked};
+use crate::examine::{
+    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, Answer, AttributeDigest, NAMES_MAX,
+    PieceRange, Question, SeenMetadata, Sight, Standing, Walked,
+};
 
 const DIGEST_BYTES: usize = 32;
 
@@ -44,10 +51,12 @@ pub(super) fn of_question(question: &Question) -> Control {
         Question::WalkOn { beneath, specials } => {
             Control::WalkOn(WalkOn { beneath: beneath.as_bytes().to_vec(), specials: *specials })
         }
-        Question::Look { directory, names, digests } => Control::Look(Look {
+        Question::Look { directory, names, digests, metadata } => Control::Look(Look {
             directory: directory.as_bytes().to_vec(),
             names: names.iter().map(|name| name.to_vec()).collect(),
             digests: *digests,
+            metadata: metadata.is_some(),
+            kept: metadata.unwrap_or_default().bits(),
         }),
         Question::Pieces(of) => Control::HashPieces(HashPieces {
             directory: of.directory.as_bytes().to_vec(),
@@ -65,9 +74,12 @@ pub(super) fn to_question(message: Control) -> Result<Question, SessionError> {
         Control::WalkOn(WalkOn { beneath, specials }) => {
             Ok(Question::WalkOn { beneath: to_path(&beneath)?, specials })
         }
-        Control::Look(Look { directory, names, digests }) => {
-            Ok(Question::Look { directory: to_path(&directory)?, names: to_names(names)?, digests })
-        }
+        Control::Look(Look { directory, names, digests, metadata, kept }) => Ok(Question::Look {
+            directory: to_path(&directory)?,
+            names: to_names(names)?,
+            digests,
+            metadata: metadata.then(|| Kept::from_bits(kept)),
+        }),
         Control::HashPieces(of) => {
             let of = PieceRange {
                 directory: to_path(&of.directory)?,
@@ -121,18 +133,82 @@ fn of_sight(sight: Sight) -> SightMessage {
     };
     let digest = sight.digest.map(Vec::from).unwrap_or_default();
     let special = sight.special.map(|special| special.to_bytes().to_vec()).unwrap_or_default();
-    SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special }
+    let metadata = sight.metadata.map(|metadata| of_metadata(*metadata));
+    SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
+}
+
+fn of_metadata(seen: SeenMetadata) -> SightMetadata {
+    let account = |account: Account| SightAccount { number: account.number, name: account.name.to_vec() };
+    let attribute = |attribute: AttributeDigest| SightAttribute {
+        name: attribute.name.into(),
+        digest: attribute.digest.to_vec(),
+    };
+    SightMetadata {
+        mode: seen.metadata.mode,
+        mtime_s: seen.metadata.mtime.seconds,
+        mtime_ns: seen.metadata.mtime.nanoseconds,
+        time_unit_ns: seen.time_unit_ns,
+        names: seen.names,
+        identity: seen.identity,
+        allocated_bytes: seen.allocated_bytes,
+        user: seen.user.map(account),
+        group: seen.group.map(account),
+        attributes: seen.attributes.into_iter().map(attribute).collect(),
+        attributes_problem: seen.attributes_problem.unwrap_or_default(),
+        has_privileged: seen.has_privileged,
+        flags: seen.flags.map(|flags| flags.to_bytes().to_vec()).unwrap_or_default(),
+    }
+}
+
+fn to_metadata(message: SightMetadata) -> Result<SeenMetadata, SessionError> {
+    if message.mode > 0o7777 || message.mtime_ns > 999_999_999 || message.attributes.len() > ATTRIBUTES_MAX {
+        return Err(wrong("metadata out of range"));
+    }
+    let flags = match &*message.flags {
+        [] => None,
+        bytes => Some(FileFlags::of_bytes(bytes).ok_or_else(|| wrong("file flags"))?),
+    };
+    let problem = escape(message.attributes_problem.as_bytes());
+    Ok(SeenMetadata {
+        metadata: Metadata {
+            mode: message.mode,
+            mtime: Timestamp { seconds: message.mtime_s, nanoseconds: message.mtime_ns },
+        },
+        time_unit_ns: message.time_unit_ns,
+        names: message.names,
+        identity: message.identity,
+        allocated_bytes: message.allocated_bytes,
+        user: message.user.map(to_account).transpose()?,
+        group: message.group.map(to_account).transpose()?,
+        attributes: message.attributes.into_iter().map(to_attribute).collect::<Result<_, _>>()?,
+        attributes_problem: Some(problem).filter(|problem| !problem.is_empty()),
+        has_privileged: message.has_privileged,
+        flags,
+    })
+}
+
+fn to_account(SightAccount { number, name }: SightAccount) -> Result<Account, SessionError> {
+    match name.len() <= ACCOUNT_NAME_BYTES_MAX {
+        true => Ok(Account { number, name: name.into() }),
+        false => Err(wrong("the name of an account")),
+    }
+}
+
+fn to_attribute(SightAttribute { name, digest }: SightAttribute) -> Result<AttributeDigest, SessionError> {
+    let digest = digest.try_into().ok().filter(|_| (1..=NAME_BYTES_MAX).contains(&name.len()));
+    let digest: [u8; ATTRIBUTE_DIGEST_BYTES] = digest.ok_or_else(|| wrong("an attribute"))?;
+    Ok(AttributeDigest { name: name.into(), digest })
 }
 
 /// What an answer says, which has to fit its question.
 pub(super) fn to_answer(message: Control, question: &Question) -> Result<Answer, SessionError> {
     match (message, question) {
         (Control::Walked(walked), Question::WalkOn { beneath, .. }) => to_walked(walked, beneath),
-        (Control::Seen(seen), Question::Look { names, digests, .. }) => {
+        (Control::Seen(seen), Question::Look { names, digests, metadata, .. }) => {
             if seen.sights.len() != names.len() {
                 return Err(wrong(format!("{} sights of {} names", seen.sights.len(), names.len())));
             }
-            let sights = seen.sights.into_iter().map(|sight| to_sight(sight, *digests));
+            let sights = seen.sights.into_iter().map(|sight| to_sight(sight, *digests, metadata.is_some()));
             Ok(Answer::Seen(sights.collect::<Result<_, _>>()?))
         }
         (Control::Pieces(pieces), Question::Pieces(of)) => {
@@ -176,7 +252,7 @@ fn is_beneath(path: &RelPath, directory: &RelPath) -> bool {
     rest.is_some_and(|rest| directory.is_root() || rest.is_empty() || rest[0] == b'/')
 }
 
-fn to_sight(message: SightMessage, digests: bool) -> Result<Sight, SessionError> {
+fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<Sight, SessionError> {
     let standing = match message.kind {
         NOTHING => Standing::Nothing,
         UNREADABLE => Standing::Unreadable(escape(message.detail.as_bytes())),
@@ -198,7 +274,21 @@ fn to_sight(message: SightMessage, digests: bool) -> Result<Sight, SessionError>
         [] => None,
         bytes => Some(Special::from_bytes(bytes).ok_or_else(|| wrong("a special file"))?),
     };
-    Ok(Sight { standing, size: message.size, stamp: message.stamp, digest, special })
+    let metadata = match (message.metadata, &standing) {
+        (Some(metadata), Standing::Is(_)) if has_metadata => Some(Box::new(to_metadata(metadata)?)),
+        (Some(_), _) => return Err(wrong("metadata that were not asked for")),
+        (None, Standing::Is(_)) if has_metadata => return Err(tells_no_metadata()),
+        (None, _) => None,
+    };
+    Ok(Sight { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
+}
+
+/// An end that does not know that metadata can be asked for.
+fn tells_no_metadata() -> SessionError {
+    SessionError::refused(
+        "the far end's carrack is too old to tell modes and times",
+        "compare contents alone, with --no-times and without the other options about metadata",
+    )
 }
 
 #[cfg(test)]
@@ -218,14 +308,40 @@ mod tests {
         PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10 }
     }
 
-    fn questions() -> [Question; 4] {
-        let look = |digests| Question::Look { directory: path("a"), names: names(&[b"", b"\xff"]), digests };
+    fn questions() -> [Question; 5] {
+        let look = |digests, metadata| Question::Look {
+            directory: path("a"),
+            names: names(&[b"", b"\xff"]),
+            digests,
+            metadata,
+        };
         [
             Question::WalkOn { beneath: path("a/b"), specials: true },
-            look(true),
-            look(false),
+            look(true, None),
+            look(false, None),
             Question::Pieces(pieces()),
+            look(false, Some(Kept { users: true, acls: true, ..Kept::default() })),
         ]
+    }
+
+    /// As long as it can be.
+    fn metadata() -> SeenMetadata {
+        let account = || Account { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
+        let attribute =
+            |n| AttributeDigest { name: format!("user.{n:021}").into_bytes().into(), digest: [9; 16] };
+        SeenMetadata {
+            metadata: Metadata { mode: 0o7777, mtime: Timestamp { seconds: -1, nanoseconds: 999_999_999 } },
+            time_unit_ns: 2_000_000_000,
+            names: u32::MAX,
+            identity: u64::MAX,
+            allocated_bytes: u64::MAX,
+            user: Some(account()),
+            group: Some(account()),
+            attributes: (0..ATTRIBUTES_MAX).map(attribute).collect(),
+            attributes_problem: Some("x".repeat(200)),
+            has_privileged: true,
+            flags: Some(FileFlags::new(u32::MAX, u32::MAX)),
+        }
     }
 
     #[test]
@@ -237,8 +353,14 @@ mod tests {
 
     #[test]
     fn answers_arrive_at_their_question_and_at_no_other() {
-        let [walk, look, _, hash] = questions();
-        let sight = |standing, digest, special| Sight { standing, size: 7, stamp: u64::MAX, digest, special };
+        let [walk, look, _, hash, _] = questions();
+        let sight = |standing, digest, special| Sight {
+            size: 7,
+            stamp: u64::MAX,
+            digest,
+            special,
+            ..Sight::without_facts(standing)
+        };
         let sights = vec![
             sight(Standing::Is(BrowsedKind::File), Some([7; 32]), None),
             sight(Standing::Is(BrowsedKind::Pipe), None, Some(Special::Fifo)),
@@ -264,8 +386,40 @@ mod tests {
     }
 
     #[test]
+    fn metadata_arrive_where_they_are_asked_for() {
+        let [_, look, .., with_metadata] = questions();
+        let file = |metadata: SeenMetadata| Sight {
+            metadata: Some(Box::new(metadata)),
+            ..Sight::without_facts(Standing::Is(BrowsedKind::File))
+        };
+        let seen = Answer::Seen(vec![file(metadata()), Sight::without_facts(Standing::Nothing)]);
+        assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
+        assert!(to_answer(of_answer(seen), &look).is_err());
+        // An older end leaves them out.
+        let none = Answer::Seen(vec![Sight::without_facts(Standing::Is(BrowsedKind::File)); 2]);
+        let refused = to_answer(of_answer(none.clone()), &with_metadata);
+        assert!(matches!(refused, Err(SessionError::Refused { .. })), "{refused:?}");
+        assert!(to_answer(of_answer(none), &look).is_ok());
+        let wrong: [fn(&mut SightMetadata); 7] = [
+            |message| message.mode = 0o10_000,
+            |message| message.mtime_ns = 1_000_000_000,
+            |message| message.flags = vec![1],
+            |message| message.attributes[0].digest = vec![0; 15],
+            |message| message.attributes[0].name.clear(),
+            |message| message.attributes.push(message.attributes[0].clone()),
+            |message| message.user.iter_mut().for_each(|user| user.name.push(b'n')),
+        ];
+        for change in wrong {
+            let mut message = of_metadata(metadata());
+            assert!(to_metadata(message.clone()).is_ok());
+            change(&mut message);
+            assert!(to_metadata(message.clone()).is_err(), "{message:?}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
-        let [walk, look, stat, hash] = questions();
+        let [walk, look, stat, hash, _] = questions();
         let seen = |count, digest: &[u8]| {
             let sight = SightMessage { kind: 1, digest: digest.to_vec(), ..SightMessage::default() };
             Control::Seen(Seen { sights: vec![sight; count] })
@@ -319,13 +473,25 @@ mod tests {
         let deep = vec![b'd'; NAME_BYTES_MAX];
         let deep = RelPath::new(&vec![deep; PATH_BYTES_MAX / 256].join(&b'/')).unwrap();
         let names = vec![Box::from(vec![b'x'; NAME_BYTES_MAX]); NAMES_MAX];
-        let look = Question::Look { directory: deep.clone(), names: names.clone(), digests: true };
+        let look = Question::Look {
+            directory: deep.clone(),
+            names: names.clone(),
+            digests: true,
+            metadata: Some(Kept::ALL),
+        };
         let walked = Answer::Walked(Walked::Names { directory: deep, names });
-        let standing = Standing::Unreadable("x".repeat(200));
-        let special = Some(Special::Fifo);
-        let sight = Sight { standing, size: u64::MAX, stamp: u64::MAX, digest: Some([0; 32]), special };
-        let seen = Answer::Seen(vec![sight; NAMES_MAX]);
-        for message in [of_question(&look), of_answer(walked), of_answer(seen)] {
+        let unreadable = Sight::without_facts(Standing::Unreadable("x".repeat(200)));
+        // What stands there has no reason why it can't be read.
+        let sight = Sight {
+            size: u64::MAX,
+            stamp: u64::MAX,
+            digest: Some([0; 32]),
+            special: Some(Special::Fifo),
+            metadata: Some(Box::new(metadata())),
+            ..Sight::without_facts(Standing::Is(BrowsedKind::Device))
+        };
+        let [unread, seen] = [unreadable, sight].map(|sight| Answer::Seen(vec![sight; NAMES_MAX]));
+        for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {
             assert!(message.to_body().len() < CONTROL_BODY_BYTES_MAX);
         }
     }

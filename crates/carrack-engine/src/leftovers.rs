@@ -1,0 +1,153 @@
+//! What an unfinished transfer has left at its sink: journals, and the temporary files that they tell of.
+//!
+//! Only what a journal names is removed, and only what has a temporary name; a journal that a process has is left alone. The journal goes
+//! last: if something fails before, it still tells what is left.
+
+use std::ffi::CString;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carrack_journal::{Contents, Journal, JournalError, Partial, boot_id, id_of_file_name};
+use carrack_model::{RelPath, TransferId, escape};
+use carrack_storage::{Root, keep_times};
+use rustix::fs::{AtFlags, Dir, unlinkat};
+use rustix::io::Errno;
+
+use crate::session::shared_journals;
+
+/// Why something was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftoverError {
+    /// A journal can't be read, or a process has it.
+    #[error("{path}: {error}")]
+    Journal {
+        /// The journal.
+        path: String,
+        /// Why.
+        error: JournalError,
+    },
+    /// A journal names what is no temporary file.
+    #[error("{0}: not a temporary name; the journal is left as it is")]
+    NotTemporary(String),
+    /// What the system says.
+    #[error("{path}: {error}")]
+    System {
+        /// Of what.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Removes the temporary files beneath `root` that a journal tells of. Returns how many there were.
+///
+/// # Errors
+/// For the first that can't be removed.
+pub fn remove_temporaries(root: &Root, contents: &Contents) -> Result<u64, LeftoverError> {
+    let mut removed = 0;
+    for partial in &contents.partials {
+        removed += u64::from(remove_temporary(root, partial)?);
+    }
+    Ok(removed)
+}
+
+/// Whether it was there.
+fn remove_temporary(root: &Root, partial: &Partial) -> Result<bool, LeftoverError> {
+    let path = escape(&root.full_path(&partial.directory, &partial.temporary));
+    if !is_temporary(&partial.temporary) {
+        return Err(LeftoverError::NotTemporary(path));
+    }
+    let directory = match root.open_directory(&partial.directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(LeftoverError::System { path, error }),
+        Ok(directory) => directory,
+    };
+    keep_times(directory.as_fd(), || match unlinkat(&directory, &*partial.temporary, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(LeftoverError::System { path, error: errno.into() }),
+    })
+}
+
+/// `.NAME.carrack-XXXXXXXX`.
+fn is_temporary(name: &[u8]) -> bool {
+    let Some((start, digits)) = name.split_last_chunk::<8>() else { return false };
+    let digits_fit = digits.iter().all(u8::is_ascii_hexdigit);
+    digits_fit && start.starts_with(b".") && start.ends_with(b".carrack-")
+}
+
+/// Removes what the sessions of a transfer that several carried have left in the destination's directory. Returns how many journals and
+/// temporary files there were. Nothing is removed while a process has one of the journals.
+///
+/// # Errors
+/// For the first that can't be removed; what was removed before stays so.
+pub fn clear_shared_leftovers(root: &Root, id: TransferId) -> Result<(u64, u64), LeftoverError> {
+    let name = shared_journals(id);
+    let relative =
+        RelPath::new(name.as_bytes()).map_err(|_| system(&name)(ErrorKind::InvalidInput.into()))?;
+    let directory = match root.open_directory(&relative) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((0, 0)),
+        opened => opened.map_err(system(&name))?,
+    };
+    let boot = boot_id().map_err(system("the kernel's boot id"))?;
+    let journals = seize_all(directory.as_fd(), &name, boot)?;
+    let mut temporaries = 0;
+    for (_, contents) in &journals {
+        temporaries += remove_temporaries(root, contents)?;
+    }
+    let count = journals.len() as u64;
+    for (journal, _) in journals {
+        journal.remove().map_err(|error| LeftoverError::Journal { path: name.clone(), error })?;
+    }
+    let held = root.open_directory(&RelPath::root()).map_err(system(&name))?;
+    keep_times(held.as_fd(), || match unlinkat(&held, &*name, AtFlags::REMOVEDIR) {
+        // What somebody else has put there keeps it.
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok((count, temporaries)),
+        Err(errno) => Err(system(&name)(errno.into())),
+    })
+}
+
+/// All journals of a directory, or none.
+fn seize_all(
+    directory: BorrowedFd<'_>,
+    path: &str,
+    boot: [u8; 16],
+) -> Result<Vec<(Journal, Contents)>, LeftoverError> {
+    let entries = Dir::read_from(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = entries.map_err(|errno| system(path)(errno.into()))?;
+    let names: Vec<CString> = entries.iter().map(|entry| entry.file_name().to_owned()).collect();
+    let ids = names.iter().filter_map(|name| id_of_file_name(name.to_bytes()));
+    let mut journals = Vec::new();
+    for id in ids {
+        match Journal::seize(directory, id, boot) {
+            Ok(seized) => journals.push(seized),
+            Err(JournalError::Missing) => {}
+            Err(error) => return Err(LeftoverError::Journal { path: path.to_owned(), error }),
+        }
+    }
+    Ok(journals)
+}
+
+fn system(path: &str) -> impl Fn(io::Error) -> LeftoverError + '_ {
+    move |error| LeftoverError::System { path: path.to_owned(), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_temporary_names_are_removed() {
+        for (name, is) in [
+            (&b".f.carrack-0123abcd"[..], true),
+            (b"..carrack-01234567", true),
+            (b"f.carrack-01234567", false),
+            (b".f.carrack-0123456", false),
+            (b".f.carrack-0123456x", false),
+            (b".bashrc", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_temporary(name), is, "{}", escape(name));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Whether two entries have the same metadata, as far as a copy was to keep them. Pure, but for the names of hard links, which are
+//! remembered.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use carrack_model::{Account, Fidelity, FileFlags, Kept, ModifyWindow, Side, Timestamp};
+use carrack_storage::{BrowsedKind, are_within, may_be_stored};
+
+use crate::examine::{AttributeDigest, SeenMetadata, Sight, Standing};
+
+/// A file whose storage lacks less than this of its size has no holes worth the name: the least that a copy keeps of a large file.
+const HOLES_BYTES_MIN: u64 = 64 << 10;
+
+/// Which metadata are compared. By default those that a copy keeps without options: modification times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetadataChecks {
+    /// What the copy was to keep. Who becomes whose ([`Fidelity::user`] and the like) and changes of modes do not count here.
+    pub fidelity: Fidelity,
+    /// Holes, too.
+    pub holes: bool,
+    /// How far apart equal times may be.
+    pub window: ModifyWindow,
+}
+
+/// Something that an entry has at both ends, and not the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataDifference {
+    /// Permission bits, set-ID bits and the sticky bit.
+    Mode {
+        /// At the source.
+        source: u32,
+        /// At the destination.
+        sink: u32,
+    },
+    /// The modification time.
+    Time {
+        /// At the source.
+        source: Timestamp,
+        /// At the destination.
+        sink: Timestamp,
+    },
+    /// The owner.
+    Owner {
+        /// At the source.
+        source: Account,
+        /// At the destination.
+        sink: Account,
+    },
+    /// The group.
+    Group {
+        /// At the source.
+        source: Account,
+        /// At the destination.
+        sink: Account,
+    },
+    /// An extended attribute or ACL; under a name that ends with `.*`, some of one name space.
+    Attribute {
+        /// Its name.
+        name: Box<[u8]>,
+        /// Whether the source has it.
+        in_source: bool,
+        /// Whether the destination has it; with another value if both do.
+        in_sink: bool,
+    },
+    /// Attributes and ACLs of one end can't all be read.
+    AttributesUnread {
+        /// Which end.
+        side: Side,
+        /// Why, in words.
+        detail: String,
+    },
+    /// File flags, as far as both file systems tell them.
+    Flags {
+        /// At the source.
+        source: FileFlags,
+        /// At the destination.
+        sink: FileFlags,
+    },
+    /// At one end it is the same file as another entry, at the other it is not.
+    HardLink {
+        /// The other entry, beneath the destination.
+        with: Box<[u8]>,
+        /// The end at which they are one file.
+        linked_at: Side,
+    },
+    /// The source's file has holes, and more than half of them are filled at the destination.
+    Holes {
+        /// Bytes of holes at the source.
+        source: u64,
+        /// Bytes of holes at the destination.
+        sink: u64,
+    },
+}
+
+impl MetadataChecks {
+    /// Nothing but contents is compared.
+    pub fn nothing() -> MetadataChecks {
+        MetadataChecks {
+            fidelity: Fidelity { omit_times: true, ..Fidelity::default() },
+            ..MetadataChecks::default()
+        }
+    }
+
+    /// What the ends are asked for; nothing if nothing is compared.
+    pub(super) fn asked(&self) -> Option<Kept> {
+        let Fidelity { kept, perms, omit_times, .. } = &self.fidelity;
+        // Devices, pipes and sockets are compared by what they are, whatever is asked for.
+        let kept = Kept { devices: false, specials: false, ..*kept };
+        let is_asked = !kept.is_nothing() || *perms || !omit_times || self.holes;
+        is_asked.then_some(kept)
+    }
+
+    /// What two entries of one kind do not have in common. `path` is that of both.
+    pub(super) fn compare(
+        &self,
+        links: &mut HardLinks,
+        path: &[u8],
+        source: &Sight,
+        sink: &Sight,
+    ) -> Vec<MetadataDifference> {
+        let (Standing::Is(kind), Some(source_has), Some(sink_has)) =
+            (&source.standing, &source.metadata, &sink.metadata)
+        else {
+            return Vec::new();
+        };
+        let pair = Pair { checks: self, kind: *kind, source: source_has, sink: sink_has };
+        let mut found: Vec<_> = [pair.mode(), pair.time(), pair.owner(), pair.group(), pair.flags()]
+            .into_iter()
+            .flatten()
+            .collect();
+        if self.fidelity.kept.attributes || self.fidelity.kept.acls {
+            found.extend(pair.attributes());
+        }
+        if *kind == BrowsedKind::File {
+            if self.fidelity.kept.hard_links {
+                found.extend(links.compare(path, source_has, sink_has));
+            }
+            found.extend(pair.holes(source.size, sink.size));
+        }
+        found
+    }
+}
+
+/// An entry at both ends.
+struct Pair<'a> {
+    checks: &'a MetadataChecks,
+    kind: BrowsedKind,
+    source: &'a SeenMetadata,
+    sink: &'a SeenMetadata,
+}
+
+impl Pair<'_> {
+    fn mode(&self) -> Option<MetadataDifference> {
+        let (source, sink) = (self.source.metadata.mode, self.sink.metadata.mode);
+        // Linux has no modes of links.
+        let is_compared = self.checks.fidelity.perms && self.kind != BrowsedKind::Symlink;
+        (is_compared && source != sink).then_some(MetadataDifference::Mode { source, sink })
+    }
+
+    fn time(&self) -> Option<MetadataDifference> {
+        let (source, sink) = (self.source.metadata.mtime, self.sink.metadata.mtime);
+        let Fidelity { omit_times, omit_dir_times, .. } = self.checks.fidelity;
+        let is_omitted = omit_times || omit_dir_times && self.kind == BrowsedKind::Directory;
+        let is_stored = || may_be_stored(source, sink, self.sink.time_unit_ns);
+        let is_same = source == sink
+            || match self.checks.window {
+                ModifyWindow::Exact => false,
+                ModifyWindow::Stored => is_stored(),
+                ModifyWindow::Within { nanoseconds } => are_within(source, sink, nanoseconds) || is_stored(),
+            };
+        (!is_omitted && !is_same).then_some(MetadataDifference::Time { source, sink })
+    }
+
+    fn owner(&self) -> Option<MetadataDifference> {
+        let (source, sink) = (self.source.user.clone()?, self.sink.user.clone()?);
+        (!self.is_same(&source, &sink)).then_some(MetadataDifference::Owner { source, sink })
+    }
+
+    fn group(&self) -> Option<MetadataDifference> {
+        let (source, sink) = (self.source.group.clone()?, self.sink.group.clone()?);
+        (!self.is_same(&source, &sink)).then_some(MetadataDifference::Group { source, sink })
+    }
+
+    /// Who has a name at both ends is compared by it.
+    fn is_same(&self, source: &Account, sink: &Account) -> bool {
+        let by_name = !self.checks.fidelity.numeric_ids && !source.name.is_empty() && !sink.name.is_empty();
+        if by_name { source.name == sink.name } else { source.number == sink.number }
+    }
+
+    fn flags(&self) -> Option<MetadataDifference> {
+        let (source, sink) = (self.source.flags?, self.sink.flags?);
+        source.differs_from(sink).then_some(MetadataDifference::Flags { source, sink })
+    }
+
+    fn attributes(&self) -> Vec<MetadataDifference> {
+        let unread =
+            [(Side::Source, self.source), (Side::Sink, self.sink)].into_iter().find_map(|(side, seen)| {
+                let detail = seen.attributes_problem.clone()?;
+                Some(MetadataDifference::AttributesUnread { side, detail })
+            });
+        if let Some(unread) = unread {
+            return vec![unread];
+        }
+        let value = |all: &[AttributeDigest], name: &[u8]| {
+            all.iter().find(|other| *other.name == *name).map(|other| other.digest)
+        };
+        let names = self.source.attributes.iter().chain(&self.sink.attributes).map(|told| &*told.name);
+        let mut names: Vec<&[u8]> = names.filter(|name| self.can_be_compared(name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let differs = names.into_iter().filter_map(|name| {
+            let (source, sink) = (value(&self.source.attributes, name), value(&self.sink.attributes, name));
+            // The destination's system sets some of its own.
+            let is_its_own = source.is_none() && is_privileged(name);
+            (source != sink && !is_its_own).then(|| MetadataDifference::Attribute {
+                name: name.into(),
+                in_source: source.is_some(),
+                in_sink: sink.is_some(),
+            })
+        });
+        differs.collect()
+    }
+
+    /// What only root may set is compared where both ends see it.
+    fn can_be_compared(&self, name: &[u8]) -> bool {
+        !is_privileged(name) || self.source.has_privileged && self.sink.has_privileged
+    }
+
+    /// Bytes that the storage does not hold of a file; other file systems may hold more or fewer of the same contents.
+    fn holes(&self, source_size: u64, sink_size: u64) -> Option<MetadataDifference> {
+        let source = source_size.saturating_sub(self.source.allocated_bytes);
+        let sink = sink_size.saturating_sub(self.sink.allocated_bytes);
+        let are_filled = self.checks.holes && source >= HOLES_BYTES_MIN && sink < source / 2;
+        are_filled.then_some(MetadataDifference::Holes { source, sink })
+    }
+}
+
+fn is_privileged(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.") || name.starts_with(b"security.")
+}
+
+/// Which entries are one file, at both ends. About 100 bytes and the path for each file of which not all names were met.
+#[derive(Debug, Default)]
+pub(super) struct HardLinks {
+    of_source: HashMap<u64, FirstName>,
+    of_sink: HashMap<u64, FirstName>,
+}
+
+/// The first name that was met of a file.
+#[derive(Debug)]
+struct FirstName {
+    path: Box<[u8]>,
+    /// Which file it is at the other end.
+    identity_there: u64,
+    names_left: u32,
+}
+
+impl HardLinks {
+    fn compare(
+        &mut self,
+        path: &[u8],
+        source: &SeenMetadata,
+        sink: &SeenMetadata,
+    ) -> Option<MetadataDifference> {
+        let of_source = stray_name(&mut self.of_source, path, source, sink.identity);
+        let of_sink = stray_name(&mut self.of_sink, path, sink, source.identity);
+        let (with, linked_at) = match (of_source, of_sink) {
+            (Some(with), _) => (with, Side::Source),
+            (None, Some(with)) => (with, Side::Sink),
+            (None, None) => return None,
+        };
+        Some(MetadataDifference::HardLink { with, linked_at })
+    }
+}
+
+/// Notes a name of a file, if it has several; the first of its names that is another file at the other end.
+fn stray_name(
+    files: &mut HashMap<u64, FirstName>,
+    path: &[u8],
+    file: &SeenMetadata,
+    identity_there: u64,
+) -> Option<Box<[u8]>> {
+    if file.names < 2 {
+        return None;
+    }
+    match files.entry(file.identity) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(FirstName { path: path.into(), identity_there, names_left: file.names - 1 });
+            None
+        }
+        Entry::Occupied(mut occupied) => {
+            let first = occupied.get_mut();
+            let stray = (first.identity_there != identity_there).then(|| first.path.clone());
+            first.names_left = first.names_left.saturating_sub(1);
+            if first.names_left == 0 {
+                occupied.remove();
+            }
+            stray
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "metadata_tests.rs"]
+mod tests;

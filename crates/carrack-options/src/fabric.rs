@@ -1,0 +1,63 @@
+//! What objects go over.
+
+use carrack_engine::FabricWanted;
+use clap::Args;
+
+use crate::transfer::CONNECTION;
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct FabricArgs {
+    /// What objects go over: auto, off (TCP), or a provider of libfabric, which then has to be there, or may be (try:)
+    ///
+    /// Over a fabric the end that writes reads the objects out of the other one's memory (RMA). auto takes an RDMA network that both hosts
+    /// are on, if their hardware is one that beats TCP, and else TCP; --verbose tells why. try:PROVIDER takes this one if both hosts have it, and
+    /// else TCP. With both, TCP takes over too if a session breaks. Not between two far hosts, and not to a daemon. `carrack fabric` lists what
+    /// there is.
+    #[arg(long, value_name = "auto|off|[try:]PROVIDER", env = "CARRACK_FABRIC", default_value = "auto", value_parser = parse, help_heading = CONNECTION)]
+    fabric: Choice,
+}
+
+/// What was asked for, as the command line has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice(FabricWanted);
+
+fn parse(text: &str) -> Result<Choice, String> {
+    let provider = text.strip_prefix("try:");
+    Ok(Choice(match (text, provider.unwrap_or(text)) {
+        ("auto", _) => FabricWanted::Auto,
+        ("off", _) => FabricWanted::Off,
+        (_, "") => return Err("a provider's name is needed, or auto, or off".to_owned()),
+        (_, name) if !name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Err("no provider has such a name".to_owned());
+        }
+        (_, name) if provider.is_some() => FabricWanted::Preferred(name.to_owned()),
+        (_, name) => FabricWanted::Provider(name.to_owned()),
+    }))
+}
+
+impl FabricArgs {
+    /// What was asked for.
+    pub fn wanted(&self) -> FabricWanted {
+        self.fabric.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_providers() {
+        let wanted = |text| parse(text).map(|choice| choice.0);
+        assert_eq!((wanted("auto"), wanted("off")), (Ok(FabricWanted::Auto), Ok(FabricWanted::Off)));
+        assert_eq!(wanted("tcp;ofi_rxm"), Ok(FabricWanted::Provider("tcp;ofi_rxm".into())));
+        assert_eq!(wanted("try:shm"), Ok(FabricWanted::Preferred("shm".into())));
+        assert!(
+            wanted("try:").is_err()
+                && wanted("try:a b").is_err()
+                && wanted("").is_err()
+                && wanted("a b").is_err()
+        );
+    }
+}

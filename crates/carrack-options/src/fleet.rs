@@ -1,0 +1,23 @@
+//! How a fleet deals a transfer out to its movers.
+
+use carrack_model::parse_size;
+use clap::Args;
+
+/// The heading of these options.
+pub const FLEET: &str = "In a fleet";
+
+#[expect(missing_docs, reason = "clap would take it for the command's")]
+#[derive(Clone, Debug, Default, Args)]
+pub struct FleetArgs {
+    /// Bytes of a chunk at most [default: by the transfer's size, up to 1 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = FLEET)]
+    chunk_size: Option<u64>,
+
+    /// Pairs of movers at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = FLEET)]
+    pairs: Option<u32>,
+
+    /// Give each pair its share of the chunks beforehand, for comparisons
+    #[arg(long, help_heading = FLEET)]
+    static_striping: bool,
+}

@@ -1,0 +1,88 @@
+//! What is recorded of a transfer so that it can be resumed, and how far written data is trusted.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use carrack_engine::JournalSettings;
+use carrack_model::{Durability, Verify};
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::size;
+
+const HEADING: &str = "Resuming";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct JournalArgs {
+    /// When what was written is made durable, and recorded: each object before it counts, groups of them, or all at the end
+    ///
+    /// A run that was killed writes at most one group once more; with end, after a power cut, everything. In every case a file that is
+    /// replaced is the old one or the complete new one; with end only if no power is cut.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = DurabilityName::Group, help_heading = HEADING)]
+    durability: DurabilityName,
+
+    /// A group: so many bytes
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size::parse, help_heading = HEADING)]
+    group_size: u64,
+
+    /// A group: what was written in so many milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=3_600_000),
+          help_heading = HEADING)]
+    group_time: u32,
+
+    /// The directory, at the end that writes, for the journal [default: beside the destination]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_journal", help_heading = HEADING)]
+    journal_dir: Option<PathBuf>,
+
+    /// Keep no journal: a transfer that ends early starts again
+    #[arg(long, help_heading = HEADING)]
+    no_journal: bool,
+
+    /// What convinces that data is in its place: each object's check before it is written, or also reading it again from
+    /// the storage, past the page cache
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyName::Object, help_heading = HEADING)]
+    verify: VerifyName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DurabilityName {
+    /// Each object: slow
+    Each,
+    /// Groups of objects, while others travel
+    Group,
+    /// All of it, at the end
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum VerifyName {
+    /// The check of each object
+    Object,
+    /// Read again from the storage; what is damaged there is sent again
+    Readback,
+}
+
+impl JournalArgs {
+    /// What is recorded, and when.
+    pub fn journal(&self) -> JournalSettings {
+        JournalSettings {
+            is_on: !self.no_journal,
+            directory: self.journal_dir.clone(),
+            durability: match self.durability {
+                DurabilityName::Each => Durability::Each,
+                DurabilityName::Group => Durability::Group,
+                DurabilityName::End => Durability::End,
+            },
+            group_bytes: self.group_size.max(1),
+            group_time: Duration::from_millis(self.group_time.into()),
+        }
+    }
+
+    /// What convinces the sink.
+    pub fn verify(&self) -> Verify {
+        match self.verify {
+            VerifyName::Object => Verify::Object,
+            VerifyName::Readback => Verify::Readback,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a transfer is asked for: the options of carrack's copies, each defined once.
+//!
+//! `carrack cp` and `carrack sync` take them from the command line ([`TransferArgs`], [`SyncOptions`]). A transfer that is submitted has
+//! those that were asked for as a value of its record ([`Options`]); who may have which is said in one table ([`Way`]). Their names, units,
+//! ranges, defaults and help are those of clap's definitions, and so is what the API's schema says of them.
+
+pub mod clock;
+mod fabric;
+mod fidelity;
+mod fleet;
+mod journal;
+pub mod lifetime;
+mod machine;
+mod modify_window;
+mod options;
+mod ports;
+mod samples;
+#[cfg(feature = "openapi")]
+mod schema;
+mod selection;
+mod sharing;
+pub mod size;
+mod spill;
+mod storage;
+mod sync;
+mod transfer;
+pub mod trouble;
+mod values;
+mod ways;
+
+pub use fidelity::FidelityArgs;
+pub use fleet::{FLEET, FleetArgs};
+pub use machine::SchemeName;
+pub use modify_window::{Window, parse_window};
+pub use options::{Options, SubmittedArgs};
+pub use ports::PortRange;
+pub use samples::samples;
+pub use sharing::Sharer;
+pub use sync::{SYNC, SyncOptions};
+pub use transfer::{CONNECTION, DATA, TransferArgs};
+pub use trouble::Trouble;
+pub use values::Values;
+pub use ways::{REFUSED, Refused, Way};

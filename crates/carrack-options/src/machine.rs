@@ -1,0 +1,119 @@
+//! The machines of both ends, each of which plans for its own: lanes, the places of threads and buffers, and their cores.
+
+use carrack_engine::Settings;
+use carrack_machine::{Scheme, ZoneKind};
+use carrack_model::limits::LANES_MAX;
+use clap::{Args, ValueEnum};
+
+const MACHINE: &str = "Machine (NUMA)";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct MachineArgs {
+    /// Lanes, up to 8; 0: one for each CPU socket, fewer for a small load
+    ///
+    /// A lane has threads, buffers, files and data connections of its own. On a machine with one NUMA node one lane is
+    /// fastest.
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=LANES_MAX as i64), help_heading = MACHINE)]
+    lanes: u16,
+
+    /// Where threads and buffers are placed on machines with several NUMA nodes; `carrack topo` shows the plan
+    #[arg(long, value_enum, value_name = "SCHEME", default_value_t = SchemeName::Auto, help_heading = MACHINE)]
+    placement: SchemeName,
+
+    /// Keep the cores that threads are bound to for the transfer
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = ZoneName::Off, num_args = 0..=1,
+          default_missing_value = "auto", require_equals = true, help_heading = MACHINE)]
+    zone: ZoneName,
+}
+
+/// A placement's name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemeName {
+    /// mts where there are several NUMA nodes, off where there is one
+    Auto,
+    /// One buffer, nothing bound
+    Off,
+    /// One lane, bound to one socket
+    Single,
+    /// A buffer on each socket, threads not bound
+    Mmb,
+    /// A lane on each socket, its buffer and threads bound
+    Mts,
+}
+
+/// A zone's kind on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ZoneName {
+    /// Not at all
+    Off,
+    /// Our threads stay on them
+    Soft,
+    /// And others are moved away: needs root and cgroup v2
+    Hard,
+    /// hard where that is possible, else soft
+    Auto,
+}
+
+impl From<SchemeName> for Scheme {
+    fn from(name: SchemeName) -> Scheme {
+        match name {
+            SchemeName::Auto => Scheme::Auto,
+            SchemeName::Off => Scheme::Off,
+            SchemeName::Single => Scheme::Single,
+            SchemeName::Mmb => Scheme::Mmb,
+            SchemeName::Mts => Scheme::Mts,
+        }
+    }
+}
+
+impl From<ZoneName> for ZoneKind {
+    fn from(name: ZoneName) -> ZoneKind {
+        match name {
+            ZoneName::Off => ZoneKind::Off,
+            ZoneName::Soft => ZoneKind::Soft,
+            ZoneName::Hard => ZoneKind::Hard,
+            ZoneName::Auto => ZoneKind::Auto,
+        }
+    }
+}
+
+impl MachineArgs {
+    /// These settings in place of `settings`' own.
+    pub fn apply(&self, settings: Settings) -> Settings {
+        Settings {
+            lanes: self.lanes.into(),
+            placement: self.placement.into(),
+            zone: self.zone.into(),
+            ..settings
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cp {
+        #[command(flatten)]
+        args: MachineArgs,
+    }
+
+    fn settings(words: &[&str]) -> Option<Settings> {
+        let cp = Cp::try_parse_from([&["cp"], words].concat()).ok()?;
+        Some(cp.args.apply(Settings::default()))
+    }
+
+    #[test]
+    fn what_is_typed_is_set() {
+        assert_eq!(settings(&[]), Some(Settings::default()));
+        let all = settings(&["--lanes", "2", "--placement", "mmb", "--zone=hard"]).unwrap();
+        assert_eq!((all.lanes, all.placement, all.zone), (2, Scheme::Mmb, ZoneKind::Hard));
+        assert_eq!(settings(&["--zone"]).unwrap().zone, ZoneKind::Auto);
+        assert!(settings(&["--lanes", "9"]).is_none());
+        assert!(settings(&["--placement", "best"]).is_none());
+    }
+}

@@ -1,0 +1,23 @@
+//! The value of `--modify-window`: how far apart modification times may be that count as equal.
+
+use std::time::Duration;
+
+use carrack_model::ModifyWindow;
+
+/// What was typed.
+#[derive(Clone, Copy, Debug)]
+pub struct Window(pub ModifyWindow);
+
+/// Seconds, of which nanoseconds count.
+pub fn parse_window(text: &str) -> Result<Window, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, or -1".to_owned())?;
+    match seconds {
+        -1.0 => Ok(Window(ModifyWindow::Exact)),
+        0.0 => Ok(Window(ModifyWindow::Stored)),
+        _ => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|window| u64::try_from(window.as_nanos()).ok())
+            .map(|nanoseconds| Window(ModifyWindow::Within { nanoseconds }))
+            .ok_or_else(|| "0 or more seconds, or -1".to_owned()),
+    }
+}

@@ -1,0 +1,75 @@
+//! One value of each option, for tests of who carries it out.
+
+use clap::Arg;
+
+use crate::values::{definitions, is_switch};
+
+/// Values of those that take one of neither a list of names nor numbers.
+const VALUES: &[(&str, &str)] = &[
+    ("chmod", "go-w"),
+    ("chown", "7:8"),
+    ("usermap", "a:b"),
+    ("groupmap", "a:b"),
+    ("exclude", "*.o"),
+    ("include", "keep.o"),
+    ("newer", "@7"),
+    ("deadline", "@4102444800"),
+    ("stop-at", "@4102444800"),
+    ("class", "urgent"),
+    ("policy", "round-robin"),
+    ("stripe", "4:1MiB"),
+    ("bwlimit", "9MB"),
+    ("object-size", "2MiB"),
+    ("buffer", "64MiB"),
+    ("fabric", "shm"),
+    ("ports", "50000-50100"),
+    ("backup-dir", "old"),
+    ("modify-window", "2"),
+    ("sharing", "off"),
+    ("targets", "/a,/b"),
+    ("spill", "/a:1GiB"),
+    ("sink-spill", "/a:1GiB"),
+    ("journal-dir", "/a"),
+    ("files-from", "/dev/null"),
+    ("only", "sub"),
+    ("filter-from", "/dev/null"),
+];
+
+/// What an option that is about others needs beside it.
+const BESIDE: &[(&str, &str)] = &[
+    ("from0", "--files-from=/dev/null"),
+    ("spill-budget", "--spill=/a:1GiB"),
+    ("delete-all", "--delete"),
+    ("delete-excluded", "--delete"),
+    ("delete-mounts", "--delete"),
+    ("max-delete", "--delete"),
+    ("backup-dir", "--delete"),
+    ("trash", "--delete"),
+];
+
+/// An option's name, and a command line with it in which it is not as it would be without: itself last.
+pub fn samples() -> Vec<(&'static str, Vec<String>)> {
+    definitions().map(|(name, arg)| (name, words(name, arg))).collect()
+}
+
+fn words(name: &str, arg: &Arg) -> Vec<String> {
+    let beside = BESIDE.iter().filter(|(of, _)| *of == name).map(|(_, word)| (*word).to_owned());
+    // What is left out by name has to be kept otherwise.
+    let archive = name.starts_with("no-") && name != "no-journal";
+    let own = match is_switch(arg) {
+        true => format!("--{name}"),
+        false => format!("--{name}={}", value(name, arg)),
+    };
+    beside.chain(archive.then(|| "--archive".to_owned())).chain([own]).collect()
+}
+
+fn value(name: &str, arg: &Arg) -> String {
+    if let Some((_, value)) = VALUES.iter().find(|(of, _)| *of == name) {
+        return (*value).to_owned();
+    }
+    let default = arg.get_default_values().first();
+    let names = arg.get_possible_values();
+    let other =
+        names.iter().map(|value| value.get_name()).find(|name| default.is_none_or(|value| value != *name));
+    other.unwrap_or("3").to_owned()
+}

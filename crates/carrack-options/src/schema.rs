@@ -1,0 +1,67 @@
+//! What the API's description says of a submission's options: their definitions, as JSON schemas.
+
+use std::borrow::Cow;
+
+use clap::{Arg, ArgAction};
+use serde_json::Value;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::options::{OF_FILES, Options};
+use crate::values::{definitions, is_switch};
+use crate::ways::{Way, is_refused_everywhere};
+
+impl PartialSchema for Options {
+    fn schema() -> RefOr<Schema> {
+        let mut object = ObjectBuilder::new()
+            .schema_type(Type::Object)
+            .description(Some("What was asked for; what was not has its default. Sizes and rates are numbers of bytes, or texts such as 1GiB."))
+            .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+        for (name, arg) in definitions().filter(|(name, _)| !is_refused_everywhere(name)) {
+            // `patterns` and `only` have what is in them.
+            if !OF_FILES.contains(&name) {
+                object = object.property(name.replace('-', "_"), of_option(name, arg));
+            }
+        }
+        let lines = "Lines of gitignore(5), the last of which counts that matches: what matches is left out, with ! in front taken.";
+        let patterns =
+            ArrayBuilder::new().items(of_type(SchemaType::new(Type::String))).description(Some(lines));
+        object.property("patterns", patterns).into()
+    }
+}
+
+impl ToSchema for Options {
+    fn name() -> Cow<'static, str> {
+        "Options".into()
+    }
+}
+
+fn of_type(kind: SchemaType) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(kind)
+}
+
+fn of_option(name: &str, arg: &Arg) -> Schema {
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+    let refused = [(Way::Queue, "a machine's queue"), (Way::Fleet, "a fleet")];
+    let refused = refused
+        .into_iter()
+        .find_map(|(way, whose)| Some(format!("Not for {whose}: {}.", way.refusal(name)?)));
+    let help = [Some(help), refused].into_iter().flatten().collect::<Vec<_>>().join("\n\n");
+    if is_switch(arg) {
+        return of_type(SchemaType::new(Type::Boolean)).description(Some(help)).into();
+    }
+    if matches!(arg.get_action(), ArgAction::Append) {
+        let texts = of_type(SchemaType::new(Type::String));
+        return ArrayBuilder::new().items(texts).description(Some(help)).into();
+    }
+    let names: Vec<Value> =
+        arg.get_possible_values().iter().map(|value| Value::from(value.get_name())).collect();
+    let default = arg.get_default_values().first().filter(|value| !value.is_empty());
+    let default = default.map(|value| Value::from(value.to_string_lossy()));
+    let value = match names.is_empty() {
+        true => of_type(SchemaType::from_iter([Type::String, Type::Integer])),
+        false => of_type(SchemaType::new(Type::String)).enum_values(Some(names)),
+    };
+    value.default(default).description(Some(help)).into()
+}

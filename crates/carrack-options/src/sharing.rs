@@ -1,0 +1,141 @@
+//! Targets that other transfers use too: whom to ask for them, and as what.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carrack_model::limits::CLASS_BYTES_MAX;
+use clap::{Args, ValueHint};
+
+use crate::lifetime::parse_moment;
+
+const STORAGE: &str = "Storage";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct SharingArgs {
+    /// The class that the transfer is of where storage targets are shared out: what classes there are, and for whom, the administrator
+    /// says; one that is not there, or not for you, is as none
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_class, help_heading = STORAGE)]
+    class: String,
+
+    /// When it has to be done, as a time (2026-11-23T02:00:00Z) or in so long (6h): where storage targets are shared out, the rate that
+    /// this takes is claimed, as far as its class may; once it is over, all of that
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline, help_heading = STORAGE)]
+    deadline: Option<SystemTime>,
+
+    /// Who shares storage targets out: the Unix socket of a daemon; auto: the daemon of this machine, if it does; off: nobody
+    ///
+    /// At another host its daemon does: `off` counts there too, a socket does not.
+    #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = STORAGE)]
+    sharing: Sharer,
+}
+
+impl SharingArgs {
+    /// Empty for none.
+    pub fn class(&self) -> &str {
+        &self.class
+    }
+
+    /// When the transfer has to be done.
+    pub fn deadline(&self) -> Option<SystemTime> {
+        self.deadline
+    }
+
+    /// Whom this end asks.
+    pub fn sharer(&self) -> &Sharer {
+        &self.sharing
+    }
+}
+
+/// Who shares targets out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sharer {
+    /// The daemon of this machine, if there is one that does.
+    Auto,
+    /// Nobody.
+    Off,
+    /// Whoever answers there.
+    Socket(PathBuf),
+}
+
+impl FromStr for Sharer {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Sharer, Infallible> {
+        Ok(match text {
+            "auto" => Sharer::Auto,
+            "off" => Sharer::Off,
+            path => Sharer::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
+        })
+    }
+}
+
+fn parse_deadline(text: &str) -> Result<SystemTime, String> {
+    let seconds = parse_moment(text)?;
+    let moment = u64::try_from(seconds).ok().and_then(|s| UNIX_EPOCH.checked_add(Duration::from_secs(s)));
+    moment.ok_or_else(|| "that is before 1970, or after the end of time".to_owned())
+}
+
+fn parse_class(text: &str) -> Result<String, String> {
+    let is_fine = text.len() <= CLASS_BYTES_MAX && !text.chars().any(char::is_control);
+    if is_fine {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("a class has a name of up to {CLASS_BYTES_MAX} bytes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cp {
+        #[command(flatten)]
+        args: SharingArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<SharingArgs, clap::Error> {
+        Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
+    }
+
+    #[test]
+    fn who_is_asked_is_a_word_or_a_socket() {
+        let sharer = |words: &[&str]| parse(words).unwrap().sharing;
+        assert_eq!((sharer(&[]), sharer(&["--sharing", "off"])), (Sharer::Auto, Sharer::Off));
+        for path in ["/x/y.sock", "unix:/x/y.sock"] {
+            assert_eq!(sharer(&["--sharing", path]), Sharer::Socket("/x/y.sock".into()));
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_a_moment() {
+        assert_eq!(parse(&[]).unwrap().deadline(), None);
+        let at = parse(&["--deadline", "6h"]).unwrap().deadline().unwrap();
+        let left = at.duration_since(SystemTime::now()).unwrap();
+        assert!((21_590..=21_600).contains(&left.as_secs()), "{left:?}");
+        let over = parse(&["--deadline", "@1000"]).unwrap().deadline();
+        assert_eq!(
+            over,
+            UNIX_EPOCH.checked_add(Duration::from_secs(1_000)),
+            "it waited in a queue, and is late"
+        );
+        for text in ["1969-01-01T00:00:00Z", "soon", "@-1"] {
+            assert!(parse(&["--deadline", text]).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_class_is_a_name() {
+        assert_eq!(
+            (parse(&[]).unwrap().class(), parse(&["--class", "urgent"]).unwrap().class()),
+            ("", "urgent")
+        );
+        let long = "x".repeat(CLASS_BYTES_MAX + 1);
+        assert!(parse(&["--class", &long]).is_err() && parse(&["--class", "a\nb"]).is_err());
+    }
+}

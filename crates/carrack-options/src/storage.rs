@@ -1,0 +1,253 @@
+//! Storage: which target comes next, how gently, how files are written and striped.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice};
+use carrack_plan::{RateSteps, Timetable};
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::clock;
+use crate::size;
+use crate::trouble::Trouble;
+
+const STORAGE: &str = "Storage";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct StorageArgs {
+    /// How large files are read
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = SourceIoName::Auto, help_heading = STORAGE)]
+    source_io: SourceIoName,
+
+    /// How large files are written
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = SinkIoName::Auto, help_heading = STORAGE)]
+    sink_io: SinkIoName,
+
+    /// Which storage target (OST, OSD, brick, disk) is read from or written to next
+    ///
+    /// `adaptive` learns how long each target normally takes and leaves those alone that take longer as long as others
+    /// have work. `round-robin` serves each in turn. `threshold:W,T,M` is the algorithm of the LADS paper: a target whose
+    /// mean service time over the last W ms is above T ms is skipped the next M times.
+    #[arg(long, value_name = "POLICY", default_value_t = PolicyChoice::default(), help_heading = STORAGE)]
+    policy: PolicyChoice,
+
+    /// Back off as soon as others use a storage target
+    #[arg(long, help_heading = STORAGE)]
+    nice: bool,
+
+    /// Most requests to one storage target at a time; 0: what the storage likes
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = STORAGE)]
+    max_inflight_per_target: u32,
+
+    /// Most bytes a second, such as 500MB or 1GiB; or a timetable: `mon-fri 08:00-18:00 100MB, 1GB`
+    ///
+    /// The entries of a timetable are `[DAY[-DAY]] [HH:MM-HH:MM] RATE` with commas between them: days from mon to sun, by the local time here. The first entry that
+    /// fits counts; a rate alone is for the rest of the week, which has no limit without it; `off` is no limit. It is followed while the copy runs,
+    /// by the end that is here.
+    #[arg(long, value_name = "RATE", value_parser = Limit::parse, help_heading = STORAGE)]
+    bwlimit: Option<Limit>,
+
+    /// Most bytes a second from or to each storage target
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = STORAGE)]
+    bwlimit_per_target: Option<u64>,
+
+    /// Mounts that form one set, each of them one storage target; either end uses those that it has
+    #[arg(long, value_name = "DIR,DIR...", value_delimiter = ',', value_hint = ValueHint::DirPath,
+          help_heading = STORAGE)]
+    targets: Vec<PathBuf>,
+
+    /// How large files are striped at the destination: default, preserve, auto, or `COUNT[:SIZE[:POOL]]`
+    ///
+    /// `default` is what the destination's directory says, `preserve` the same stripe count and size as at the source,
+    /// `auto` one stripe for each GiB up to the number of targets. COUNT may be `all`.
+    #[arg(long, value_name = "STRIPE", default_value = "default", value_parser = parse_stripe, help_heading = STORAGE)]
+    pub stripe: StripeChoice,
+
+    /// Read files too that were released to an archive (Lustre HSM); reading brings them back
+    #[arg(long, help_heading = STORAGE)]
+    recall: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceIoName {
+    /// From the page cache what is there, past it what is not
+    Auto,
+    /// Always through the page cache
+    Buffered,
+    /// Always past it, where the file system can
+    Direct,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SinkIoName {
+    /// Through the page cache; where there are several targets, past it on local disks and waiting for write-back elsewhere
+    Auto,
+    /// Through the page cache; the kernel writes when it likes
+    Buffered,
+    /// Past it, where the file system can
+    Direct,
+    /// Through the page cache, each object waited for
+    Writeback,
+}
+
+impl StorageArgs {
+    /// How large files are read.
+    pub fn source_io(&self) -> SourceIo {
+        match self.source_io {
+            SourceIoName::Auto => SourceIo::Auto,
+            SourceIoName::Buffered => SourceIo::Buffered,
+            SourceIoName::Direct => SourceIo::Direct,
+        }
+    }
+
+    /// How large files are written.
+    pub fn sink_io(&self) -> SinkIo {
+        match self.sink_io {
+            SinkIoName::Auto => SinkIo::Auto,
+            SinkIoName::Buffered => SinkIo::Buffered,
+            SinkIoName::Direct => SinkIo::Direct,
+            SinkIoName::Writeback => SinkIo::Writeback,
+        }
+    }
+
+    /// Which target comes next, and how gently.
+    pub fn scheduling(&self) -> Result<Scheduling, Trouble> {
+        let policy = match (self.policy, self.nice) {
+            (PolicyChoice::Adaptive { .. }, nice) => PolicyChoice::Adaptive { nice },
+            (policy, false) => policy,
+            (policy, true) => {
+                return Err(Trouble::new(format!("--nice needs --policy adaptive, not {policy}"))
+                    .hint("leave --policy out, or use --max-inflight-per-target"));
+            }
+        };
+        Ok(Scheduling {
+            policy,
+            rate: match &self.bwlimit {
+                None => 0,
+                Some(Limit::Always(rate)) => *rate,
+                Some(Limit::ByTime(..)) => self.timetable().map_or(0, |steps| steps.most()),
+            },
+            target_rate: self.bwlimit_per_target.unwrap_or(0),
+            in_flight_max: self.max_inflight_per_target,
+        })
+    }
+
+    /// How the rate changes with the time, from now on.
+    pub fn timetable(&self) -> Option<RateSteps> {
+        match &self.bwlimit {
+            Some(Limit::ByTime(_, table)) => Some(clock::steps(table)),
+            _ => None,
+        }
+    }
+
+    /// Mounts that are a target each.
+    pub fn target_sets(&self) -> Vec<PathBuf> {
+        self.targets.clone()
+    }
+
+    /// Whether released files are read.
+    pub fn recall(&self) -> bool {
+        self.recall
+    }
+}
+
+/// Bytes a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Limit {
+    Always(u64),
+    /// As it was typed, and what it means.
+    ByTime(String, Timetable),
+}
+
+impl Limit {
+    /// # Errors
+    /// If it is neither a rate nor a timetable.
+    fn parse(text: &str) -> Result<Limit, String> {
+        if let Ok(rate) = parse_rate(text) {
+            return Ok(Limit::Always(rate));
+        }
+        // What is one word with neither days nor times is meant as a rate.
+        match text.contains([',', ':', ' ']) {
+            false => parse_rate(text).map(Limit::Always),
+            true => match Timetable::parse(text, parse_rate) {
+                Ok(table) => Ok(Limit::ByTime(text.to_owned(), table)),
+                Err(problem) => Err(problem.to_string()),
+            },
+        }
+    }
+}
+
+/// A size, by the second.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    let number = text.trim().strip_suffix("/s").unwrap_or(text);
+    size::parse(number).map_err(|_| "a rate is bytes a second, such as 500MB, 1GiB or 1GiB/s".into())
+}
+
+fn parse_stripe(text: &str) -> Result<StripeChoice, String> {
+    match text {
+        "default" => return Ok(StripeChoice::Default),
+        "preserve" => return Ok(StripeChoice::Preserve),
+        "auto" => return Ok(StripeChoice::Auto),
+        _ => {}
+    }
+    let problem = || {
+        "a striping is default, preserve, auto, or COUNT[:SIZE[:POOL]], such as 8, 8:4MiB, all:1MiB:flash"
+            .to_owned()
+    };
+    let mut parts = text.splitn(3, ':');
+    let count = match parts.next() {
+        Some("all") => u32::MAX,
+        Some(count) => u32::from_str(count).ok().filter(|count| *count > 0).ok_or_else(problem)?,
+        None => return Err(problem()),
+    };
+    let stripe_bytes = match parts.next() {
+        None | Some("") => 0,
+        Some(size) => size::parse(size).map_err(|_| problem())?,
+    };
+    if !stripe_bytes.is_multiple_of(64 << 10) {
+        return Err("stripes are multiples of 64KiB".into());
+    }
+    let pool = parts.next().unwrap_or_default().to_owned();
+    Ok(StripeChoice::Fixed { count, stripe_bytes, pool })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripings_are_read() {
+        let fixed =
+            |count, stripe_bytes, pool: &str| StripeChoice::Fixed { count, stripe_bytes, pool: pool.into() };
+        for (text, stripe) in [
+            ("default", StripeChoice::Default),
+            ("preserve", StripeChoice::Preserve),
+            ("auto", StripeChoice::Auto),
+            ("8", fixed(8, 0, "")),
+            ("all:1MiB", fixed(u32::MAX, 1 << 20, "")),
+            ("4::flash", fixed(4, 0, "flash")),
+            ("4:64KiB:flash", fixed(4, 64 << 10, "flash")),
+        ] {
+            assert_eq!(parse_stripe(text), Ok(stripe), "{text}");
+        }
+        for text in ["", "0", "many", "4:1000", "4:x", ":1MiB", "-1"] {
+            assert!(parse_stripe(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_sizes_by_the_second() {
+        for (text, rate) in [("500M", 500_000_000), ("1GiB/s", 1 << 30), ("2k", 2_000)] {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
+        for text in ["", "0", "fast", "1Gbit", "/s"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+            assert!(Limit::parse(text).is_err_and(|error| error.contains("a rate is")), "{text}");
+        }
+        assert_eq!(Limit::parse("1 GiB"), Ok(Limit::Always(1 << 30)));
+        assert!(matches!(Limit::parse("mon-fri 8:00-18:00 1MB/s, off"), Ok(Limit::ByTime(..))));
+        assert!(Limit::parse("mon-fri 8:00-18:00 fast").is_err_and(|error| error.contains("a rate is")));
+        assert!(Limit::parse("fri 8-18 1MB").is_err_and(|error| error.contains("HH:MM")));
+    }
+}

@@ -1,0 +1,242 @@
+//! What a sync sends, and what it deletes.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
+
+use carrack_model::{Backup, Deletion, RelPath, Sync};
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use crate::modify_window::{Window, parse_window};
+use crate::trouble::Trouble;
+
+/// The heading of these options.
+pub const SYNC: &str = "What is sent, and what is deleted";
+
+/// Options that mean nothing where nothing is deleted.
+pub(crate) const OF_DELETION: [&str; 6] =
+    ["--delete-all", "--delete-excluded", "--delete-mounts", "--max-delete", "--backup-dir", "--trash"];
+
+#[expect(missing_docs, reason = "clap would take it for the command's")]
+#[derive(Clone, Debug, Args)]
+pub struct SyncOptions {
+    /// Compare contents, by BLAKE3, where sizes are the same; whatever the times are (`rsync --checksum`)
+    #[arg(short, long, help_heading = SYNC)]
+    contents: bool,
+
+    /// Take modification times for equal that are SECONDS apart at most, fractions allowed; -1: only those that are equal to the nanosecond
+    ///
+    /// Where the destination's file system stores coarse times (Lustre, FAT, SMB, many NFS servers), the time that it stores of the source's is
+    /// equal without it. FAT in another time zone, or at the other side of a change of the clock, needs 3601.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = SYNC)]
+    modify_window: Window,
+
+    /// Leave files alone that are newer at the destination
+    #[arg(short, long, help_heading = SYNC)]
+    update: bool,
+
+    /// Make nothing that is not at the destination
+    #[arg(long, help_heading = SYNC)]
+    existing: bool,
+
+    /// Leave alone whatever is at the destination
+    #[arg(long, help_heading = SYNC)]
+    ignore_existing: bool,
+
+    /// When everything is sent, delete what the destination has and the sources have not
+    ///
+    /// Only within directories that are sources, and only what the scan of this run has proven not to be there; not if anything failed
+    /// at either end. What a pattern leaves out stays; so does what is left out by size or time, as it is at the source, and what is mounted
+    /// beneath the destination. --dry-run lists what would be deleted. At a daemon, whoever may write may delete.
+    #[arg(long, conflicts_with_all = ["files_from", "only"], group = "deleting", help_heading = SYNC)]
+    delete: bool,
+
+    /// The same before anything is sent, for a destination that is nearly full
+    ///
+    /// The sources are scanned once more for that. What can't be opened to be read is only met afterwards.
+    #[arg(long, conflicts_with_all = ["files_from", "only"], group = "deleting", help_heading = SYNC)]
+    delete_before: bool,
+
+    /// Delete also where a source has no entry at all, or an end is `host:`, `/` or the home directory
+    ///
+    /// Without it that is taken for a mistake, such as a variable that is not set or a file system that is not mounted.
+    #[arg(long, help_heading = SYNC)]
+    delete_all: bool,
+
+    /// Delete at the destination also what the patterns leave out
+    #[arg(long, help_heading = SYNC)]
+    delete_excluded: bool,
+
+    /// Delete also in file systems that are mounted beneath the destination
+    #[arg(long, help_heading = SYNC)]
+    delete_mounts: bool,
+
+    /// Delete no more than N entries, or nothing if that were more than N% of those at the destination; then the exit code is 1
+    #[arg(long, value_name = "N|N%", help_heading = SYNC)]
+    max_delete: Option<MaxDelete>,
+
+    /// Move what is deleted to DIR beneath the destination, where it keeps its path; later runs leave DIR alone
+    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(parse_backup), help_heading = SYNC)]
+    backup_dir: Option<BackupDirectory>,
+
+    /// The same, to a directory with the time of the run in .carrack-trash of the destination
+    #[arg(long, conflicts_with = "backup_dir", help_heading = SYNC)]
+    trash: bool,
+}
+
+/// The value of `--backup-dir`: a path beneath the destination.
+#[derive(Clone, Debug)]
+struct BackupDirectory(RelPath);
+
+fn parse_backup(typed: OsString) -> Result<BackupDirectory, String> {
+    let typed = typed.as_bytes();
+    let path = RelPath::new(typed.strip_suffix(b"/").unwrap_or(typed));
+    let path = path.ok().filter(|path| !path.is_root());
+    path.map(BackupDirectory).ok_or_else(|| "a path beneath the destination is needed, without ..".to_owned())
+}
+
+/// How much is deleted at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MaxDelete {
+    Entries(u64),
+    Percent(u32),
+}
+
+impl FromStr for MaxDelete {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MaxDelete, String> {
+        let most = match text.strip_suffix('%') {
+            Some(number) => number.parse().ok().filter(|percent| *percent <= 100).map(MaxDelete::Percent),
+            None => text.parse().ok().map(MaxDelete::Entries),
+        };
+        most.ok_or_else(|| "a number of entries, or of percent up to 100%, is needed".to_owned())
+    }
+}
+
+impl SyncOptions {
+    /// What they come to.
+    ///
+    /// # Errors
+    /// If one is about what is deleted, and nothing is to be.
+    pub fn sync(&self) -> Result<Sync, Trouble> {
+        if let Some(option) = self.of_deletion_alone() {
+            let message = format!("{option} is about what is deleted, and nothing is to be");
+            return Err(Trouble::new(message).hint("add --delete or --delete-before, or leave it out"));
+        }
+        Ok(Sync {
+            by_contents: self.contents,
+            modify_window: self.modify_window.0,
+            update: self.update,
+            existing: self.existing,
+            ignore_existing: self.ignore_existing,
+            deletion: (self.delete || self.delete_before).then(|| self.deletion()),
+        })
+    }
+
+    /// An option that means nothing, as nothing is to be deleted.
+    fn of_deletion_alone(&self) -> Option<&'static str> {
+        let given = [
+            self.delete_all,
+            self.delete_excluded,
+            self.delete_mounts,
+            self.max_delete.is_some(),
+            self.backup_dir.is_some(),
+            self.trash,
+        ];
+        let deletes = self.delete || self.delete_before;
+        let mut alone = OF_DELETION.into_iter().zip(given).filter(|(_, is_given)| *is_given && !deletes);
+        alone.next().map(|(option, _)| option)
+    }
+
+    fn deletion(&self) -> Deletion {
+        let (most, most_percent) = match self.max_delete {
+            Some(MaxDelete::Entries(count)) => (Some(count), None),
+            Some(MaxDelete::Percent(percent)) => (None, Some(percent)),
+            None => (None, None),
+        };
+        let directory = self.backup_dir.as_ref().map(|path| Backup::Directory(path.0.as_bytes().into()));
+        Deletion {
+            most,
+            most_percent,
+            first: self.delete_before,
+            by_empty_sources: self.delete_all,
+            excluded: self.delete_excluded,
+            mounts: self.delete_mounts,
+            backup: directory.or(self.trash.then_some(Backup::Trash)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::ModifyWindow;
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SyncOptions,
+        #[arg(long)]
+        files_from: Option<String>,
+        #[arg(long)]
+        only: Vec<String>,
+    }
+
+    fn parse(words: &[&str]) -> Result<SyncOptions, clap::Error> {
+        Line::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn options_arrive() {
+        let sync = parse(&[]).unwrap().sync().unwrap();
+        assert_eq!(sync, Sync::default());
+        for (word, window) in [
+            ("0", Some(ModifyWindow::Stored)),
+            ("-1", Some(ModifyWindow::Exact)),
+            ("1.5", Some(ModifyWindow::Within { nanoseconds: 1_500_000_000 })),
+            ("-2", None),
+            ("soon", None),
+        ] {
+            let parsed = parse(&["--modify-window", word]);
+            assert_eq!(parsed.ok().map(|args| args.sync().unwrap().modify_window), window, "{word}");
+        }
+        let words = ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7"];
+        let args = parse(&words).unwrap();
+        assert_eq!(args.sync().unwrap().deletion, Some(Deletion { most: Some(7), ..Deletion::default() }));
+        let words = ["--delete-before", "--max-delete", "7%", "--delete-excluded", "--trash"];
+        let first = Deletion {
+            most_percent: Some(7),
+            first: true,
+            excluded: true,
+            backup: Some(Backup::Trash),
+            ..Deletion::default()
+        };
+        assert_eq!(parse(&words).unwrap().sync().unwrap().deletion, Some(first));
+        let words = ["--delete", "--delete-all", "--delete-mounts", "--backup-dir", "old"];
+        let kept = Deletion {
+            by_empty_sources: true,
+            mounts: true,
+            backup: Some(Backup::Directory(b"old"[..].into())),
+            ..Deletion::default()
+        };
+        assert_eq!(parse(&words).unwrap().sync().unwrap().deletion, Some(kept));
+        let sync = args.sync().unwrap();
+        assert!(sync.by_contents && sync.update && sync.existing && sync.ignore_existing);
+        for bad in [
+            &["--delete-before", "--delete"][..],
+            &["--delete", "--max-delete", "101%"],
+            &["--delete", "--max-delete", "-1"],
+            &["--delete", "--trash", "--backup-dir", "old"],
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+        for alone in [&["--max-delete", "7"][..], &["--delete-all"], &["--trash"]] {
+            assert_eq!(parse(alone).unwrap().of_deletion_alone(), Some(alone[0]));
+        }
+        assert_eq!(parse(&words).unwrap().of_deletion_alone(), None);
+    }
+}

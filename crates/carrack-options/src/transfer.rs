@@ -1,0 +1,322 @@
+//! All that is asked for of a transfer but its paths: each option with its default, unit, range and help, here and in this crate's other
+//! files, and nowhere else.
+//!
+//! The help, the manual page, the completions, what files of configuration may say, and what a submission may say come from here. What options
+//! say together ([`TransferArgs::spec`], [`TransferArgs::settings`]) is checked here too.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use carrack_engine::Settings;
+use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, STREAMS_MAX};
+use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
+use clap::{Args, ValueEnum};
+
+use crate::clock;
+use crate::fabric::FabricArgs;
+use crate::fidelity::FidelityArgs;
+use crate::journal::JournalArgs;
+use crate::lifetime;
+use crate::machine::MachineArgs;
+use crate::ports::PortRange;
+use crate::selection::SelectArgs;
+use crate::sharing::{Sharer, SharingArgs};
+use crate::size;
+use crate::spill::SpillArgs;
+use crate::storage::StorageArgs;
+use crate::trouble::Trouble;
+
+/// Of options about what is copied.
+pub const DATA: &str = "What is copied, and how it is checked";
+
+/// Of options about the other host.
+pub const CONNECTION: &str = "The far host";
+
+const TUNING: &str = "Tuning";
+const FAULTS: &str = "When the network breaks";
+
+#[expect(missing_docs, reason = "clap would take it for the command's")]
+#[derive(Clone, Debug, Args)]
+pub struct TransferArgs {
+    /// Take DESTINATION for what the source becomes, also if it is a directory: the contents of a directory go into it, a file is refused
+    ///
+    /// For one source. So the same command means the same each time.
+    #[arg(short = 'T', long, help_heading = DATA)]
+    pub no_target_directory: bool,
+
+    /// How the data is checked between read and write [default: blake3 with --manifest; else xxh3, or no check beside the
+    /// seal that each object has between hosts; xxh3 too where the program of --ssh is not named ssh]
+    #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
+    checksum: Option<ChecksumName>,
+
+    #[command(flatten)]
+    fidelity: FidelityArgs,
+
+    #[command(flatten)]
+    selection: SelectArgs,
+
+    /// How the data is protected on its way to another host
+    ///
+    /// The control channel is encrypted at every level. Less than private has to be allowed at the far end too: over ssh
+    /// this option does that, a daemon's configuration may.
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = ProtectionName::Private, help_heading = CONNECTION)]
+    protection: ProtectionName,
+
+    /// The algorithm that seals the data
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = CipherName::Aes256Gcm, help_heading = CONNECTION)]
+    cipher: CipherName,
+
+    #[command(flatten)]
+    fabric: FabricArgs,
+
+    /// TCP ports on which the end that does not dial may listen [default: any]
+    #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
+    ports: Option<PortRange>,
+
+    /// Which end dials the data connections
+    #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
+    connect_from: DialName,
+
+    /// What the data goes over: data connections, or, with ssh, the control channel (ssh's own connection, a daemon's TLS connection)
+    ///
+    /// Where data connections stand and pass nothing, auto takes small segments first, and the control channel then. Between two far hosts
+    /// ssh means --relay.
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = ViaName::Auto, conflicts_with = "fabric", help_heading = CONNECTION)]
+    via: ViaName,
+
+    /// Tries to go on after the network broke that may move nothing, one after the other; 0 gives up at once
+    ///
+    /// Names are resolved again and ssh is started again for each try; the waits between them grow from 0.1 s to 30 s. At the start a daemon
+    /// that is full or about to end is waited for, and one where nobody listens is tried for 10 s; an unknown name, and ssh that can't
+    /// connect, are not tried again.
+    #[arg(long, value_name = "N", default_value_t = RETRIES_DEFAULT, help_heading = FAULTS)]
+    pub retry: u32,
+
+    /// How long the far host may be silent, or nothing may move, until the connection counts as broken; at least 1
+    ///
+    /// Storage that takes its time is waited for. A number alone is of seconds; 5m is five minutes.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
+    pub stall_timeout: Duration,
+
+    /// End the whole transfer after so long, as Ctrl-C does, with exit code 124 [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
+    pub timeout: Option<Duration>,
+
+    /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or in so long, 6h [default: never]
+    #[arg(long, value_name = "TIME", value_parser = clock::parse_moment, help_heading = FAULTS)]
+    pub stop_at: Option<i64>,
+
+    /// Data connections, up to 64; 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more
+    #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
+          value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
+    streams: u16,
+
+    /// Memory for data in flight at each end; at least 4 objects
+    ///
+    /// Sizes: k, M, G are powers of 1,000; KiB, MiB, GiB powers of 1,024.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse, help_heading = TUNING)]
+    buffer: u64,
+
+    /// Largest piece that is read, sent and written at once (an object): a power of two, 128KiB to 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
+    object_size: u32,
+
+    /// Threads that read or write at each end, up to 256; 0 begins with what the kind of storage likes
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
+    io_threads: u16,
+
+    /// Whether the numbers of threads and connections follow what they bring (`-v` tells how); --io-threads and --streams fix theirs
+    #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true, help_heading = TUNING)]
+    tune: TuneName,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+
+    #[command(flatten)]
+    sharing: SharingArgs,
+
+    #[command(flatten)]
+    spill: SpillArgs,
+
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ChecksumName {
+    /// XXH3 with 128 bits: fast, finds every accident
+    Xxh3,
+    /// BLAKE3: cryptographic, gives each file's digest too
+    Blake3,
+    /// No check but TCP's own
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProtectionName {
+    /// Authenticated and encrypted
+    Private,
+    /// Authenticated: who listens on the network can read it, nobody can change it
+    Safe,
+    /// Neither: only for networks that you trust
+    Clear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CipherName {
+    /// AES-GCM with a key of 256 bits
+    #[value(name = "aes-256-gcm")]
+    Aes256Gcm,
+    /// AES-GCM with a key of 128 bits
+    #[value(name = "aes-128-gcm")]
+    Aes128Gcm,
+    /// For machines without AES instructions
+    #[value(name = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TuneName {
+    /// From the second second on
+    On,
+    /// As at the start
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ViaName {
+    /// Data connections where they work
+    Auto,
+    /// The control channel
+    Ssh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DialName {
+    /// This end first, then the far one
+    Either,
+    /// Only the end that reads
+    Source,
+    /// Only the end that writes
+    Sink,
+}
+
+impl From<ChecksumName> for Checksum {
+    fn from(name: ChecksumName) -> Checksum {
+        match name {
+            ChecksumName::Xxh3 => Checksum::Xxh3,
+            ChecksumName::Blake3 => Checksum::Blake3,
+            ChecksumName::None => Checksum::None,
+        }
+    }
+}
+
+impl From<ProtectionName> for Protection {
+    fn from(name: ProtectionName) -> Protection {
+        match name {
+            ProtectionName::Private => Protection::Private,
+            ProtectionName::Safe => Protection::Safe,
+            ProtectionName::Clear => Protection::Clear,
+        }
+    }
+}
+
+impl From<CipherName> for Cipher {
+    fn from(name: CipherName) -> Cipher {
+        match name {
+            CipherName::Aes256Gcm => Cipher::Aes256Gcm,
+            CipherName::Aes128Gcm => Cipher::Aes128Gcm,
+            CipherName::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
+        }
+    }
+}
+
+impl From<DialName> for DialFrom {
+    fn from(name: DialName) -> DialFrom {
+        match name {
+            DialName::Either => DialFrom::Either,
+            DialName::Source => DialFrom::Source,
+            DialName::Sink => DialFrom::Sink,
+        }
+    }
+}
+
+impl TransferArgs {
+    /// How the data is protected between hosts.
+    pub fn protection(&self) -> Protection {
+        self.protection.into()
+    }
+
+    /// What of a file is kept.
+    pub fn fidelity(&self) -> &FidelityArgs {
+        &self.fidelity
+    }
+
+    /// Who shares storage targets out.
+    pub fn sharer(&self) -> &Sharer {
+        self.sharing.sharer()
+    }
+
+    /// An option that reads what can be read once, standard input or a pipe: another process would read nothing there.
+    pub fn reads_once(&self) -> Option<&'static str> {
+        self.selection.reads_once()
+    }
+
+    /// How the data is checked, if that was said.
+    pub fn checksum(&self) -> Option<Checksum> {
+        self.checksum.map(Checksum::from)
+    }
+
+    /// What both ends must agree on.
+    pub fn spec(&self) -> TransferSpec {
+        TransferSpec {
+            recursive: self.fidelity.archive,
+            no_target_directory: self.no_target_directory,
+            checksum: self.checksum().unwrap_or_default(),
+            slot_bytes: self.object_size,
+            streams: self.streams,
+            dial_from: self.connect_from.into(),
+            stripe: self.storage.stripe.clone(),
+            protection: self.protection(),
+            cipher: self.cipher.into(),
+            ..TransferSpec::default()
+        }
+    }
+
+    /// What the ends need not agree on, for a copy of these sources.
+    ///
+    /// # Errors
+    /// If two options contradict each other, or a file that one names can't be read.
+    pub fn settings(&self, sources: &[OsString]) -> Result<Settings, Trouble> {
+        size::check_pool(self.buffer, self.object_size).map_err(|error| {
+            Trouble::new(error).hint("choose a larger --buffer or a smaller --object-size")
+        })?;
+        Ok(self.machine.apply(Settings {
+            pool_bytes: self.buffer,
+            io_threads: self.io_threads.into(),
+            ports: self.ports.clone().map(|ports| ports.0),
+            source_io: self.storage.source_io(),
+            sink_io: self.storage.sink_io(),
+            scheduling: self.storage.scheduling()?,
+            timetable: self.storage.timetable(),
+            target_sets: self.storage.target_sets(),
+            recall: self.storage.recall(),
+            journal: self.journal.journal(),
+            verify: self.journal.verify(),
+            stall: self.stall_timeout,
+            spill: self.spill.settings(),
+            class: self.sharing.class().to_owned(),
+            deadline: self.sharing.deadline(),
+            fidelity: self.fidelity.fidelity(),
+            selection: self.selection.selection(sources)?,
+            tunes: self.tune == TuneName::On,
+            fabric: self.fabric.wanted(),
+            over_control: self.via == ViaName::Ssh,
+            ..Settings::default()
+        }))
+    }
+}

@@ -1,0 +1,105 @@
+//! Options of a submitted transfer, once they are read.
+
+use std::sync::LazyLock;
+
+use carrack_engine::Settings;
+use carrack_model::{Sync, TransferSpec};
+use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser};
+
+use crate::fleet::FleetArgs;
+use crate::sync::{SYNC, SyncOptions};
+use crate::transfer::TransferArgs;
+use crate::trouble::Trouble;
+
+/// What a transfer that is submitted may be asked for.
+#[derive(Clone, Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
+pub struct Values {
+    #[command(flatten)]
+    transfer: TransferArgs,
+
+    /// Make the destination like the source and send only what differs, as `carrack sync` does
+    #[arg(long, help_heading = SYNC)]
+    sync: bool,
+
+    #[command(flatten)]
+    difference: SyncOptions,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// Their definitions. What the environment says is this process's own, and nothing that was asked for.
+static COMMAND: LazyLock<Command> =
+    LazyLock::new(|| Values::command().mut_args(|arg| arg.env(None::<&'static str>)));
+
+/// What is not asked for at all.
+static DEFAULTS: LazyLock<Option<Values>> = LazyLock::new(|| Values::parse(&[]).ok());
+
+/// The definition of each option.
+pub(crate) fn definitions() -> impl Iterator<Item = (&'static str, &'static Arg)> {
+    COMMAND.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)))
+}
+
+/// The one with that name.
+pub(crate) fn definition(name: &str) -> Option<&'static Arg> {
+    definitions().find(|(long, _)| *long == name).map(|(_, arg)| arg)
+}
+
+/// Whether an option has no value.
+pub(crate) fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+impl Values {
+    /// Reads `--name` and `--name=value`.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, in words.
+    pub fn read(words: &[String]) -> Result<Values, Trouble> {
+        match &*DEFAULTS {
+            Some(defaults) if words.is_empty() => Ok(defaults.clone()),
+            _ => Values::parse(words),
+        }
+    }
+
+    fn parse(words: &[String]) -> Result<Values, Trouble> {
+        let matches = COMMAND.clone().try_get_matches_from(words);
+        matches.and_then(|matches| Values::from_arg_matches(&matches)).map_err(|error| {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            Trouble::new(line.strip_prefix("error: ").unwrap_or(line))
+                .hint("`carrack cp --help` says what each option takes")
+        })
+    }
+
+    /// What both ends must agree on; directories are copied with everything in them.
+    ///
+    /// # Errors
+    /// If options of a sync contradict each other.
+    pub fn spec(&self) -> Result<TransferSpec, Trouble> {
+        Ok(TransferSpec { recursive: true, sync: self.sync()?, ..self.transfer.spec() })
+    }
+
+    /// What they need not agree on.
+    ///
+    /// # Errors
+    /// If two options contradict each other.
+    pub fn settings(&self) -> Result<Settings, Trouble> {
+        self.transfer.settings(&["".into()])
+    }
+
+    /// The options of every transfer.
+    pub fn transfer(&self) -> &TransferArgs {
+        &self.transfer
+    }
+
+    /// How what is there already is treated, if this is a sync.
+    ///
+    /// # Errors
+    /// If its options contradict each other.
+    pub fn sync(&self) -> Result<Option<Sync>, Trouble> {
+        let sync = self.difference.sync()?;
+        Ok((self.sync || sync != Sync::default()).then_some(sync))
+    }
+}

@@ -1,0 +1,126 @@
+//! Which options a transfer may have that is submitted, and why it can't have the others: one table.
+
+use crate::trouble::Trouble;
+
+/// Who carries a submitted transfer out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The queue of one machine.
+    Queue,
+    /// A fleet's movers.
+    Fleet,
+}
+
+/// An option that a submitted transfer does not have everywhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused {
+    /// Its name.
+    pub name: &'static str,
+    /// Why a machine's queue refuses it, and what to do instead; nothing if it does not.
+    pub queue: Option<&'static str>,
+    /// Why a fleet does.
+    pub fleet: Option<&'static str>,
+}
+
+const fn everywhere(name: &'static str, why: &'static str) -> Refused {
+    Refused { name, queue: Some(why), fleet: Some(why) }
+}
+
+const fn in_queue(name: &'static str, why: &'static str) -> Refused {
+    Refused { name, queue: Some(why), fleet: None }
+}
+
+const fn in_fleet(name: &'static str, why: &'static str) -> Refused {
+    Refused { name, queue: None, fleet: Some(why) }
+}
+
+const OF_THE_MACHINE: &str =
+    "it names a file or directory of the machine that carries the transfer out, which is its administrator's";
+const JOURNAL: &str = "submitted transfers keep journals, beside the destination";
+const FLASH: &str = "flash is the administrator's: `[spill]` of a daemon, `carrack mover --spill`";
+const MOVERS: &str = "each mover decides that by itself";
+const PATIENCE: &str = "a fleet tries again by itself; `carrack cancel` ends a transfer";
+const SYNC: &str =
+    "movers that share a destination compare nothing yet; a machine's queue has it, and `carrack sync`";
+const DIALS: &str = "the source's mover dials; `carrack mover --address` says where the sink's is reached";
+const DEALT: &str = "chunks and pairs of movers are a fleet's, and this queue is one machine's";
+
+/// All that is refused somewhere. What is not here is carried out everywhere.
+pub const REFUSED: &[Refused] = &[
+    everywhere("targets", OF_THE_MACHINE),
+    everywhere(
+        "sharing",
+        "the daemon or mover that carries it out knows who shares targets out; --class says as what",
+    ),
+    everywhere("spill", FLASH),
+    everywhere("sink-spill", FLASH),
+    everywhere("spill-budget", FLASH),
+    everywhere("journal-dir", OF_THE_MACHINE),
+    everywhere("no-journal", JOURNAL),
+    everywhere("zone", "cores are kept by who owns the machine"),
+    in_queue("chunk-size", DEALT),
+    in_queue("pairs", DEALT),
+    in_queue("static-striping", DEALT),
+    in_fleet(
+        "file-flags",
+        "what is immutable can't be finished by another session; `carrack cp` and a machine's queue have it",
+    ),
+    in_fleet(
+        "copy-links",
+        "movers follow no link out of the directories that they serve; `carrack cp` and a machine's queue have it",
+    ),
+    in_fleet("fabric", "movers move objects over TCP"),
+    in_fleet("via", "movers make data connections to each other"),
+    in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
+    in_fleet("connect-from", DIALS),
+    in_fleet("retry", PATIENCE),
+    in_fleet("stall-timeout", PATIENCE),
+    in_fleet("timeout", PATIENCE),
+    in_fleet("stop-at", PATIENCE),
+    in_fleet("tune", "a fleet tunes the number of pairs"),
+    in_fleet("lanes", MOVERS),
+    in_fleet("placement", MOVERS),
+    in_fleet("sync", SYNC),
+    in_fleet("contents", SYNC),
+    in_fleet("modify-window", SYNC),
+    in_fleet("update", SYNC),
+    in_fleet("existing", SYNC),
+    in_fleet("ignore-existing", SYNC),
+    in_fleet("delete", SYNC),
+    in_fleet("delete-before", SYNC),
+    in_fleet("delete-all", SYNC),
+    in_fleet("delete-excluded", SYNC),
+    in_fleet("delete-mounts", SYNC),
+    in_fleet("max-delete", SYNC),
+    in_fleet("backup-dir", SYNC),
+    in_fleet("trash", SYNC),
+];
+
+impl Way {
+    /// Why an option is refused; nothing if it is carried out.
+    pub fn refusal(self, name: &str) -> Option<&'static str> {
+        let refused = REFUSED.iter().find(|refused| refused.name == name)?;
+        match self {
+            Way::Queue => refused.queue,
+            Way::Fleet => refused.fleet,
+        }
+    }
+
+    /// # Errors
+    /// If the option is refused.
+    pub(crate) fn check(self, name: &str) -> Result<(), Trouble> {
+        let whose = match self {
+            Way::Queue => "a machine's queue",
+            Way::Fleet => "a fleet",
+        };
+        match self.refusal(name) {
+            None => Ok(()),
+            Some(why) => Err(Trouble::new(format!("{whose} has no --{name}")).hint(why)),
+        }
+    }
+}
+
+/// Whether nobody who takes submitted transfers has it.
+pub(crate) fn is_refused_everywhere(name: &str) -> bool {
+    [Way::Queue, Way::Fleet].into_iter().all(|way| way.refusal(name).is_some())
+}

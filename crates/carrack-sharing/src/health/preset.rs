@@ -1,0 +1,109 @@
+//! What the usual exporters are asked. `docs/forecast.md` has the same in a table.
+
+use serde::Deserialize;
+
+/// An exporter whose metrics are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// The Lustre exporters that name a server's metrics `lustre_…_total` with labels `component` and `target`.
+    LustreExporter,
+    /// Ceph's own: the manager's module `prometheus`, or `ceph-exporter`.
+    Ceph,
+    /// `node_exporter`: the disks of hosts.
+    NodeExporter,
+}
+
+/// What is asked, in PromQL: for each series of the answer its rate per second. `$window` stands for the time over which a rate
+/// is the mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queries {
+    /// Bytes read.
+    pub read_bytes: Option<String>,
+    /// Bytes written.
+    pub write_bytes: Option<String>,
+    /// Requests that read.
+    pub reads: Option<String>,
+    /// Requests that wrote.
+    pub writes: Option<String>,
+    /// How a series' labels become a target's name.
+    pub target_name: String,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Preset; 3] = [Preset::LustreExporter, Preset::Ceph, Preset::NodeExporter];
+
+    /// As it is written in configurations and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::LustreExporter => "lustre_exporter",
+            Preset::Ceph => "ceph",
+            Preset::NodeExporter => "node_exporter",
+        }
+    }
+
+    /// What it asks.
+    pub fn queries(self) -> Queries {
+        let (metrics, selector, target_name) = match self {
+            Preset::LustreExporter => (
+                [
+                    "lustre_read_bytes_total",
+                    "lustre_write_bytes_total",
+                    "lustre_read_samples_total",
+                    "lustre_write_samples_total",
+                ],
+                "{component=\"ost\"}",
+                "{target:path}",
+            ),
+            Preset::Ceph => (
+                ["ceph_osd_op_r_out_bytes", "ceph_osd_op_w_in_bytes", "ceph_osd_op_r", "ceph_osd_op_w"],
+                "",
+                "ceph/{ceph_daemon}",
+            ),
+            Preset::NodeExporter => (
+                [
+                    "node_disk_read_bytes_total",
+                    "node_disk_written_bytes_total",
+                    "node_disk_reads_completed_total",
+                    "node_disk_writes_completed_total",
+                ],
+                // What lies on other disks would count twice.
+                "{device!~\"(loop|ram|zram|dm-|md|sr|fd).*\"}",
+                "{instance:host}/{device}",
+            ),
+        };
+        let [read_bytes, write_bytes, reads, writes] =
+            metrics.map(|metric| Some(format!("rate({metric}{selector}[$window])")));
+        Queries { read_bytes, write_bytes, reads, writes, target_name: target_name.to_owned() }
+    }
+}
+
+impl std::str::FromStr for Preset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Preset, String> {
+        let found = Preset::ALL.into_iter().find(|preset| preset.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no preset: those are lustre_exporter, ceph, node_exporter"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copied tables lie sooner or later.
+    #[test]
+    fn the_manual_has_every_query() {
+        // Within a table a bar has a backslash before it.
+        let manual = include_str!("../../../../docs/forecast.md").replace("\\|", "|");
+        for preset in Preset::ALL {
+            let queries = preset.queries();
+            let all = [queries.read_bytes, queries.write_bytes, queries.reads, queries.writes];
+            for text in all.into_iter().flatten().chain([queries.target_name]) {
+                assert!(manual.contains(&text), "docs/forecast.md lacks {text}");
+            }
+            assert_eq!(preset.name().parse(), Ok(preset));
+        }
+    }
+}

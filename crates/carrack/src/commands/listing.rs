@@ -1,0 +1,108 @@
+//! What `carrack transfers` and `carrack status` list: the copies of this user, and submitted transfers.
+
+use std::cmp::Reverse;
+use std::io;
+
+use carrack_model::escape;
+use carrack_register::records::TransferRecord;
+
+use super::status::written;
+use super::target_options::{TargetArgs, control};
+use crate::exit::Exit;
+use crate::lifetime::now_s;
+use crate::register::{Copies, Copy};
+use crate::transfer_report::{Row, write_json, write_list};
+use crate::trouble::Trouble;
+
+/// Digits of a copy's ID.
+const COPY_DIGITS: usize = 32;
+
+/// Some transfers.
+pub struct Listed {
+    pub copies: Vec<Copy>,
+    /// Or why it is not known what was submitted.
+    pub submitted: Result<Vec<TransferRecord>, Trouble>,
+    /// How many are shown.
+    pub limit: usize,
+}
+
+/// Those copies of this user, the latest first.
+pub fn copies(is_wanted: impl Fn(&Copy) -> bool) -> Vec<Copy> {
+    let mut copies = Copies::of_user().and_then(|copies| copies.list().ok()).unwrap_or_default();
+    copies.retain(is_wanted);
+    copies.reverse();
+    copies
+}
+
+/// The copy of this user's that an ID means, or the beginning of one; nothing if it means a submitted transfer. Where somebody is named who keeps
+/// submitted ones, only a whole ID means a copy.
+///
+/// # Errors
+/// If it may mean several, or there can be none.
+pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<Copy>, Trouble> {
+    let found = match Copies::of_user() {
+        Some(copies) if !target.is_named() || id.len() == COPY_DIGITS => copies.find(id)?,
+        _ => None,
+    };
+    let may_be_submitted = target.is_named() || target.machine_has_queue();
+    match (found, may_be_submitted) {
+        (None, true) => Ok(None),
+        (None, false) => Err(Trouble::new(format!("there is no transfer {}", escape(id.as_bytes())))
+            .hint("`carrack transfers` lists those that are known; 4 digits of an ID are the least")),
+        (Some(copy), true) if id.len() < COPY_DIGITS => {
+            let target = control(target)?;
+            // Who does not answer knows of none.
+            match target.wait(target.control.transfer(id)) {
+                Ok(_) => Err(Trouble::new(format!(
+                    "{} is the beginning of a copy's ID and of a submitted transfer's",
+                    escape(id.as_bytes())
+                ))
+                .hint("give more of its digits; `carrack transfers` lists them")),
+                Err(_) => Ok(Some(copy)),
+            }
+        }
+        (Some(copy), _) => Ok(Some(copy)),
+    }
+}
+
+/// What was submitted. Where nobody was named, and this machine has no queue, nothing was.
+pub fn submitted(
+    target: &TargetArgs,
+    limit: usize,
+    after: Option<&str>,
+) -> Result<Vec<TransferRecord>, Trouble> {
+    if !target.is_named() && !target.machine_has_queue() {
+        return Ok(Vec::new());
+    }
+    let target = control(target)?;
+    target.wait(target.control.transfers(limit, after))
+}
+
+impl Listed {
+    /// Writes them, the latest first.
+    pub fn write(&self, as_json: bool) -> Exit {
+        let records = self.submitted.as_deref().unwrap_or_default();
+        let mut out = io::stdout().lock();
+        let result = match as_json {
+            true => {
+                let copies: Vec<_> = self.copies.iter().take(self.limit).map(Copy::shown).collect();
+                write_json(&copies, &mut out).and_then(|()| write_json(records, &mut out))
+            }
+            false => {
+                let mut rows: Vec<Row> = self.copies.iter().map(Row::from).collect();
+                rows.extend(records.iter().map(Row::from));
+                rows.sort_by_key(|row| Reverse(row.since_s));
+                rows.truncate(self.limit);
+                match (rows.is_empty(), self.submitted.is_err()) {
+                    // That there are none is not known.
+                    (true, true) => Ok(()),
+                    _ => write_list(&rows, now_s(), &mut out),
+                }
+            }
+        };
+        let troubles = [self.submitted.as_ref().err().cloned(), written(result).err()];
+        let troubles: Vec<Trouble> = troubles.into_iter().flatten().collect();
+        troubles.iter().for_each(Trouble::tell);
+        if troubles.is_empty() { Exit::Complete } else { Exit::Nothing }
+    }
+}

@@ -1,0 +1,159 @@
+//! Copies that go on by themselves (`--background`): processes out of their terminal's session.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, setsid};
+
+use super::copies::{Copies, Copy, nowhere};
+use super::process::Life;
+use crate::exit::Exit;
+use crate::trouble::Trouble;
+
+/// The option that says that this process is the one in the background.
+pub const INSIDE: &str = "--in-background";
+
+/// How often others look at how a copy stands.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A copy that has not met the other end after so long is left to itself.
+const BEGINS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A log that is longer is shown from so near to its end, in bytes.
+const SHOWN_MOST: usize = 16 << 10;
+
+/// Starts the same command in the background, and waits until it has met the other end, or has ended.
+pub fn launch(id: &str) -> Result<Exit, Trouble> {
+    let copies = Copies::of_user().ok_or_else(nowhere)?;
+    let failed = |error: io::Error| Trouble::new(format!("--background: {error}"));
+    if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == Life::Running) {
+        let trouble = Trouble::new(format!("this copy runs already: {id}"));
+        return Err(trouble.hint(format!("`carrack status {id}` shows it, `carrack cancel {id}` ends it")));
+    }
+    let child = spawn(&copies, id).map_err(failed)?;
+    let ended = await_begin(&copies, id, child).map_err(failed)?;
+    writeln!(io::stdout(), "{id}").map_err(failed)?;
+    match ended {
+        Some(exit) => {
+            show_log(&copies.log(id));
+            Ok(exit)
+        }
+        None => {
+            eprintln!(
+                "carrack: goes on in the background: `carrack status {id}`, `carrack wait {id}`, `carrack cancel {id}`"
+            );
+            Ok(Exit::Complete)
+        }
+    }
+}
+
+fn spawn(copies: &Copies, id: &str) -> io::Result<Child> {
+    copies.make_directory()?;
+    // How an earlier one stands is not how this one does.
+    let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(copies.log(id))?;
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    Command::new(std::env::current_exe()?)
+        .args(inside(&words))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+}
+
+/// Its exit code, if it ends that soon.
+fn await_begin(copies: &Copies, id: &str, mut child: Child) -> io::Result<Option<Exit>> {
+    let until = Instant::now() + BEGINS_WITHIN;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Ok(Some(code.and_then(Exit::of_code).unwrap_or(Exit::Nothing)));
+        }
+        let has_begun = |copy: &Copy| copy.pid() == child.id() && copy.standing.has_begun;
+        if copies.find(id).is_ok_and(|copy| copy.as_ref().is_some_and(has_begun)) {
+            break;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(None)
+}
+
+/// The command's words, with the one that says where it runs: before `--`, behind which there are paths only.
+fn inside(words: &[OsString]) -> Vec<OsString> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let (options, paths) = words.split_at(end);
+    [options, &[INSIDE.into()], paths].concat()
+}
+
+fn show_log(path: &Path) {
+    let said = fs::read(path).unwrap_or_default();
+    let from = said.len().saturating_sub(SHOWN_MOST);
+    // Nobody can be told if that fails.
+    let _ = io::stderr().write_all(&said[from..]);
+}
+
+/// Leaves the terminal's session: what ends there does not end this.
+pub fn leave_terminal() {
+    // It fails for who leads a session already.
+    let _ = setsid();
+}
+
+/// Waits until a copy is over, tells what it has said if it had nobody to tell, and ends as it did.
+pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
+    let id = &copy.id;
+    let gone = || Trouble::new(format!("nothing is known of the copy {id} any more"));
+    let copies = Copies::of_user().ok_or_else(gone)?;
+    if copy.exit().is_none() && copy.life() == Life::Elsewhere {
+        let trouble = Trouble::new(format!(
+            "the copy {id} was begun on {}: whether it runs is not seen here",
+            copy.host()
+        ));
+        return Err(trouble.hint("wait for it there"));
+    }
+    while copies.again(copy).map_err(|_| gone())?.runs() {
+        thread::sleep(LOOK_EVERY);
+    }
+    // It may have written its last word just before it ended.
+    let copy = copies.again(copy).map_err(|_| gone())?;
+    if copy.standing.in_background {
+        show_log(&copies.log(id));
+    }
+    copy.exit().ok_or_else(|| {
+        Trouble::new(format!("the copy {id} was killed")).hint(format!("`carrack resume {id}` goes on"))
+    })
+}
+
+/// Ends a copy as Ctrl-C does.
+pub fn cancel(copy: &Copy) -> Result<(), Trouble> {
+    let id = &copy.id;
+    let pid = i32::try_from(copy.pid()).ok().and_then(Pid::from_raw);
+    match (copy.life(), pid) {
+        (Life::Running, Some(pid)) if copy.runs() => kill_process(pid, Signal::TERM)
+            .map_err(|errno| Trouble::new(format!("ending the copy {id}: {errno}"))),
+        (Life::Elsewhere, _) => {
+            let trouble = Trouble::new(format!("the copy {id} runs on {}", copy.host()));
+            Err(trouble.hint("cancel it there"))
+        }
+        _ => Err(Trouble::new(format!("the copy {id} is over"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_for_the_background_stands_before_the_paths() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(inside(&words("cp --background a b")), words("cp --background a b --in-background"));
+        assert_eq!(
+            inside(&words("cp --background -- a --")),
+            words("cp --background --in-background -- a --")
+        );
+    }
+}

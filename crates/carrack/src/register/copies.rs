@@ -1,0 +1,483 @@
+//! The copies of this user, in the foreground or in the background: a small file for each, so that it can be listed, followed and run again.
+//!
+//! They lie in `$XDG_STATE_HOME/carrack/transfers` (XDG Base Directory Specification; `~/.local/state` by default), with what each has said to
+//! people beside it. A copy does not depend on them: where one can't be written, there is none. What has moved already is not known here but
+//! in the journal at the destination.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use carrack_model::{TransferId, escape};
+use serde::{Deserialize, Serialize};
+
+use super::process::{Life, Process};
+use crate::exit::Exit;
+use crate::lifetime::{now_s, show_moment};
+use crate::size;
+use crate::state;
+use crate::trouble::{Trouble, tame};
+
+/// Larger files are not carrack's: a command line has 2 MiB at most (execve(2)), in hexadecimal twice as much.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
+
+/// When there are more files than the first, copies that are complete are forgotten, the oldest first, until there are so many of them as the second.
+const FILES: [usize; 2] = [600, 400];
+
+/// Copies that were complete before are forgotten then, in seconds.
+const KEPT_S: i64 = 30 * 24 * 3600;
+
+/// The fewest digits that may stand for all of an ID.
+const PREFIX_MIN: usize = 4;
+
+/// Digits of an ID that lists show.
+const SHOWN_DIGITS: usize = 12;
+
+/// A command that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copy {
+    /// Its name: 32 hexadecimal digits.
+    pub id: String,
+    /// The command, its program first; empty if it has a secret.
+    pub arguments: Vec<Word>,
+    /// Where it was given.
+    pub directory: Word,
+    /// When, in seconds since 1970.
+    pub started: u64,
+    /// Who ran it, or runs it still.
+    process: Process,
+    /// How it stands.
+    #[serde(flatten)]
+    pub standing: Standing,
+}
+
+/// How a copy stands, as it has told last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Standing {
+    /// Its user's words.
+    pub label: String,
+    /// What is copied, as it was typed.
+    pub sources: Vec<String>,
+    /// Where to.
+    pub destination: String,
+    /// When this was written, in seconds since 1970.
+    pub updated: i64,
+    /// Whether it makes its destination, so that the same command would go into it the next time.
+    pub makes_destination: bool,
+    /// Whether it has no terminal.
+    pub in_background: bool,
+    /// Whether both ends have met.
+    pub has_begun: bool,
+    pub entries_found: u64,
+    pub bytes_found: u64,
+    /// Whether the two above are totals.
+    pub scan_done: bool,
+    pub entries_done: u64,
+    pub bytes_done: u64,
+    pub entries_failed: u64,
+    /// Bytes a second, of late.
+    pub bytes_per_s: u64,
+    /// The exit code, once it has ended.
+    pub exit: Option<u8>,
+    /// Why it ended as it did, if that has a reason.
+    pub reason: String,
+}
+
+/// A copy, with what has become of it.
+#[derive(Debug, Serialize)]
+pub struct Shown<'a> {
+    state: &'static str,
+    #[serde(flatten)]
+    copy: &'a Copy,
+}
+
+/// Bytes that are text mostly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Word {
+    /// Text.
+    Text(String),
+    /// Anything else.
+    Bytes {
+        /// In hexadecimal.
+        hex: String,
+    },
+}
+
+impl Word {
+    /// Of an argument or a path.
+    pub fn of(word: &OsStr) -> Word {
+        match word.to_str() {
+            Some(text) => Word::Text(text.to_owned()),
+            None => Word::Bytes { hex: word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect() },
+        }
+    }
+
+    /// The bytes; nothing if they can't be read.
+    pub fn get(&self) -> Option<OsString> {
+        match self {
+            Word::Text(text) => Some(text.into()),
+            Word::Bytes { hex } => {
+                let pairs = hex.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).ok());
+                let bytes = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<u8>>>();
+                bytes.map(OsString::from_vec)
+            }
+        }
+    }
+}
+
+impl Copy {
+    /// Whether its process still runs.
+    pub fn life(&self) -> Life {
+        self.process.life()
+    }
+
+    /// The host on which it was begun.
+    pub fn host(&self) -> &str {
+        &self.process.host
+    }
+
+    /// The process that runs it or ran it.
+    pub fn pid(&self) -> u32 {
+        self.process.pid
+    }
+
+    fn is_own(&self) -> bool {
+        self.process.pid == std::process::id()
+    }
+
+    /// Whether it is under way.
+    pub fn runs(&self) -> bool {
+        self.standing.exit.is_none() && self.process.life() != Life::Ended
+    }
+
+    /// Whether everything that was asked for is done.
+    pub fn is_complete(&self) -> bool {
+        self.standing.exit == Some(Exit::Complete.code())
+    }
+
+    /// How it ended, if it did.
+    pub fn exit(&self) -> Option<Exit> {
+        self.standing.exit.map(|code| Exit::of_code(code).unwrap_or(Exit::Nothing))
+    }
+
+    /// What has become of it, in a word or two.
+    pub fn state(&self) -> &'static str {
+        match self.exit() {
+            None if self.life() == Life::Elsewhere => "elsewhere",
+            None if !self.runs() => "killed",
+            None if self.standing.has_begun => "running",
+            None => "starting",
+            Some(Exit::Complete) => "done",
+            Some(Exit::Partial) => "done in part",
+            Some(Exit::Interrupted) => "interrupted",
+            Some(Exit::TimedOut) => "out of time",
+            Some(_) => "failed",
+        }
+    }
+
+    /// As programs see it.
+    pub fn shown(&self) -> Shown<'_> {
+        Shown { state: self.state(), copy: self }
+    }
+
+    /// As many digits of its ID as are enough for lists.
+    pub fn short_id(&self) -> &str {
+        self.id.get(..SHOWN_DIGITS).unwrap_or(&self.id)
+    }
+
+    /// What is copied and where to; the command where it is not known.
+    pub fn ends(&self) -> (String, String) {
+        let standing = &self.standing;
+        (standing.sources.join(" "), standing.destination.clone())
+    }
+
+    /// Everything about it.
+    pub fn show(&self, log: Option<&Path>, out: &mut impl Write) -> io::Result<()> {
+        let standing = &self.standing;
+        let so_far = if standing.scan_done { "" } else { " found so far" };
+        writeln!(out, "{}  {}", self.id, self.state())?;
+        let mut line = |label: &str, words: String| match words.is_empty() {
+            true => Ok(()),
+            false => writeln!(out, "  {label:<12} {}", tame(&words)),
+        };
+        let (from, to) = self.ends();
+        line("from", from)?;
+        line("to", to)?;
+        line("label", standing.label.clone())?;
+        line("process", format!("{} on {}", self.process.pid, self.process.host))?;
+        line("started", show_moment(i64::try_from(self.started).unwrap_or(i64::MAX)))?;
+        line(if self.runs() { "seen" } else { "ended" }, show_moment(standing.updated))?;
+        line("entries", format!("{} of {}{so_far}", standing.entries_done, standing.entries_found))?;
+        let (done, found) = (size::show(standing.bytes_done), size::show(standing.bytes_found));
+        line("bytes", format!("{done} of {found}{so_far}"))?;
+        if self.runs() && standing.bytes_per_s > 0 {
+            line("rate", format!("{}/s", size::show(standing.bytes_per_s)))?;
+        }
+        if standing.entries_failed > 0 {
+            line("failed", standing.entries_failed.to_string())?;
+        }
+        line("reason", standing.reason.clone())?;
+        log.map_or(Ok(()), |log| line("log", escape(log.as_os_str().as_bytes())))
+    }
+}
+
+/// The user's copies.
+#[derive(Clone, Debug)]
+pub struct Copies {
+    directory: PathBuf,
+}
+
+impl Copies {
+    /// Of this process's user; nothing if there is no home.
+    pub fn of_user() -> Option<Copies> {
+        Some(Copies { directory: state::directory("transfers")? })
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.directory.join(file_name(id))
+    }
+
+    /// Where what a copy says to people is kept.
+    pub fn log(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.log"))
+    }
+
+    /// The directory, which is made if need be.
+    pub(super) fn make_directory(&self) -> io::Result<()> {
+        state::make_directory(&self.directory)
+    }
+
+    /// Notes that this process begins a copy. Nothing is noted where another process runs it already.
+    pub fn begin(
+        &self,
+        id: TransferId,
+        arguments: &[OsString],
+        standing: Standing,
+    ) -> io::Result<Option<Noted>> {
+        let id = id.to_string();
+        let known = self.read(&self.path(&id)).ok();
+        if known
+            .as_ref()
+            .is_some_and(|known| known.runs() && !known.is_own() && known.life() == Life::Running)
+        {
+            return Ok(None);
+        }
+        self.prune();
+        let copy = Copy {
+            id,
+            arguments: arguments.iter().map(|word| Word::of(word)).collect(),
+            directory: Word::of(std::env::current_dir()?.as_os_str()),
+            started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            process: Process::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
+            standing: Standing { updated: now_s(), ..standing },
+        };
+        self.write(&copy)?;
+        let has_made = known.as_ref().is_some_and(|known| known.standing.makes_destination);
+        let is_new = known.is_none_or(|known| known.is_complete());
+        Ok(Some(Noted { copies: self.clone(), copy, is_new, has_made }))
+    }
+
+    fn write(&self, copy: &Copy) -> io::Result<()> {
+        state::write(&self.directory, &file_name(&copy.id), &serde_json::to_vec_pretty(copy)?).map(drop)
+    }
+
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let is_note = |path: &PathBuf| {
+            let is_named = path
+                .file_stem()
+                .and_then(|stem| stem.to_str())
+                .is_some_and(|id| id.parse::<TransferId>().is_ok());
+            is_named && path.extension() == Some("json".as_ref())
+        };
+        Ok(paths.filter(is_note).collect())
+    }
+
+    /// All that are noted, the oldest first. What can't be read is left out.
+    pub fn list(&self) -> io::Result<Vec<Copy>> {
+        let mut copies: Vec<Copy> = self.files()?.iter().filter_map(|path| self.read(path).ok()).collect();
+        copies.sort_by(|one, other| (one.started, &one.id).cmp(&(other.started, &other.id)));
+        Ok(copies)
+    }
+
+    /// The one with this ID, or the only one that begins so; nothing if there is none.
+    ///
+    /// # Errors
+    /// If several begin so.
+    pub fn find(&self, id: &str) -> Result<Option<Copy>, Trouble> {
+        if id.len() < PREFIX_MIN {
+            return Ok(None);
+        }
+        let wanted = id.to_ascii_lowercase();
+        let files = self.files().unwrap_or_default();
+        let is_it = |path: &&PathBuf| {
+            path.file_stem().is_some_and(|stem| stem.as_bytes().starts_with(wanted.as_bytes()))
+        };
+        let mut matching = files.iter().filter(is_it);
+        match (matching.next(), matching.next()) {
+            (Some(only), None) => Ok(self.read(only).ok()),
+            (Some(_), Some(_)) => {
+                Err(Trouble::new(format!("{} is the beginning of several copies", escape(id.as_bytes())))
+                    .hint("give more of its digits; `carrack transfers` lists them"))
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// How it stands by now.
+    pub fn again(&self, copy: &Copy) -> io::Result<Copy> {
+        self.read(&self.path(&copy.id))
+    }
+
+    /// Forgets one.
+    pub fn forget(&self, copy: &Copy) -> io::Result<()> {
+        // There may be none.
+        let _ = fs::remove_file(self.log(&copy.id));
+        fs::remove_file(self.path(&copy.id))
+    }
+
+    /// Forgets what is complete, where there is much of it or it is long ago. What stays is tried again the next time.
+    fn prune(&self) {
+        let [many, fewer] = FILES;
+        if self.files().is_ok_and(|files| files.len() <= many) {
+            return;
+        }
+        let complete: Vec<Copy> =
+            self.list().unwrap_or_default().into_iter().filter(Copy::is_complete).collect();
+        let mut left = complete.len();
+        for copy in &complete {
+            let is_old = copy.standing.updated < now_s() - KEPT_S;
+            if (left > fewer || is_old) && self.forget(copy).is_ok() {
+                left -= 1;
+            }
+        }
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Copy> {
+        let found = fs::metadata(path)?;
+        if !found.is_file() || found.len() > RECORD_BYTES_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let copy: Copy = serde_json::from_slice(&fs::read(path)?)?;
+        // The name leads back to the file.
+        match self.path(&copy.id) == path && copy.id.parse::<TransferId>().is_ok() {
+            true => Ok(copy),
+            false => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+fn file_name(id: &str) -> String {
+    format!("{id}.json")
+}
+
+/// A copy of this process that is noted.
+#[derive(Debug)]
+pub struct Noted {
+    copies: Copies,
+    copy: Copy,
+    is_new: bool,
+    has_made: bool,
+}
+
+impl Noted {
+    /// Whether no earlier run of it had left something to go on with.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Whether an earlier run has made the destination.
+    pub fn has_made_destination(&self) -> bool {
+        self.has_made
+    }
+
+    /// Where what it says to people is kept.
+    pub fn log(&self) -> PathBuf {
+        self.copies.log(&self.copy.id)
+    }
+
+    /// How it stands; see [`write`](Self::write).
+    pub(super) fn standing_mut(&mut self) -> &mut Standing {
+        &mut self.copy.standing
+    }
+
+    /// Notes how it stands.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        self.copy.standing.updated = now_s();
+        self.copies.write(&self.copy)
+    }
+
+    /// It was no copy.
+    pub fn forget(&self) {
+        // One that stays is shown as ended, and can be run again: no harm.
+        let _ = self.copies.forget(&self.copy);
+    }
+}
+
+/// There is no place where copies could be noted.
+pub fn nowhere() -> Trouble {
+    Trouble::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transfers() -> (tempfile::TempDir, Copies) {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("state/carrack/transfers");
+        (home, Copies { directory })
+    }
+
+    #[test]
+    fn what_is_begun_is_noted_until_it_has_ended() {
+        let (_home, transfers) = transfers();
+        assert_eq!(transfers.list().unwrap(), []);
+        let strange = OsString::from_vec(b"a\xff".to_vec());
+        let arguments = ["carrack".into(), "cp".into(), strange.clone(), "b".into()];
+        let noted = transfers.begin(TransferId([7; 16]), &arguments, Standing::default()).unwrap().unwrap();
+        let listed = transfers.list().unwrap();
+        assert_eq!((listed.len(), listed[0].id.as_str()), (1, "07".repeat(16).as_str()));
+        assert_eq!(listed[0].arguments[2].get(), Some(strange));
+        assert_eq!(listed[0].directory.get(), Some(std::env::current_dir().unwrap().into()));
+        assert_eq!((listed[0].life(), listed[0].pid()), (Life::Running, std::process::id()));
+        noted.forget();
+        assert_eq!(transfers.list().unwrap(), []);
+    }
+
+    #[test]
+    fn strangers_files_are_no_transfers() {
+        let (_home, transfers) = transfers();
+        drop(transfers.begin(TransferId([1; 16]), &["x".into()], Standing::default()).unwrap());
+        let known = transfers.list().unwrap().remove(0);
+        for (name, content) in [
+            ("broken.json", "{".to_owned()),
+            ("other.json", serde_json::to_string(&known).unwrap()),
+            ("notes.txt", String::new()),
+        ] {
+            fs::write(transfers.directory.join(name), content).unwrap();
+        }
+        assert_eq!(transfers.list().unwrap(), std::slice::from_ref(&known));
+        transfers.forget(&known).unwrap();
+        assert!(transfers.forget(&known).is_err());
+    }
+
+    #[test]
+    fn words_survive() {
+        for bytes in [&b"plain"[..], b"", b"\xff\x00\x80", "ü".as_bytes()] {
+            let word = Word::of(OsStr::from_bytes(bytes));
+            let read: Word = serde_json::from_str(&serde_json::to_string(&word).unwrap()).unwrap();
+            assert_eq!(read.get().unwrap().as_bytes(), bytes);
+        }
+        assert_eq!(Word::Bytes { hex: "0x".into() }.get(), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! How this process's copy stands, noted each second and at its end; and what it says to people, beside that.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_model::{Event, Nesting, Progress};
+
+use super::copies::Noted;
+use crate::exit::End;
+use crate::report::{Ending, View};
+use crate::trouble::Trouble;
+
+/// How often it is noted.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// Keeps the note of how this process's copy stands.
+pub struct StandingView {
+    noted: Arc<Mutex<Noted>>,
+    /// When, and how many bytes were done then.
+    written: (Instant, u64),
+    /// Nobody else would know of it.
+    is_needed: bool,
+}
+
+impl StandingView {
+    /// Of a copy that begins. If it `is_needed`, one that can't be written is a trouble.
+    pub fn new(noted: Arc<Mutex<Noted>>, is_needed: bool) -> StandingView {
+        StandingView { noted, written: (Instant::now(), 0), is_needed }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let written = self.noted().write();
+        if self.is_needed { written } else { Ok(()) }
+    }
+
+    fn note(&mut self, progress: &Progress) -> io::Result<()> {
+        let (at, bytes) = self.written;
+        if at.elapsed() < WRITE_EVERY {
+            return Ok(());
+        }
+        let moved = progress.bytes_done.saturating_sub(bytes);
+        let rate = moved as f64 / at.elapsed().as_secs_f64();
+        self.written = (Instant::now(), progress.bytes_done);
+        let mut noted = self.noted();
+        let standing = noted.standing_mut();
+        standing.entries_found = progress.entries_found;
+        standing.bytes_found = progress.bytes_found;
+        standing.scan_done = progress.scan_done;
+        standing.entries_done = progress.entries_done;
+        standing.bytes_done = progress.bytes_done;
+        standing.entries_failed = progress.entries_failed;
+        standing.bytes_per_s = rate as u64;
+        drop(noted);
+        self.write()
+    }
+}
+
+impl View for StandingView {
+    fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+        match event {
+            Event::Placed(arrival) => {
+                self.noted().standing_mut().makes_destination |= arrival.nesting == Nesting::NextTime;
+                self.write()
+            }
+            Event::Connected { .. } => {
+                self.noted().standing_mut().has_begun = true;
+                // Whoever has started it waits for that.
+                if self.is_needed { self.write() } else { Ok(()) }
+            }
+            Event::Progress(progress) => self.note(progress),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+        let summary = &ending.summary;
+        let mut noted = self.noted();
+        let standing = noted.standing_mut();
+        standing.exit = Some(ending.exit.code());
+        // What was there before is done, too.
+        standing.entries_done = standing.entries_done.max(summary.entries_done() + summary.entries_kept);
+        standing.bytes_done = standing.bytes_done.max(summary.bytes_done + summary.bytes_kept);
+        standing.entries_found = standing.entries_found.max(standing.entries_done + summary.entries_failed);
+        standing.bytes_found = standing.bytes_found.max(standing.bytes_done);
+        standing.scan_done |= ending.end == End::Reached;
+        standing.entries_failed = summary.entries_failed;
+        standing.bytes_per_s = 0;
+        standing.reason = ending.troubles.last().map(|trouble| trouble.message.clone()).unwrap_or_default();
+        drop(noted);
+        self.write()
+    }
+
+    fn lost(&self, error: &io::Error) -> Trouble {
+        Trouble::new(format!("how the copy stands can't be noted: {error}"))
+    }
+}
+
+/// A file that is made when something is written to it; what can't be written is nobody's loss.
+pub struct Log {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Log {
+    /// At a path, where an earlier copy's may be.
+    pub fn new(path: PathBuf) -> Log {
+        // There may be none.
+        let _ = std::fs::remove_file(&path);
+        Log { path, file: None }
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.file.is_none() {
+            self.file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path).ok();
+        }
+        let _ = self.file.as_mut().map(|file| file.write_all(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! Who shares storage targets out, as an end asks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use carrack_engine::Sharing;
+use carrack_options::Sharer;
+use carrack_service::DEFAULT_SHARING_SOCKET;
+use carrack_service::sharing::SocketExchange;
+
+/// Whom to ask; nobody where the machine's daemons share nothing out. One that was named is asked whether it is there or not: it may
+/// be started later, and until then the transfer says that nobody answers.
+pub fn sharing(sharer: &Sharer) -> Option<Sharing> {
+    let exchange = match sharer {
+        Sharer::Off => return None,
+        Sharer::Socket(path) => SocketExchange::new(path),
+        Sharer::Auto => of_this_machine()?,
+    };
+    Some(Sharing(Arc::new(exchange)))
+}
+
+/// The machine's daemon before the user's own: it speaks for all users.
+pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/sharing.sock"));
+    std::iter::once(PathBuf::from(DEFAULT_SHARING_SOCKET)).chain(own).filter(|path| path.exists())
+}
+
+fn of_this_machine() -> Option<SocketExchange> {
+    sockets_of_this_machine().map(|path| SocketExchange::new(&path)).find(|exchange| exchange.probe().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_named_is_asked_whether_there_or_not() {
+        assert!(sharing(&Sharer::Off).is_none());
+        assert!(sharing(&Sharer::Socket("/nobody/there".into())).is_some());
+    }
+}
