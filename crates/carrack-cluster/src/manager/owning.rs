@@ -20,7 +20,7 @@ use super::Manager;
 use super::account::Account;
 use super::ends::{Which, end, ids};
 use super::log_dispatcher::LogSubscription;
-use super::settling::{Unsettled, settle};
+use super::settling::{Unsettled, note_leg, settle};
 use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
@@ -374,11 +374,7 @@ impl Owning {
         // Nobody writes to the log of a transfer before its record has a leg, and this is subscribed to before.
         let (new_log, is_first) = (manager.logs.subscribe(&self.id), AtomicBool::new(false));
         let change = |record: &mut TransferRecord| {
-            is_first.store(record.leg.is_none(), Relaxed);
-            record.leg = Some(leg.clone());
-            record.resumes = resumes;
-            record.waits_for.clear();
-            record.manager.clone_from(&manager.id);
+            is_first.store(note_leg(record, &leg, resumes, &manager.id), Relaxed);
         };
         let answer = self.update(change).await?;
         self.is_first = is_first.into_inner();

@@ -64,6 +64,19 @@ pub(super) async fn settle(
     Ok((leg, resumes))
 }
 
+/// Writes into the record where the transfer goes; says whether this is the first time. What is written there stays: a manager that
+/// was stopped while it looked finds what others have made since, a directory of the copy's name among it.
+pub(super) fn note_leg(record: &mut TransferRecord, leg: &Leg, resumes: bool, manager: &str) -> bool {
+    if record.leg.is_some() {
+        return false;
+    }
+    record.leg = Some(leg.clone());
+    record.resumes = resumes;
+    record.waits_for.clear();
+    manager.clone_into(&mut record.manager);
+    true
+}
+
 /// What the source is, as those that have it see it. Who has it not, where others have, is left out of the transfer.
 async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Result<Looked, Unsettled> {
     let source = &record.submission.source;
@@ -300,5 +313,16 @@ mod tests {
         assert!(leg("/d/a", directory(), "/e/f", file()).is_err());
         assert!(leg("/d/f", file(), "/e/", nothing()).is_err());
         assert!(leg("/d/a", directory(), "/e/x", Looked { parent_exists: false, ..nothing() }).is_err());
+    }
+
+    /// A manager that was stopped while it looked finds the directory that the copy has made meanwhile.
+    #[test]
+    fn where_a_transfer_goes_is_settled_once() {
+        let to = |sink: &str| Leg { source: "/s/run".into(), sink: sink.into(), only: None };
+        let submission = serde_json::from_str(r#"{"source":"a:/s/run","destination":"b:/d/run"}"#).unwrap();
+        let mut record = TransferRecord::queued("t".into(), "u", submission, 1);
+        assert!(note_leg(&mut record, &to("/d/run"), false, "m1"));
+        assert!(!note_leg(&mut record, &to("/d/run/run"), true, "m2"));
+        assert_eq!((record.leg, record.resumes, &*record.manager), (Some(to("/d/run")), false, "m1"));
     }
 }
