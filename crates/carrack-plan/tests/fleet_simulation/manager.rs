@@ -35,7 +35,6 @@ pub struct Manager {
     dealing: usize,
     /// What of pairs was told meanwhile: the product reads it when it has dealt.
     told_meanwhile: Vec<Change>,
-    tokens: u64,
 }
 
 struct Owned {
@@ -84,7 +83,6 @@ fn now_ms(world: &World, process: Process) -> u64 {
 
 pub fn start(world: &mut World, process: Process) {
     let manager = &mut world.managers[process.index];
-    let tokens = manager.tokens + 1_000_000 * (process.index as u64 + 1);
     let (body, clock_ms) = (std::mem::take(&mut manager.body), manager.clock_ms);
     let server = &world.server;
     *manager = Manager {
@@ -96,10 +94,9 @@ pub fn start(world: &mut World, process: Process) {
             .filter(|(_, record)| record.is_open())
             .map(|(id, record)| (id.clone(), record.clone()))
             .collect(),
-        leases: server.leases.iter().map(|(id, (token, _))| (id.clone(), *token)).collect(),
+        leases: server.leases.iter().map(|(id, lease)| (id.clone(), lease.token)).collect(),
         pairs: server.pairs.clone(),
         ranks: Some(Ranks::new(RankRules::default())),
-        tokens: tokens + 1,
         ..Manager::default()
     };
     later(world, process, world.now, Task::Look);
@@ -534,11 +531,9 @@ fn look(world: &mut World, process: Process) {
         .map(str::to_owned)
         .collect();
     for transfer in take {
-        let manager = &mut world.managers[process.index];
-        manager.tokens += 1;
-        let (token, sent_at) = (manager.tokens, now);
-        manager.acquiring.insert(transfer.clone(), token);
-        let request = Request::Acquire { transfer: transfer.clone(), token };
+        let (token, sent_at) = (world.new_token(), now);
+        world.managers[process.index].acquiring.insert(transfer.clone(), token);
+        let request = Request::Acquire { transfer: transfer.clone(), token, manager: process.index };
         ask(world, process, request, Task::Acquired { transfer, token, sent_at });
     }
     deal(world, process, &movers);

@@ -183,6 +183,7 @@ pub enum Request {
     Acquire {
         transfer: String,
         token: u64,
+        manager: usize,
     },
     Renew {
         transfer: String,
@@ -258,6 +259,22 @@ pub enum Request {
 }
 
 impl Request {
+    /// The transfer that it changes, if only the manager that has its lease may. Where it goes is written by whoever is first.
+    pub fn is_of_owner(&self) -> Option<&str> {
+        match self {
+            Request::Reason(transfer, _)
+            | Request::Prepare(transfer)
+            | Request::OrderScan { transfer, .. }
+            | Request::Publish { transfer, .. }
+            | Request::Progress { transfer, .. }
+            | Request::RemovePairs(transfer)
+            | Request::End { transfer, .. }
+            | Request::RemoveWork(transfer) => Some(transfer),
+            Request::PutPair(pair) => Some(&pair.transfer),
+            _ => None,
+        }
+    }
+
     /// Whether it decides when a transfer is closed.
     pub fn is_worth_telling(&self) -> bool {
         let is_close = |item: &Item| item.kind == ItemKind::Close;
@@ -294,11 +311,18 @@ pub enum Change {
     Logged { transfer: String, place: usize, entry: Entry },
 }
 
+#[derive(Debug)]
+pub struct Lease {
+    pub token: u64,
+    /// Who has it.
+    pub manager: usize,
+    until: Duration,
+}
+
 #[derive(Default)]
 pub struct Server {
     pub records: BTreeMap<String, Record>,
-    /// Token and end.
-    pub leases: BTreeMap<String, (u64, Duration)>,
+    pub leases: BTreeMap<String, Lease>,
     pub pairs: BTreeMap<PairKey, FleetPair>,
     pub work: BTreeMap<String, Work>,
     pub logs: BTreeMap<String, Vec<Entry>>,
@@ -306,6 +330,8 @@ pub struct Server {
     pub changes: Vec<Change>,
     /// How often a record was written as ended.
     pub ends: BTreeMap<String, u32>,
+    /// Since when it is over.
+    pub over_since: BTreeMap<String, Duration>,
     /// Movers that were there lately, and until when that counts.
     gone: BTreeMap<String, (Registration, Duration)>,
     tried: HashMap<(String, String), Tried>,
@@ -316,7 +342,7 @@ impl Server {
     /// What ends by itself.
     pub fn expire(&mut self, now: Duration) {
         let ended: Vec<String> =
-            self.leases.iter().filter(|(_, (_, until))| *until <= now).map(|(id, _)| id.clone()).collect();
+            self.leases.iter().filter(|(_, lease)| lease.until <= now).map(|(id, _)| id.clone()).collect();
         for transfer in ended {
             self.leases.remove(&transfer);
             self.changes.push(Change::Lease { transfer, owner: None });
@@ -357,23 +383,23 @@ impl Server {
 
     pub fn carry_out(&mut self, now: Duration, request: Request) -> Reply {
         match request {
-            Request::Acquire { transfer, token } => {
+            Request::Acquire { transfer, token, manager } => {
                 if self.leases.contains_key(&transfer) {
                     return Reply::Refused;
                 }
-                self.leases.insert(transfer.clone(), (token, now + LEASE_LASTS));
+                self.leases.insert(transfer.clone(), Lease { token, manager, until: now + LEASE_LASTS });
                 self.changes.push(Change::Lease { transfer, owner: Some(token) });
                 Reply::Done
             }
             Request::Renew { transfer, token } => match self.leases.get_mut(&transfer) {
-                Some((owner, until)) if *owner == token => {
-                    *until = now + LEASE_LASTS;
+                Some(lease) if lease.token == token => {
+                    lease.until = now + LEASE_LASTS;
                     Reply::Done
                 }
                 _ => Reply::Refused,
             },
             Request::Release { transfer, token } => {
-                if self.leases.get(&transfer).is_some_and(|(owner, _)| *owner == token) {
+                if self.leases.get(&transfer).is_some_and(|lease| lease.token == token) {
                     self.leases.remove(&transfer);
                     self.changes.push(Change::Lease { transfer, owner: None });
                 }
@@ -399,7 +425,11 @@ impl Server {
                     record.waits_for = reason.clone();
                 }
             }),
-            Request::End { transfer, ending } => self.end(&transfer, &ending),
+            Request::End { transfer, ending } => {
+                let reply = self.end(&transfer, &ending);
+                self.over_since.entry(transfer).or_insert(now);
+                reply
+            }
             Request::PutPair(pair) => {
                 self.changes.push(Change::PairPut(pair.clone()));
                 self.pairs.insert(key_of(&pair), pair);

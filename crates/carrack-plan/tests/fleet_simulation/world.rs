@@ -17,6 +17,9 @@ use super::sites::Destination;
 /// A request that is not answered has failed after so long.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
 
+/// Whoever decides for a transfer knows by then that it is over.
+const KNOWN_AFTER: Duration = Duration::from_secs(5);
+
 /// A process, and which of its lives it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -220,8 +223,31 @@ impl World {
         }
     }
 
+    /// For a lease: nobody had it before.
+    pub fn new_token(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// A manager changes only what it has the lease of, and gives no pairs to what is over.
+    fn watch_owner(&mut self, from: Process, request: &Request) {
+        let Some(transfer) = request.is_of_owner().filter(|_| from.kind == Kind::Manager) else { return };
+        let server = &self.server;
+        let others = server.leases.get(transfer).filter(|lease| lease.manager != from.index);
+        let is_over = |since: &Duration| self.now.saturating_sub(*since) > KNOWN_AFTER;
+        let wrong = if let Some(lease) = others {
+            format!("{from:?} has no lease of {transfer}, which is of manager {}: {request:?}", lease.manager)
+        } else if matches!(request, Request::PutPair(_)) && server.over_since.get(transfer).is_some_and(is_over) {
+            format!("{from:?} gives {transfer}, which is over, a pair")
+        } else {
+            return;
+        };
+        self.destination.wrongs.push(wrong);
+    }
+
     /// Asks the server something; the answer comes as `task`.
     pub fn ask(&mut self, from: Process, request: Request, task: Task) {
+        self.watch_owner(from, &request);
         let is_bad = self.now < self.bad_network_until;
         let now = self.now;
         let is_cut_off = self.body(from.kind, from.index).cut_off_until > now;
