@@ -14,6 +14,11 @@ use std::time::{Duration, SystemTime};
 use common::file_system::{FileSystem, layout, plant_large};
 use common::tree::{assert_same_but_times, noise, plant_rich};
 
+/// GlusterFS 10 was seen to leave requests to files in shards unanswered for ten minutes, to two copies at the same time.
+fn in_shards(test: impl Fn(&FileSystem)) {
+    FileSystem::try_twice(|| gluster("shard"), test);
+}
+
 fn gluster(kind: &str) -> Option<FileSystem> {
     FileSystem::start("gluster", &["--kind", kind])
 }
@@ -39,31 +44,31 @@ fn a_rich_tree_to_pairs_of_bricks_and_back() {
 
 #[test]
 fn a_rich_tree_to_shards_and_back() {
-    let Some(gluster) = gluster("shard") else { return };
     // GlusterFS 10 forgets times that are set where files are cut into shards, with `touch` as well.
-    gluster.takes_and_gives_back_as(plant_rich, assert_same_but_times);
+    in_shards(|gluster| gluster.takes_and_gives_back_as(plant_rich, assert_same_but_times));
 }
 
 /// GlusterFS miscounts the size of a file in shards that grows while its directory is listed; `cp` leaves it too long.
 #[test]
 fn files_in_shards_have_their_size_also_if_somebody_looks() {
-    let Some(gluster) = gluster("shard") else { return };
-    let (tree, copy) = (gluster.local("tree"), gluster.path("copy"));
-    fs::create_dir(&copy).unwrap();
-    thread::scope(|scope| {
-        let copies = scope.spawn(|| {
-            for seed in 0..20 {
-                plant_large(&tree, seed);
-                gluster.copy(&[Path::new("tree/large"), &copy]);
-                assert_same_but_times(&tree.join("large"), &copy.join("large"));
+    in_shards(|gluster| {
+        let (tree, copy) = (gluster.local("tree"), gluster.path("copy"));
+        fs::create_dir(&copy).unwrap();
+        thread::scope(|scope| {
+            let copies = scope.spawn(|| {
+                for seed in 0..8 {
+                    plant_large(&tree, seed);
+                    gluster.copy(&[Path::new("tree/large"), &copy]);
+                    assert_same_but_times(&tree.join("large"), &copy.join("large"));
+                }
+            });
+            while !copies.is_finished() {
+                // Something may have lost its temporary name.
+                for entry in fs::read_dir(copy.join("large")).into_iter().flatten().flatten() {
+                    let _ = entry.metadata();
+                }
             }
         });
-        while !copies.is_finished() {
-            // Something may have lost its temporary name.
-            for entry in fs::read_dir(copy.join("large")).into_iter().flatten().flatten() {
-                let _ = entry.metadata();
-            }
-        }
     });
 }
 

@@ -96,6 +96,26 @@ impl Running {
         self.output(status)
     }
 
+    /// The same, and itself again if it has not ended by then.
+    pub fn try_end_within(mut self, patience: Duration) -> Result<Output, Running> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return Ok(self.output(status)),
+                None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+                None => return Err(self),
+            }
+        }
+    }
+
+    /// In which call of the kernel each of its threads waits.
+    pub fn waits_in(&self) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        threads
+            .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("wchan")).ok())
+            .collect()
+    }
+
     fn output(&mut self, status: ExitStatus) -> Output {
         Output { status, stdout: contents(&mut self.stdout), stderr: contents(&mut self.stderr) }
     }
