@@ -1,0 +1,93 @@
+//! What a manager decides about a whole fleet: who is next of those that wait, and which pairs there should be.
+//!
+//! A manager looks for more to take some times a second, and deals when a transfer begins, ends or wants another number of pairs; both
+//! happen while everything else of the manager waits for the same lock.
+
+use std::hint::black_box;
+
+use carrack_plan::fleet::{
+    Candidate, Claim, FleetMover, FleetPair, PairLimits, RankRules, Ranks, Waiting, assign, intake, shares,
+};
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+
+/// Pairs that each mover takes.
+const PAIRS: u32 = 4;
+
+/// Transfers beyond the places that managers prepare (`intake.rs`).
+const AHEAD: usize = 8;
+
+fn order(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("fleet/take");
+    for count in [10_000, 100_000] {
+        let ids: Vec<String> = (0..count).map(|number| format!("{number:026}")).collect();
+        let users: Vec<String> = (0..50).map(|number| format!("user{number}")).collect();
+        let candidate = |(number, id)| {
+            let account = &*users[number % users.len()];
+            let (priority, submitted_ms) = ((number % 10) as u8, number as u64);
+            let waiting =
+                Waiting { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
+            Candidate { waiting, is_begun: false }
+        };
+        let candidates: Vec<Candidate<'_>> =
+            ids.iter().map(|id| &**id).enumerate().map(candidate).collect();
+        let ranks = Ranks::new(RankRules::default());
+        group.bench_function(BenchmarkId::new("of those that wait", count), |bencher| {
+            bencher.iter(|| {
+                black_box(intake(&ranks, 1_000_000, (16, 0), &[], black_box(&candidates)).take.len())
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Movers of two sites, and as many begun transfers as they have places for, and those that are prepared.
+fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<Claim>) {
+    let movers = (0..2 * movers_each).map(|index| FleetMover {
+        id: format!("mover{index}"),
+        site: (index % 2).to_string(),
+        host: format!("host{index}"),
+        protocol: 1,
+        pairs_max: PAIRS,
+        is_draining: false,
+    });
+    let at = |site: usize| (0..2 * movers_each).filter(|index| index % 2 == site).collect::<Vec<_>>();
+    let claims = (0..movers_each * PAIRS as usize + AHEAD).map(|number| Claim {
+        transfer: format!("{number:026}"),
+        submitted_ms: number as u64,
+        priority: (number % 10) as u8,
+        user: format!("user{}", number % 50),
+        source_site: "0".into(),
+        sink_site: "1".into(),
+        sources: at(0),
+        sinks: at(1),
+        wanted: 2,
+        pairs_max: None,
+        is_mine: true,
+    });
+    (movers.collect(), claims.collect())
+}
+
+fn deal(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("fleet/deal");
+    for movers_each in [2, 20, 60] {
+        let (movers, claims) = fleet(movers_each);
+        let limits = PairLimits::default();
+        let deal = |claims: &[Claim], present: &[FleetPair]| {
+            let shares = shares(&movers, claims, &limits);
+            assign(&movers, claims, &shares, present)
+        };
+        let present = deal(&claims, &[]).add;
+        group.bench_function(BenchmarkId::new("to nobody's pairs, movers", 2 * movers_each), |bencher| {
+            bencher.iter(|| deal(black_box(&claims), &[]).add.len());
+        });
+        // The oldest ends, and what waited gets its places.
+        let one_less = || claims[1..].to_vec();
+        group.bench_function(BenchmarkId::new("after one end, movers", 2 * movers_each), |bencher| {
+            bencher.iter_batched(one_less, |claims| deal(&claims, &present).add.len(), BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, order, deal);
+criterion_main!(benches);
