@@ -52,7 +52,8 @@ impl FileSystem {
     /// The same, in a directory that is given.
     #[track_caller]
     pub fn start_in(root: tempfile::TempDir, kind: &'static str, options: &[&str]) -> Option<FileSystem> {
-        let file_system = FileSystem { kind, root, is_up: AtomicBool::new(false), is_hung: AtomicBool::new(false) };
+        let file_system =
+            FileSystem { kind, root, is_up: AtomicBool::new(false), is_hung: AtomicBool::new(false) };
         match file_system.script(&["up"], options) {
             Ok(_) => {
                 file_system.is_up.store(true, Relaxed);

@@ -111,9 +111,7 @@ impl Running {
     /// In which call of the kernel each of its threads waits.
     pub fn waits_in(&self) -> Vec<String> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
-        threads
-            .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("wchan")).ok())
-            .collect()
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("wchan")).ok()).collect()
     }
 
     fn output(&mut self, status: ExitStatus) -> Output {
