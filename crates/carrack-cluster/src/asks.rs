@@ -27,6 +27,11 @@ pub enum Ask {
         /// Absolute.
         path: String,
     },
+    /// Make this directory, if nothing is there.
+    Make {
+        /// Absolute.
+        path: String,
+    },
     /// Which names are in this directory? The answer is a digest, to be compared with another mover's.
     Names {
         /// Absolute.
@@ -91,6 +96,8 @@ pub struct Looked {
 pub enum Answer {
     /// To [`Ask::Look`].
     Looked(Looked),
+    /// To [`Ask::Make`]: a directory is there.
+    Made,
     /// To [`Ask::Prove`].
     Unseen {
         /// The paths of those that are not there, or are an older version.

@@ -40,8 +40,7 @@ const JOURNAL: &str = "submitted transfers keep journals, beside the destination
 const FLASH: &str = "flash is the administrator's: `[spill]` of a daemon, `carrack mover --spill`";
 const MOVERS: &str = "each mover decides that by itself";
 const PATIENCE: &str = "a fleet tries again by itself; `carrack cancel` ends a transfer";
-const SYNC: &str =
-    "movers that share a destination compare nothing yet; a machine's queue has it, and `carrack sync`";
+const DELETION: &str = "what is to go is known where one session has seen both ends; a machine's queue has it, and `carrack sync`";
 const DIALS: &str = "the source's mover dials; `carrack mover --address` says where the sink's is reached";
 const DEALT: &str = "chunks and pairs of movers are a fleet's, and this queue is one machine's";
 
@@ -80,20 +79,18 @@ pub const REFUSED: &[Refused] = &[
     in_fleet("tune", "a fleet tunes the number of pairs"),
     in_fleet("lanes", MOVERS),
     in_fleet("placement", MOVERS),
-    in_fleet("sync", SYNC),
-    in_fleet("contents", SYNC),
-    in_fleet("modify-window", SYNC),
-    in_fleet("update", SYNC),
-    in_fleet("existing", SYNC),
-    in_fleet("ignore-existing", SYNC),
-    in_fleet("delete", SYNC),
-    in_fleet("delete-before", SYNC),
-    in_fleet("delete-all", SYNC),
-    in_fleet("delete-excluded", SYNC),
-    in_fleet("delete-mounts", SYNC),
-    in_fleet("max-delete", SYNC),
-    in_fleet("backup-dir", SYNC),
-    in_fleet("trash", SYNC),
+    in_fleet(
+        "contents",
+        "files that come in parts would be read as a whole for each of them; a machine's queue has it, and `carrack sync`",
+    ),
+    in_fleet("delete", DELETION),
+    in_fleet("delete-before", DELETION),
+    in_fleet("delete-all", DELETION),
+    in_fleet("delete-excluded", DELETION),
+    in_fleet("delete-mounts", DELETION),
+    in_fleet("max-delete", DELETION),
+    in_fleet("backup-dir", DELETION),
+    in_fleet("trash", DELETION),
 ];
 
 impl Way {

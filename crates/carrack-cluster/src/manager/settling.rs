@@ -39,7 +39,15 @@ pub(super) async fn settle(
     manager: &Arc<Manager>,
     record: &TransferRecord,
 ) -> Result<(Leg, bool), Unsettled> {
-    let (source, sink) = (&record.submission.source, &record.submission.destination);
+    let values = record.submission.options.values().map_err(|trouble| Unsettled::Never(trouble.line()))?;
+    let becomes_it = values.transfer().no_target_directory;
+    let syncs = values.sync().map_err(|trouble| Unsettled::Never(trouble.line()))?.is_some();
+    let mut sink = record.submission.destination.clone();
+    if syncs && !becomes_it && !sink.path.ends_with('/') {
+        // Always a directory: so the same command does the same once it is there.
+        sink.path.push('/');
+    }
+    let (source, sink) = (&record.submission.source, &sink);
     let from = look_everywhere(manager, record).await?;
     let journals = carrack_engine::shared_journals(journal_id(&record.submission));
     let has_journals = async |directory: &str| {
@@ -52,14 +60,15 @@ pub(super) async fn settle(
         // An earlier transfer between the same places made it: it means the same now as it did then.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
     }
-    let becomes_it =
-        record.submission.options.values().is_ok_and(|values| values.transfer().no_target_directory);
     let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(Unsettled::Never)?;
     if source.site == sink.site && Path::new(&leg.sink).starts_with(&leg.source) && leg.only.is_none() {
         return Err(Unsettled::Never(format!("{sink} is, or lies within, the directory {source}")));
     }
-    // A directory that was not there a moment ago has no journals.
-    let is_new = !is_there && Path::new(&leg.sink) == Path::new(sink.path.trim_end_matches('/'));
+    if !is_there && leg.sink != trimmed(&sink.path) && leg.only.is_none() {
+        make(manager, &record.id, sink).await?;
+    }
+    // A directory that was not there a moment ago has no journals; that of a file that was not there is another.
+    let is_new = !is_there && (leg.only.is_none() || leg.sink == trimmed(&sink.path));
     let resumes = !is_new && has_journals(&leg.sink).await;
     Ok((leg, resumes))
 }
@@ -205,6 +214,29 @@ async fn look_at(manager: &Manager, mover: &str, path: &str) -> Result<Looked, U
     }
 }
 
+/// Makes the directory that a destination with a trailing slash means, where it is not there.
+async fn make(manager: &Manager, transfer: &str, sink: &Location) -> Result<(), Unsettled> {
+    let path = trimmed(&sink.path);
+    let mut reason = format!("nobody makes {sink}");
+    for mover in movers_at(manager, transfer, Which::Sink, sink, &path)?.able()? {
+        match ask(&manager.bus, &mover, &Ask::Make { path: path.clone() }, LOOK_WITHIN).await {
+            Ok(Answer::Made) => return Ok(()),
+            Ok(Answer::Failed(why)) => reason = format!("{mover}: {why}"),
+            Ok(_) => reason = format!("{mover} answers something else"),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(Unsettled::Later(reason))
+}
+
+/// Without trailing slashes, but for the root.
+fn trimmed(path: &str) -> String {
+    match path.trim_end_matches('/') {
+        "" => "/".to_owned(),
+        path => path.to_owned(),
+    }
+}
+
 /// As cp(1) has it: into a directory that is there, or under the name that is given; a trailing slash means what is in a
 /// directory. With `becomes_it` nothing goes into a directory that is there but what is in the source.
 fn leg_of(
@@ -215,10 +247,6 @@ fn leg_of(
     becomes_it: bool,
 ) -> Result<Leg, String> {
     let name = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-    let trimmed = |path: &str| match path.trim_end_matches('/') {
-        "" => "/".to_owned(),
-        path => path.to_owned(),
-    };
     let beneath = |directory: &str, name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
     let is_contents = source.path.ends_with('/') || becomes_it && from.is_directory && !from.is_link;
     let wants_directory = sink.path.ends_with('/');
@@ -231,6 +259,7 @@ fn leg_of(
             (false, ..) if !to.parent_exists => {
                 return Err(format!("the directory that is to hold {sink} does not exist"));
             }
+            (false, _, false) if wants_directory && !becomes_it => beneath(&sink.path, &name(&source.path)),
             (false, ..) => trimmed(&sink.path),
         };
         return Ok(Leg { source: trimmed(&source.path), sink: root, only: None });
@@ -248,10 +277,11 @@ fn leg_of(
     };
     let (root, new) = match (to.exists && to.is_directory, wants_directory) {
         (true, _) => (trimmed(&sink.path), own.clone()),
-        (false, true) => return Err(format!("{sink} is no directory")),
-        (false, false) if !to.parent_exists => {
+        (false, true) if to.exists => return Err(format!("{sink} is no directory")),
+        (false, _) if !to.parent_exists => {
             return Err(format!("the directory that is to hold {sink} does not exist"));
         }
+        (false, true) => (trimmed(&sink.path), own.clone()),
         (false, false) => (parent(&sink.path), name(&sink.path)),
     };
     Ok(Leg { source: parent(&source.path), sink: root, only: Some((own, new)) })
@@ -311,7 +341,14 @@ mod tests {
         assert!(placed("/d/f", file(), "/e", directory(), true).is_err());
         assert_eq!(placed("/d/f", file(), "/e/g", file(), true), told("/d", "/e", Some("f>g")));
         assert!(leg("/d/a", directory(), "/e/f", file()).is_err());
-        assert!(leg("/d/f", file(), "/e/", nothing()).is_err());
+        // As `carrack cp` has it, also of what is not there yet.
+        assert_eq!(leg("/d/f", file(), "/e/new/", nothing()), told("/d", "/e/new", Some("f>f")));
+        assert_eq!(leg("/d/a", directory(), "/e/new/", nothing()), told("/d/a", "/e/new/a", None));
+        assert_eq!(leg("/d/a/", directory(), "/e/new/", nothing()), told("/d/a", "/e/new", None));
+        assert_eq!(placed("/d/a", directory(), "/e/new/", nothing(), true), told("/d/a", "/e/new", None));
+        assert!(leg("/d/f", file(), "/e/f/", file()).is_err());
+        let lacks_parent = || Looked { parent_exists: false, ..nothing() };
+        assert!(leg("/d/f", file(), "/e/x/new/", lacks_parent()).is_err());
         assert!(leg("/d/a", directory(), "/e/x", Looked { parent_exists: false, ..nothing() }).is_err());
     }
 

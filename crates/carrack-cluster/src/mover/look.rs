@@ -23,6 +23,10 @@ const NAMES_MAX: usize = 20_000;
 pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> {
     let looking = tokio::task::spawn_blocking(move || match ask {
         Ask::Look { path } => look(&mover, Path::new(&path)),
+        Ask::Make { path } => match make(&mover, Path::new(&path)) {
+            Ok(()) => Answer::Made,
+            Err(error) => Answer::Failed(format!("{path}: {error}")),
+        },
         Ask::Names { path } => match names(&mover, Path::new(&path)) {
             Ok(digest) => Answer::Names { digest },
             Err(error) => Answer::Failed(error.to_string()),
@@ -44,6 +48,14 @@ pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> 
         }
     });
     looking.map(|answer| answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))).boxed()
+}
+
+/// With the umask of the mover; several may be asked for the same one.
+fn make(mover: &Mover, path: &Path) -> io::Result<()> {
+    match mover.reach.base_for(path)?.make_directory(path, false) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 /// Removes what a transfer has left in a directory. Where the directory is gone, so is what was in it.

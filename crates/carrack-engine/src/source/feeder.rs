@@ -26,7 +26,7 @@ use super::lane::Lane;
 use super::offers::{Answered, Offers, Origin};
 use super::overlap;
 use super::queue::{Job, Opening, Parcel};
-use crate::chunks::Chunk;
+use crate::chunks::{Chunk, ChunkWork};
 use crate::error::SessionError;
 use crate::report::lacking;
 
@@ -202,7 +202,9 @@ impl<'a> Feeder<'a> {
     fn chunk(&self, chunks: &Chunks, chunk: &Chunk, token: InChunk) -> Result<ControlFlow<()>, SessionError> {
         let part = FilePart::of(chunk.work);
         let found = sections_of(chunk)?;
-        let is_offered = chunk.is_repeated || matches!(part, Some(FilePart::Range(_)));
+        // Of a file that came in parts a sync leaves each of them, and then the end.
+        let is_compared = self.source.spec.sync.is_some() && chunk.work != ChunkWork::Discard;
+        let is_offered = chunk.is_repeated || is_compared || matches!(part, Some(FilePart::Range(_)));
         let bytes = || found.iter().flat_map(|section| &section.entries).map(Entry::size).sum();
         let bytes = part.map_or_else(bytes, |part| part.range().len);
         let asked = (is_offered && self.source.offers.is_some()).then(|| chunks.asked(bytes));

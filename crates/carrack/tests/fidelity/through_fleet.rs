@@ -2,9 +2,10 @@
 //!
 //! It needs what `tests/fleet.rs` needs, and is skipped where that is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use carrack_register::records::{SITE_MARK, TransferRecord, TransferState};
@@ -160,5 +161,110 @@ fn a_fleet_leaves_out_what_a_copy_leaves_out() {
         let record = carry(&stage, options);
         assert_eq!(differences(&expected, &stage.seen("west/there")), [""; 0], "{options:?} {record:#?}");
         assert!(record.tally.entries_skipped > 0, "{options:?} {record:#?}");
+    }
+}
+
+/// What only the destination has, as a census says it.
+const EXTRA: &str = "\"extra\": was not there";
+
+/// Small files, and two that come in parts.
+fn plant_to_sync(tree: &Path) {
+    fs::create_dir_all(tree.join("many")).unwrap();
+    for number in 0..300 {
+        fs::write(tree.join(format!("many/{number}")), vec![7; 1_000]).unwrap();
+    }
+    fs::write(tree.join("large"), vec![7; 5 << 20]).unwrap();
+    fs::write(tree.join("other"), vec![7; 5 << 20]).unwrap();
+}
+
+/// Other contents, and a time so many seconds from now.
+fn change(path: &Path, bytes: usize, seconds: i64) {
+    fs::write(path, vec![8; bytes]).unwrap();
+    let now = SystemTime::now();
+    let offset = Duration::from_secs(seconds.unsigned_abs());
+    let time = if seconds < 0 { now - offset } else { now + offset };
+    fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// Files at the destination, by what tells whether they were written anew.
+fn written(root: &Path) -> BTreeMap<PathBuf, u64> {
+    let directories = [root.to_path_buf(), root.join("many")];
+    let entries = directories.iter().flat_map(|directory| fs::read_dir(directory).unwrap().flatten());
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    files.map(|entry| (entry.path(), entry.metadata().unwrap().ino())).collect()
+}
+
+/// What is there already does not travel, whichever movers brought it, and in whatever parts.
+#[test]
+fn a_fleet_sends_what_differs() {
+    let Some(stage) = stage(&[]) else { return };
+    let (tree, there) = (stage.seen("east/tree"), stage.seen("west/there"));
+    plant_to_sync(&tree);
+    fs::create_dir_all(there.join("many")).unwrap();
+    fs::write(there.join("extra"), "extra").unwrap();
+    let size = |path: &str| fs::metadata(there.join(path)).map(|found| found.len()).ok();
+    // The names of what it has written.
+    let sync = |options: &[&str]| -> Vec<String> {
+        let before = written(&there);
+        let tally = carry(&stage, &[&["--sync"], options].concat()).tally;
+        assert_eq!(tally.files_done, tally.files_found, "{tally:#?}");
+        let after = written(&there).into_iter().filter(|(path, inode)| before.get(path) != Some(inode));
+        after.map(|(path, _)| path.strip_prefix(&there).unwrap().display().to_string()).collect()
+    };
+
+    assert_eq!(sync(&[]).len(), 302);
+    assert_eq!(lost(&stage), [EXTRA]);
+    assert_eq!(sync(&[]), [""; 0]);
+
+    change(&tree.join("large"), 4 << 20, 60);
+    change(&tree.join("many/7"), 1_000, 60);
+    assert_eq!(sync(&[]), ["large", "many/7"]);
+    assert_eq!(lost(&stage), [EXTRA]);
+
+    // What is newer there stays with --update, and what is there at all with --ignore-existing.
+    for name in ["large", "many/9"] {
+        change(&there.join(name), 3, 3_600);
+    }
+    change(&there.join("other"), 4, -3_600);
+    fs::write(tree.join("many/new"), "new").unwrap();
+    assert_eq!(sync(&["--ignore-existing"]), ["many/new"]);
+    assert_eq!(sync(&["--update"]), ["other"]);
+    assert_eq!([size("large"), size("many/9"), size("other")], [Some(3), Some(3), Some(5 << 20)]);
+    assert_eq!(sync(&[]), ["large", "many/9"]);
+    assert_eq!(lost(&stage), [EXTRA]);
+
+    // Nothing is made with --existing.
+    for name in ["large", "many/1"] {
+        fs::remove_file(there.join(name)).unwrap();
+    }
+    change(&tree.join("many/2"), 2_000, 60);
+    assert_eq!(sync(&["--existing"]), ["many/2"]);
+    assert_eq!([size("large"), size("many/1")], [None, None]);
+    let hidden = |name: &str| name.contains("carrack");
+    let left =
+        fs::read_dir(&there).unwrap().flatten().filter(|entry| hidden(&entry.file_name().to_string_lossy()));
+    assert_eq!(left.count(), 0, "journals are left");
+}
+
+/// A destination with a slash behind it is a directory, and that of a sync is always one: as with `carrack cp` and `carrack sync`.
+#[test]
+fn a_destination_with_a_slash_is_made_and_holds_the_source() {
+    let Some(stage) = stage(&[]) else { return };
+    fs::create_dir(stage.seen("east/tree")).unwrap();
+    fs::write(stage.seen("east/tree/f"), "f").unwrap();
+    for (words, source, name, made) in [
+        (&["submit", "--wait"][..], "tree", "a/", "a/tree/f"),
+        (&["submit", "--wait", "--sync"], "tree", "b", "b/tree/f"),
+        (&["submit", "--wait", "--sync"], "tree/", "c", "c/f"),
+        (&["submit", "--wait"], "tree/f", "d/", "d/f"),
+    ] {
+        let (from, to) = (stage.location(SITES[0], source), stage.location(SITES[1], name));
+        // The second time it means the same.
+        for _ in 0..2 {
+            stage.asked(&[words, &[&from, &to]].concat());
+            assert!(stage.seen("west").join(made).is_file(), "{source} {name}");
+            let count = fs::read_dir(stage.seen("west").join(name)).unwrap().count();
+            assert_eq!(count, 1, "{source} {name}");
+        }
     }
 }

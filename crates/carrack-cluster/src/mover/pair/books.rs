@@ -29,6 +29,7 @@ impl Work {
         held.case.settled();
         loop {
             let answer = match held.case.next() {
+                ChunkStep::Prove if !self.is_provable => ChunkAnswer::Doubts(held.doubts()),
                 ChunkStep::Prove => {
                     let [_, site] = &self.sites;
                     for failure in self.mover.unseen(&held, site, &self.pair.sink, &self.leg.sink).await {

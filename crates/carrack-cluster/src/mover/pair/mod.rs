@@ -201,6 +201,9 @@ struct Work {
     sites: [String; 2],
     /// Something of the transfer was at the destination before it began.
     resumes: bool,
+    /// What it was asked to copy is all there afterwards, but for what has failed: with `--existing` and `--ignore-existing` that can't be
+    /// told.
+    is_provable: bool,
     queue: Queue,
     log: Log,
     name: SessionName,
@@ -252,6 +255,7 @@ async fn begin(
         terms(&record.submission.options).map_err(|trouble| refused(trouble.line()))?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
+    let leaves_what_it_likes = spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
@@ -281,6 +285,7 @@ async fn begin(
         leg,
         sites: [submission.source.site.clone(), submission.destination.site.clone()],
         resumes: record.resumes,
+        is_provable: !leaves_what_it_likes,
         queue,
         log,
         feed,
