@@ -54,6 +54,11 @@ impl Keeper {
         kept.ackers.remove(&number);
     }
 
+    /// Whether somebody else may have it by now: see [`Deliveries::may_be_others`].
+    pub fn may_be_others(&self, number: u64) -> bool {
+        self.kept().deliveries.may_be_others(number, since_boot())
+    }
+
     /// Extends what is held, until it is aborted. Interrupts the session when others may soon have what it holds.
     pub async fn keep(self: Arc<Self>, abort: Abort) {
         let mut ticks = tokio::time::interval(TICK);

@@ -69,6 +69,13 @@ impl Deliveries {
         self.give_up_at().is_some_and(|at| at <= now)
     }
 
+    /// Whether somebody else may have been given it by now, or is before a word from here gets there: it is handed back no more, as that
+    /// would take it from whoever has it, and let a third one have it too.
+    pub fn may_be_others(&self, number: u64, now: Duration) -> bool {
+        let surely_for = self.ack_wait / 6 * 5;
+        self.held.get(&number).is_some_and(|held| held.confirmed_at.saturating_add(surely_for) <= now)
+    }
+
     /// When to look next: something is due, or lost, then.
     pub fn wake_at(&self) -> Option<Duration> {
         let due = self.held.values().map(|held| held.due_at).min();
@@ -118,6 +125,15 @@ mod tests {
         deliveries.settle(7);
         deliveries.confirm(7, s(120));
         assert!(deliveries.is_empty() && !deliveries.is_lost(s(1_000)));
+    }
+
+    #[test]
+    fn what_others_may_have_is_not_handed_back() {
+        let mut deliveries = Deliveries::new(ACK_WAIT);
+        deliveries.take(1, s(100));
+        assert!(!deliveries.may_be_others(1, s(124)) && deliveries.may_be_others(1, s(125)));
+        deliveries.confirm(1, s(110));
+        assert!(!deliveries.may_be_others(1, s(134)) && !deliveries.may_be_others(2, s(999)));
     }
 
     #[test]

@@ -209,15 +209,8 @@ impl Health {
             // That nobody is there is not for this to say.
             return Verdict::GoOn;
         }
-        let of_transfer = |mover: &&str| self.ill.get(&((*mover).to_owned(), Some(transfer.to_owned())));
-        let lasting: Vec<&Illness> =
-            movers.iter().filter_map(of_transfer).filter(|illness| illness.kind.stays()).collect();
-        let strikes: u32 = lasting.iter().map(|illness| illness.strikes).sum();
-        let is_full = lasting.iter().all(|illness| illness.kind == FaultKind::Full);
-        if lasting.len() == movers.len() && (is_full || strikes >= REFUSALS_MIN) {
-            // Of several reasons the one that its user can do something about, then the latest.
-            let told = lasting.iter().max_by_key(|illness| (illness.kind == FaultKind::Full, illness.until));
-            return Verdict::Fail(told.map(|illness| illness.reason.clone()).unwrap_or_default());
+        if let Some(reason) = self.lasting(transfer, movers) {
+            return Verdict::Fail(reason);
         }
         let mut left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
         let Some(all) = left_out.by_ref().collect::<Option<Vec<_>>>() else { return Verdict::GoOn };
@@ -231,6 +224,28 @@ impl Health {
             String::new()
         };
         Verdict::Wait(format!("{all_of}{mover}: {}; it is tried again in {in_s} s", illness.reason))
+    }
+
+    /// Why none of an end's movers will ever serve a transfer, for people; nothing if one may.
+    fn lasting(&self, transfer: &str, movers: &[&str]) -> Option<String> {
+        let of_transfer = |mover: &&str| self.ill.get(&((*mover).to_owned(), Some(transfer.to_owned())));
+        let lasting_of = |mover: &&str| of_transfer(mover).filter(|illness| illness.kind.stays());
+        let lasting: Vec<&Illness> = movers.iter().filter_map(lasting_of).collect();
+        let strikes: u32 = lasting.iter().map(|illness| illness.strikes).sum();
+        let is_full = lasting.iter().any(|illness| illness.kind == FaultKind::Full);
+        // All movers see the same storage: that it is full need not be told by those with whom nothing else works, again and again.
+        let is_gone = |mover: &&&str| {
+            let of_all = || self.ill.get(&((**mover).to_owned(), None));
+            let mut illnesses = of_transfer(mover).into_iter().chain(of_all());
+            lasting_of(mover).is_none() && illnesses.any(|illness| illness.strikes >= REFUSALS_MIN)
+        };
+        let gone = if is_full { movers.iter().filter(is_gone).count() } else { 0 };
+        if lasting.len() + gone < movers.len() || !is_full && strikes < REFUSALS_MIN {
+            return None;
+        }
+        // Of several reasons the one that its user can do something about, then the latest.
+        let told = lasting.iter().max_by_key(|illness| (illness.kind == FaultKind::Full, illness.until));
+        told.map(|illness| illness.reason.clone())
     }
 }
 

@@ -68,6 +68,22 @@ fn one_that_is_alone_may_refuse_three_times_and_a_full_one_once() {
     assert_eq!(health.verdict(at(0), T, &["x"], &["a", "b"]), Verdict::GoOn, "b may have room");
 }
 
+/// One that is reached says that there is no room; what the other would say is known as soon as it is not reached again and again.
+#[test]
+fn a_full_destination_is_full_for_whoever_is_not_reached() {
+    let mut health = Health::new();
+    health.fault(at(0), &fault("a", "x", FaultKind::Full));
+    for second in [0, 10] {
+        health.fault(at(second), &fault("b", "x", FaultKind::Unreachable));
+        assert!(!matches!(health.verdict(at(second), T, &["x"], &["a", "b"]), Verdict::Fail(_)));
+    }
+    health.fault(at(20), &fault("b", "x", FaultKind::Unreachable));
+    assert_eq!(health.verdict(at(20), T, &["x"], &["a", "b"]), Verdict::Fail("a Full".into()));
+    // What one mover alone can't do, another may do that is reached again.
+    health.fault(at(21), &fault("a", "x", FaultKind::Refused));
+    assert!(!matches!(health.verdict(at(21), T, &["x"], &["a", "b"]), Verdict::Fail(_)));
+}
+
 #[test]
 fn what_may_pass_is_waited_for() {
     let mut health = Health::new();

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use manager::Manager;
 use mover::{Illness, Mover};
-use server::{Record, State};
+use server::{Record, State, Watch};
 use sites::Tree;
 use world::{Event, Fault, Kind, World};
 
@@ -118,6 +118,9 @@ impl Fleet {
         let world = &mut self.world;
         let illnesses: Vec<(usize, Illness)> =
             world.movers.iter().map(|mover| (mover.site, mover.illness)).collect();
+        // Those at each site that stay when others hang for good; the first ones are well.
+        let sources = illnesses.iter().filter(|(site, _)| *site == 0).count();
+        let can_be_spared = move |mover: usize| mover != 0 && !(sources..=sources + 1).contains(&mover);
         let has_astray = illnesses.iter().any(|(_, illness)| *illness == Illness::Astray);
         let is_sink = |mover: usize| illnesses[mover].0 == 1;
         for _ in 0..world.random.below(9) {
@@ -135,15 +138,29 @@ impl Fleet {
                 0 | 1 => Fault::Kill { kind, index, down: time },
                 2 | 3 => Fault::Stop { kind, index, time },
                 4 => Fault::CutOff { kind, index, time },
-                5 => Fault::StaleWatch { kind, index, lag: random.ms(500, 20_000), time },
+                5 => {
+                    let watches = [
+                        None,
+                        Some(Watch::Records),
+                        Some(Watch::Leases),
+                        Some(Watch::Pairs),
+                        Some(Watch::Logs),
+                    ];
+                    let of = watches[random.below(watches.len())];
+                    Fault::StaleWatch { kind, index, of, lag: random.ms(500, 20_000), time }
+                }
                 6 => Fault::BadNetwork { time },
                 7 => Fault::DataCut { time },
-                8 if random.once_in(2) => Fault::Full { time },
+                8 if random.once_in(2) => Fault::Full { time: if random.once_in(3) { UNTIL } else { time } },
                 8 => {
                     let manager = random.below(managers);
                     Fault::ClockJump { manager, by_ms: random.between(0, 7_200_000) as i64 - 3_600_000 }
                 }
-                _ => Fault::Hang { mover: random.below(movers), time: random.ms(1_000, 100_000) },
+                _ => {
+                    let mover = random.below(movers);
+                    let for_good = can_be_spared(mover) && random.once_in(2);
+                    Fault::Hang { mover, time: if for_good { UNTIL } else { random.ms(1_000, 100_000) } }
+                }
             };
             world.at(at, Event::Fault(fault));
         }

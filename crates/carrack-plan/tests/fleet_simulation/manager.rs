@@ -10,7 +10,7 @@ use carrack_plan::fleet::{
 };
 
 use super::server::{
-    Change, Entry, Item, ItemKind, PairKey, Record, Registration, Reply, Request, State, key_of,
+    Change, Entry, Item, ItemKind, PairKey, Record, Registration, Reply, Request, State, Watch, key_of,
 };
 use super::world::{Body, Process, Task as AnyTask, World};
 
@@ -335,7 +335,7 @@ fn open_log(world: &mut World, process: Process, transfer: &str) {
         let change = Change::Logged { transfer: transfer.to_owned(), place: index + 1, entry };
         world.tell_past(process, change);
     }
-    let at = world.body(process.kind, process.index).told_at();
+    let at = *world.body(process.kind, process.index).told_at(Watch::Logs);
     later(world, process, at, Task::LogCurrent { transfer: transfer.to_owned(), token });
 }
 
@@ -476,9 +476,21 @@ fn movers(world: &World) -> Vec<Registration> {
 
 fn verdict(health: &Health, now: Duration, transfer: &str, movers: &[Registration]) -> Verdict {
     let at = |site: usize| -> Vec<&str> {
-        movers.iter().filter(|mover| mover.site == site).map(|mover| &*mover.id).collect()
+        believed(health, transfer, movers, site).into_iter().map(|index| &*movers[index].id).collect()
     };
     health.verdict(now, transfer, &at(0), &at(1))
+}
+
+/// The movers of a site, but for those that see another storage than the others.
+fn believed(health: &Health, transfer: &str, movers: &[Registration], site: usize) -> Vec<usize> {
+    let at: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].site == site).collect();
+    let sight = |&index: &usize| {
+        let mover = &movers[index];
+        let is_doubtful = mover.is_ill || health.refuses(transfer, &mover.id);
+        Sight { directory: "/d", mark: mover.mark, is_doubtful }
+    };
+    let believed = same_storage(&at.iter().map(sight).collect::<Vec<_>>()).is_believed;
+    at.into_iter().zip(believed).filter_map(|(index, is)| is.then_some(index)).collect()
 }
 
 fn waiting(record: &Record) -> Waiting<'_> {
@@ -562,19 +574,11 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         })
         .collect();
     let able = |transfer: &str, site: usize| -> Vec<usize> {
-        let at: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].site == site).collect();
-        let sight = |&index: &usize| {
+        let is_able = |&index: &usize| {
             let mover = &movers[index];
-            let is_doubtful = mover.is_ill || manager.health.refuses(transfer, &mover.id);
-            Sight { directory: "/d", mark: mover.mark, is_doubtful }
-        };
-        let believed = same_storage(&at.iter().map(sight).collect::<Vec<_>>()).is_believed;
-        let is_able = |mover: &Registration| {
             !mover.is_ill && manager.health.left_out(now, transfer, &mover.id).is_none()
         };
-        let able =
-            at.into_iter().zip(believed).filter(|(index, believed)| *believed && is_able(&movers[*index]));
-        able.map(|(index, _)| index).collect()
+        believed(&manager.health, transfer, movers, site).into_iter().filter(is_able).collect()
     };
     let claims: Vec<Claim> = manager
         .records

@@ -411,7 +411,11 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
         }
         ChunkStep::Leave(delay) => {
             world.tell(|| format!("{source} and {sink}: {transfer} {} is left to others", item.name()));
-            ask(world, process, Request::GiveBack { transfer, index, delay }, Task::Nothing);
+            let now = world.now;
+            let is_lost = |session: &mut Session| session.deliveries.may_be_others(chunk, now);
+            if !session_of(world, process, id).is_some_and(is_lost) {
+                ask(world, process, Request::GiveBack { transfer, index, delay }, Task::Nothing);
+            }
             drop_held(world, process, id, chunk);
         }
         ChunkStep::Carry => {
@@ -571,6 +575,7 @@ fn broken(world: &mut World, process: Process, id: PairId, is_source: bool, kind
 }
 
 fn give_back(world: &mut World, process: Process, id: &PairId, delay: Duration) {
+    let now = world.now;
     let Some(session) = session_of(world, process, id) else { return };
     session.is_open = false;
     let unsettled: Vec<u64> = session
@@ -581,8 +586,9 @@ fn give_back(world: &mut World, process: Process, id: &PairId, delay: Duration) 
         .collect();
     let mut indexes = Vec::new();
     for chunk in unsettled {
+        let is_own = !session.deliveries.may_be_others(chunk, now);
         session.deliveries.settle(chunk);
-        indexes.extend(session.held.remove(&chunk).map(|held| held.delivery.index));
+        indexes.extend(session.held.remove(&chunk).filter(|_| is_own).map(|held| held.delivery.index));
     }
     for index in indexes {
         ask(world, process, Request::GiveBack { transfer: id.0.clone(), index, delay }, Task::Nothing);

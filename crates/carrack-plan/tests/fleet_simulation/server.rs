@@ -319,6 +319,28 @@ pub struct Lease {
     until: Duration,
 }
 
+/// What is followed by a subscription of its own: of two of them either may be ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    Records,
+    Leases,
+    Pairs,
+    Logs,
+}
+
+pub const WATCHES: usize = 4;
+
+impl Change {
+    pub fn watch(&self) -> Watch {
+        match self {
+            Change::Record(_) => Watch::Records,
+            Change::Lease { .. } => Watch::Leases,
+            Change::PairPut(_) | Change::PairGone(_) => Watch::Pairs,
+            Change::Logged { .. } => Watch::Logs,
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Server {
     pub records: BTreeMap<String, Record>,

@@ -1,6 +1,7 @@
 //! Virtual time, the network, and the processes of a fleet.
 //!
-//! A request takes its time to the server and back; either way may be lost. What processes follow comes to them in order, and late.
+//! A request takes its time to the server and back; either way may be lost. What processes follow comes to them late, and of each watch in
+//! order.
 //! A process that is stopped does nothing until it goes on; one that is killed is another one when it starts again.
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use carrack_plan::fleet::Ending;
 use super::manager::{self, Manager};
 use super::mover::{self, Mover};
 use super::random::Random;
-use super::server::{Change, Record, Reply, Request, Server, State};
+use super::server::{Change, Record, Reply, Request, Server, State, WATCHES, Watch};
 use super::sites::Destination;
 
 /// A request that is not answered has failed after so long.
@@ -99,10 +100,11 @@ pub enum Fault {
         index: usize,
         time: Duration,
     },
-    /// What it follows comes late.
+    /// What it follows comes late: all of it, or of one watch.
     StaleWatch {
         kind: Kind,
         index: usize,
+        of: Option<Watch>,
         lag: Duration,
         time: Duration,
     },
@@ -138,17 +140,24 @@ pub struct Body {
     pub stopped_until: Duration,
     pub cut_off_until: Duration,
     stale_until: Duration,
+    stale: Option<Watch>,
     lag: Duration,
-    /// When the last change was told, or will be.
-    told_at: Duration,
+    /// When each watch has told the last change, or will.
+    told_at: [Duration; WATCHES],
     /// What has come while it was stopped.
     waiting: Vec<Event>,
 }
 
 impl Body {
-    /// When the last change was told, or will be.
-    pub fn told_at(&self) -> Duration {
-        self.told_at
+    /// When the last change of this watch was told, or will be.
+    pub fn told_at(&mut self, watch: Watch) -> &mut Duration {
+        &mut self.told_at[watch as usize]
+    }
+
+    /// How late a change comes, where nothing is wrong after `lag`.
+    fn lag(&self, now: Duration, watch: Watch, lag: Duration) -> Duration {
+        let is_stale = self.stale_until > now && self.stale.is_none_or(|stale| stale == watch);
+        if is_stale { self.lag } else { lag }
     }
 }
 
@@ -237,7 +246,9 @@ impl World {
         let is_over = |since: &Duration| self.now.saturating_sub(*since) > KNOWN_AFTER;
         let wrong = if let Some(lease) = others {
             format!("{from:?} has no lease of {transfer}, which is of manager {}: {request:?}", lease.manager)
-        } else if matches!(request, Request::PutPair(_)) && server.over_since.get(transfer).is_some_and(is_over) {
+        } else if matches!(request, Request::PutPair(_))
+            && server.over_since.get(transfer).is_some_and(is_over)
+        {
             format!("{from:?} gives {transfer}, which is over, a pair")
         } else {
             return;
@@ -383,9 +394,10 @@ impl World {
         if !body.is_alive {
             return;
         }
-        let lag = if body.stale_until > now { body.lag } else { lag };
-        let at = (now + lag).max(body.told_at).max(body.cut_off_until);
-        body.told_at = at;
+        let watch = change.watch();
+        let lag = body.lag(now, watch, lag);
+        let at = (now + lag).max(*body.told_at(watch)).max(body.cut_off_until);
+        *body.told_at(watch) = at;
         let to = Process { kind, index, life: body.life };
         self.at(at, Event::Told { to, change: change.clone() });
     }
@@ -394,15 +406,15 @@ impl World {
     pub fn tell_past(&mut self, to: Process, change: Change) {
         let now = self.now;
         let body = self.body(to.kind, to.index);
-        let at = now.max(body.told_at) + Duration::from_millis(1);
-        body.told_at = at;
+        let at = now.max(*body.told_at(change.watch())) + Duration::from_millis(1);
+        *body.told_at(change.watch()) = at;
         self.at(at, Event::Told { to, change });
     }
 
     fn start(&mut self, kind: Kind, index: usize) {
         let now = self.now;
         let body = self.body(kind, index);
-        *body = Body { life: body.life + 1, is_alive: true, told_at: now, ..Body::default() };
+        *body = Body { life: body.life + 1, is_alive: true, told_at: [now; WATCHES], ..Body::default() };
         let process = Process { kind, index, life: body.life };
         match kind {
             Kind::Manager => manager::start(self, process),
@@ -427,9 +439,9 @@ impl World {
                 let body = self.body(kind, index);
                 body.cut_off_until = body.cut_off_until.max(now + time);
             }
-            Fault::StaleWatch { kind, index, lag, time } => {
+            Fault::StaleWatch { kind, index, of, lag, time } => {
                 let body = self.body(kind, index);
-                (body.stale_until, body.lag) = (now + time, lag);
+                (body.stale_until, body.stale, body.lag) = (now + time, of, lag);
             }
             Fault::BadNetwork { time } => self.bad_network_until = now + time,
             Fault::DataCut { time } => self.data_cut_until = now + time,

@@ -25,7 +25,7 @@ const TRY_FOR: Duration = Duration::from_secs(20);
 
 impl Work {
     /// What becomes of a chunk that its sink has settled, until it is logged or left to others: `None` then.
-    async fn judge(&self, number: u64, mut held: Held) -> (u64, Option<Held>) {
+    async fn judge(&self, keeper: &Keeper, number: u64, mut held: Held) -> (u64, Option<Held>) {
         held.case.settled();
         loop {
             let answer = match held.case.next() {
@@ -47,7 +47,9 @@ impl Work {
                 ChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
                 ChunkStep::Leave(time) => {
                     // Else it is delivered again when its time is over.
-                    let _ = self.repeated(|| held.acker.nak(time)).await;
+                    if !keeper.may_be_others(number) {
+                        let _ = self.repeated(|| held.acker.nak(time)).await;
+                    }
                     return (number, None);
                 }
                 ChunkStep::Carry | ChunkStep::Log | ChunkStep::Acknowledge | ChunkStep::Over => {
@@ -200,7 +202,9 @@ impl Books {
         }
         self.log_losses().await;
         let work = Arc::clone(&self.work);
-        let judged = join_all(settled.into_iter().map(|(number, held)| work.judge(number, held))).await;
+        let keeper = Arc::clone(&self.keeper);
+        let judged = settled.into_iter().map(|(number, held)| work.judge(&keeper, number, held));
+        let judged = join_all(judged).await;
         let numbers: Vec<u64> = judged.iter().map(|(number, _)| *number).collect();
         let done: Vec<_> = judged.into_iter().filter_map(|(_, held)| Some(self.entry(held?))).collect();
         join_all(done.into_iter().map(|(mut case, entry, acker)| {
@@ -293,7 +297,9 @@ impl Books {
 
     /// To others at once; after a failure a moment later, as it may fail there too.
     pub(super) async fn give_back(&mut self, delay: Duration) {
-        let held: Vec<Held> = self.held.drain().map(|(_, held)| held).collect();
+        let all = self.held.drain();
+        let held = all.filter(|(number, _)| !self.keeper.may_be_others(*number)).map(|(_, held)| held);
+        let held: Vec<Held> = held.collect();
         // Else it is delivered again when its time is over.
         let work = &self.work;
         join_all(held.iter().map(|held| work.repeated(|| held.acker.nak(delay)))).await;
