@@ -28,8 +28,7 @@ fn order(criterion: &mut Criterion) {
                 Waiting { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
             Candidate { waiting, is_begun: false }
         };
-        let candidates: Vec<Candidate<'_>> =
-            ids.iter().map(|id| &**id).enumerate().map(candidate).collect();
+        let candidates: Vec<Candidate<'_>> = ids.iter().map(|id| &**id).enumerate().map(candidate).collect();
         let ranks = Ranks::new(RankRules::default());
         group.bench_function(BenchmarkId::new("of those that wait", count), |bencher| {
             bencher.iter(|| {
