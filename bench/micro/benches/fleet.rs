@@ -21,14 +21,16 @@ fn order(criterion: &mut Criterion) {
     for count in [10_000, 100_000] {
         let ids: Vec<String> = (0..count).map(|number| format!("{number:026}")).collect();
         let users: Vec<String> = (0..50).map(|number| format!("user{number}")).collect();
-        let candidate = |(number, id)| {
-            let account = &*users[number % users.len()];
-            let (priority, submitted_ms) = ((number % 10) as u8, number as u64);
-            let waiting =
-                Waiting { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
-            Candidate { waiting, is_begun: false }
-        };
-        let candidates: Vec<Candidate<'_>> = ids.iter().map(|id| &**id).enumerate().map(candidate).collect();
+        let numbered = ids.iter().enumerate();
+        let candidates: Vec<Candidate<'_>> = numbered
+            .map(|(number, id)| {
+                let account = &*users[number % users.len()];
+                let (priority, submitted_ms) = ((number % 10) as u8, number as u64);
+                let waiting =
+                    Waiting { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
+                Candidate { waiting, is_begun: false }
+            })
+            .collect();
         let ranks = Ranks::new(RankRules::default());
         group.bench_function(BenchmarkId::new("of those that wait", count), |bencher| {
             bencher.iter(|| {
