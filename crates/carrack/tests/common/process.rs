@@ -91,9 +91,8 @@ impl Running {
     }
 
     #[track_caller]
-    pub fn end_within(mut self, patience: Duration) -> Output {
-        let status = wait_at_most(patience, "its end", || self.child.try_wait().unwrap());
-        self.output(status)
+    pub fn end_within(self, patience: Duration) -> Output {
+        self.try_end_within(patience).unwrap_or_else(|_| panic!("in vain: its end"))
     }
 
     /// The same, and itself again if it has not ended by then.

@@ -229,8 +229,10 @@ impl Patient {
             Cause::Mount(first) => start(stage, Manner { first, ..Manner::default() }),
             Cause::Calls(_) => start(stage, Manner::default()),
             Cause::Clock(off) => {
-                let through =
-                    format!("env DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f {off}");
+                // faketime starts the mover as a child, which is to end with it.
+                let through = format!(
+                    "env DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f {off} setpriv --pdeathsig KILL --"
+                );
                 start(stage, Manner { through: &through, ..Manner::default() });
             }
             Cause::Options(options) => start(stage, Manner { options, ..Manner::default() }),
