@@ -34,6 +34,15 @@ pub struct PairReport {
     /// What it waits for most of the time, if that is storage.
     #[serde(default)]
     pub waits_at: WaitsAt,
+    /// What its objects go over; empty before it is connected.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub transport: String,
+    /// I/O threads that read.
+    #[serde(default)]
+    pub readers: u32,
+    /// Connections that are used.
+    #[serde(default)]
+    pub streams: u32,
 }
 
 impl PairReport {
@@ -50,6 +59,9 @@ impl PairReport {
             chunks_held: 0,
             threshold_bytes: 0,
             waits_at: WaitsAt::Neither,
+            transport: String::new(),
+            readers: 0,
+            streams: 0,
         }
     }
 }

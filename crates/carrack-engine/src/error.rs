@@ -328,7 +328,7 @@ impl SessionError {
     }
 
     /// Whether another session shall leave fabrics alone: this one went over a fabric that need not be, and broke.
-    pub(crate) fn speaks_for_tcp(&self) -> bool {
+    pub fn speaks_for_tcp(&self) -> bool {
         matches!(self, SessionError::Over { is_forced: false, .. })
     }
 

@@ -138,6 +138,7 @@ fn source_to_message(report: SourceReport) -> message::SourceDetail {
         send_waiting: lane.to_send.waiting,
         send_room: lane.to_send.room,
         readers: lane.readers,
+        streams: lane.streams,
     };
     let file = |file: FileReport| message::FileDetail {
         path: file.path.into(),
@@ -160,6 +161,7 @@ fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
         objects_sent: lane.objects_sent,
         to_send: Fill { waiting: lane.send_waiting, room: lane.send_room },
         readers: lane.readers,
+        streams: lane.streams,
     };
     let file = |file: &message::FileDetail| FileReport {
         path: file.path.as_slice().into(),
@@ -311,8 +313,8 @@ mod tests {
     }
 
     fn source() -> SourceReport {
-        let lane =
-            LaneReport { bytes_sent: 7, objects_sent: 1, to_send: Fill { waiting: 1, room: 9 }, readers: 4 };
+        let to_send = Fill { waiting: 1, room: 9 };
+        let lane = LaneReport { bytes_sent: 7, objects_sent: 1, to_send, readers: 4, streams: 2 };
         let file = FileReport { path: b"a/\xff"[..].into(), bytes: 9, bytes_done: 5, open_ms: 11 };
         SourceReport {
             lanes: vec![lane],

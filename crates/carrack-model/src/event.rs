@@ -150,6 +150,8 @@ pub struct LaneReport {
     pub to_send: Fill,
     /// I/O threads that read.
     pub readers: u32,
+    /// Connections that are used, of those that are open; 0 from a source that does not tell.
+    pub streams: u32,
 }
 
 /// A large file: one that travels as objects of its own.

@@ -68,7 +68,6 @@ pub const REFUSED: &[Refused] = &[
         "copy-links",
         "movers follow no link out of the directories that they serve; `carrack cp` and a machine's queue have it",
     ),
-    in_fleet("fabric", "movers move objects over TCP"),
     in_fleet("via", "movers make data connections to each other"),
     in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
     in_fleet("connect-from", DIALS),
@@ -76,7 +75,6 @@ pub const REFUSED: &[Refused] = &[
     in_fleet("stall-timeout", PATIENCE),
     in_fleet("timeout", PATIENCE),
     in_fleet("stop-at", PATIENCE),
-    in_fleet("tune", "a fleet tunes the number of pairs"),
     in_fleet("lanes", MOVERS),
     in_fleet("placement", MOVERS),
     in_fleet(

@@ -293,6 +293,22 @@ pub struct Skipped {
     pub reason: String,
 }
 
+/// One of a transfer's sessions between two movers, while it works.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionState {
+    /// The mover that reads.
+    pub source: String,
+    /// The mover that writes.
+    pub sink: String,
+    /// `tcp`, or `fabric` (RMA).
+    pub transport: String,
+    /// I/O threads that read, as its tuner has set them.
+    pub readers: u32,
+    /// Connections that are used, as its tuner has set them.
+    pub streams: u32,
+}
+
 /// A transfer, as it is kept and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -345,6 +361,9 @@ pub struct TransferRecord {
     /// The manager that owns it, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manager: String,
+    /// In a fleet: its sessions that work now, [`SESSIONS_KEPT`] at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<SessionState>,
 }
 
 impl TransferRecord {
@@ -370,6 +389,7 @@ impl TransferRecord {
             reason: String::new(),
             waits_for: String::new(),
             manager: String::new(),
+            sessions: Vec::new(),
         }
     }
 
@@ -403,6 +423,9 @@ pub fn now_ms() -> u64 {
 
 /// Failures that a record keeps.
 pub const FAILURES_KEPT: usize = 100;
+
+/// Sessions that a record names.
+pub const SESSIONS_KEPT: usize = 16;
 
 /// Whether a mover takes work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1039,6 +1039,9 @@ pub struct LaneDetail {
     /// I/O threads that read.
     #[prost(uint32, tag = "5")]
     pub readers: u32,
+    /// Connections that are used.
+    #[prost(uint32, tag = "6")]
+    pub streams: u32,
 }
 
 /// A large file.

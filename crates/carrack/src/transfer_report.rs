@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use carrack_register::records::{MoverRecord, MoverState, Tally, TransferRecord};
+use carrack_register::records::{MoverRecord, MoverState, SessionState, Tally, TransferRecord};
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
@@ -173,6 +173,9 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
     let twice = tally.bytes_moved.saturating_sub(tally.bytes_done);
     line("moved twice", if twice > 0 { size::show(twice) } else { String::new() })?;
     line("pairs", if tally.pairs > 1 { tally.pairs.to_string() } else { String::new() })?;
+    for session in &record.sessions {
+        line("session", session_words(session))?;
+    }
     line("manager", record.manager.clone())?;
     line("reason", record.reason.clone())?;
     line("waits for", record.waits_for.clone())?;
@@ -185,6 +188,16 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
     let skipped: Vec<_> = record.skipped.iter().map(|skipped| (&skipped.path, &skipped.reason)).collect();
     write_entries(&failures, out)?;
     write_entries(&skipped, out)
+}
+
+/// A session of a fleet, as its tuner has set it.
+fn session_words(session: &SessionState) -> String {
+    let SessionState { source, sink, transport, readers, streams } = session;
+    let over = match &**transport {
+        "fabric" => "over a fabric".to_owned(),
+        _ => format!("{streams} streams"),
+    };
+    format!("{source} to {sink}: {readers} readers, {over}")
 }
 
 fn write_entries(entries: &[(&String, &String)], out: &mut impl Write) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 from ._client import Client
 from ._errors import Away, CarrackError, Forbidden, NotFound, Refused
-from ._records import Failure, Mover, Skipped, State, Submission, Tally, Transfer
+from ._records import Failure, Mover, Session, Skipped, State, Submission, Tally, Transfer
 
 __all__ = [
     "Away",
@@ -13,6 +13,7 @@ __all__ = [
     "Mover",
     "NotFound",
     "Refused",
+    "Session",
     "Skipped",
     "State",
     "Submission",

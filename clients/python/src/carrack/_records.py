@@ -78,6 +78,17 @@ class Submission:
 
 
 @dataclass(frozen=True)
+class Session:
+    """One of a transfer's sessions between two movers of a fleet, while it works."""
+
+    source: str
+    sink: str
+    transport: str = "tcp"
+    readers: int = 0
+    streams: int = 0
+
+
+@dataclass(frozen=True)
 class Transfer:
     """A transfer."""
 
@@ -96,6 +107,7 @@ class Transfer:
     reason: str = ""
     waits_for: str = ""
     manager: str = ""
+    sessions: List[Session] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -116,6 +128,7 @@ class Transfer:
         known["tally"] = Tally(**_known(Tally, value.get("tally", {})))
         known["failures"] = [Failure(**_known(Failure, failure)) for failure in value.get("failures", [])]
         known["skipped"] = [Skipped(**_known(Skipped, skipped)) for skipped in value.get("skipped", [])]
+        known["sessions"] = [Session(**_known(Session, session)) for session in value.get("sessions", [])]
         return cls(**known)
 
 

@@ -13,6 +13,7 @@ mod losses;
 mod moved;
 mod open;
 mod owning;
+mod sessions;
 mod settling;
 mod stragglers;
 mod sweeping;

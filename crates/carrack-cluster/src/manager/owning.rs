@@ -20,6 +20,7 @@ use super::Manager;
 use super::account::Account;
 use super::ends::{Which, end, ids};
 use super::log_dispatcher::LogSubscription;
+use super::sessions::Sessions;
 use super::settling::{Unsettled, note_leg, settle};
 use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
@@ -56,6 +57,7 @@ pub(super) struct Owning {
     wanted: Arc<AtomicU32>,
     pub(super) coordinator: Coordinator,
     pub(super) stragglers: Stragglers,
+    sessions: Sessions,
     began: Instant,
     /// As it was read or written last.
     record: Option<ReadTransfer>,
@@ -89,6 +91,7 @@ pub(super) async fn run(
         wanted,
         coordinator: Coordinator::new(Duration::ZERO),
         stragglers: Stragglers::new(),
+        sessions: Sessions::default(),
         began: Instant::now(),
         record: None,
         is_first: false,
@@ -282,6 +285,7 @@ impl Owning {
     fn reported(&mut self, report: &PairReport) {
         let now = self.now();
         self.follow_pace(report);
+        self.sessions.report(now, report);
         self.coordinator.report(now, &report.mover, report.pair, report.bytes_per_s);
     }
 
@@ -486,6 +490,7 @@ impl Owning {
         let now = self.now();
         let (pairs, bytes_per_s) = self.coordinator.at_work(now);
         let (totals, wanted) = (self.coordinator.totals(), self.coordinator.pairs_wanted());
+        let sessions = self.sessions.at_work(now);
         let manager = self.manager.id.clone();
         let waits_for = match reason.is_empty() {
             true => self.manager.known().waits_for(&self.id),
@@ -501,6 +506,7 @@ impl Owning {
             record.tally.pairs = pairs;
             record.tally.pairs_wanted = wanted;
             record.tally.bytes_per_s = bytes_per_s;
+            record.sessions.clone_from(&sessions);
             record.manager.clone_from(&manager);
             if record.state == TransferState::Running {
                 record.waits_for.clone_from(&waits_for);
@@ -547,6 +553,7 @@ impl Owning {
             record.tally.pairs = 0;
             record.tally.pairs_wanted = 0;
             record.tally.bytes_per_s = 0;
+            record.sessions.clear();
             record.waits_for.clear();
             if !record.state.is_over() {
                 record.state = state;

@@ -177,6 +177,7 @@ fn served(
         reach: &mover.reach,
         protection_min: options.protection_min,
         keep_owners: options.keep_owners,
+        allows_fabric: options.allows_fabric,
         ports: options.ports.clone(),
         here,
         caller: peer.ip(),

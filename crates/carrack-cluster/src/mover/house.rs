@@ -23,6 +23,8 @@ pub(super) struct MoverHouse<'a> {
     pub protection_min: Protection,
     /// Whether it gives files to others, makes devices, and sets what gives rights.
     pub keep_owners: bool,
+    /// Whether objects may come over a fabric.
+    pub allows_fabric: bool,
     /// Ports for data connections; nothing for any.
     pub ports: Option<RangeInclusive<u16>>,
     /// Where the caller came in.
@@ -37,6 +39,10 @@ pub(super) struct MoverHouse<'a> {
 }
 
 impl House for MoverHouse<'_> {
+    fn allows_fabric(&self) -> bool {
+        self.allows_fabric
+    }
+
     fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
         if request.deed != Deed::Write {
             return Err(SessionError::refused("a mover is written to by other movers, and nothing else", ""));

@@ -11,6 +11,7 @@ mod feed;
 mod held;
 mod house;
 mod keeper;
+mod known_paths;
 mod look;
 mod pair;
 mod reach;
@@ -50,6 +51,7 @@ use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
 use crate::registry::{Movers, Registration};
 use crate::sharing::OverNats;
 use crate::transfers::Transfers;
+use known_paths::KnownPaths;
 use pair::PairFault;
 use reach::Reach;
 use tls_configs::TlsConfigs;
@@ -89,6 +91,8 @@ pub struct MoverOptions {
     /// Where it writes it gives files to others, makes devices, and sets set-ID bits and attributes that give rights, if it can and a
     /// transfer asks for it.
     pub keep_owners: bool,
+    /// Objects may be read out of other movers' memory and be written into it over a fabric (RMA), whose endpoints ask nobody who he is.
+    pub allows_fabric: bool,
     /// Who hears what happens.
     pub say: Say,
 }
@@ -128,6 +132,8 @@ struct Mover {
     tls: TlsConfigs,
     options: MoverOptions,
     registration: Registration,
+    /// What its sessions with others have found out.
+    known_paths: KnownPaths,
     /// Sessions in which it reads, and in which it writes.
     reading: AtomicU32,
     writing: AtomicU32,
@@ -220,6 +226,7 @@ impl Mover {
             tls: TlsConfigs::default(),
             options,
             registration,
+            known_paths: KnownPaths::default(),
             reading: AtomicU32::new(0),
             writing: AtomicU32::new(0),
             rates: Mutex::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_engine::{FabricWanted, Settings};
+use carrack_engine::Settings;
 use carrack_model::{Checksum, Durability, TransferSpec};
 use carrack_options::{Trouble, Way};
 
@@ -48,9 +48,6 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
         fidelity: values.transfer().fidelity().with_modes(),
         // It is the whole transfer's, and its manager goes by it.
         deadline: None,
-        fabric: FabricWanted::Off,
-        // What one pair tries, the fleet's tuner would see as a change of the path.
-        tunes: false,
         ..settings
     };
     Ok((TransferSpec { checksum, ..spec }, settings))
@@ -173,7 +170,6 @@ mod tests {
             "--class=two words",
             "--delete",
             "--retry=3",
-            "--fabric=shm",
         ] {
             let trouble = terms(&asking(&[word])).unwrap_err();
             assert!(trouble.hint.is_some(), "{trouble}");

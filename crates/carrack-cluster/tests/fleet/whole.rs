@@ -21,6 +21,7 @@ use carrack_engine::SpillSettings;
 use carrack_model::Protection;
 use carrack_register::control::{Control, Order};
 use carrack_register::records::{Options, SITE_MARK, Submission, TransferRecord, TransferState};
+use carrack_transport::fabric::usable_offers;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -134,6 +135,7 @@ impl Fleet {
             lanes: 1,
             protection_min: Protection::Private,
             keep_owners: false,
+            allows_fabric: true,
             say: say(site),
         };
         member(|stop| async move { mover::run(options, stop).await.unwrap() })
@@ -491,4 +493,33 @@ fn all_transfers_are_watched_at_once() {
     fleet.runtime.block_on(within).expect("both come to their ends");
     let progress: Vec<u64> = seen.iter().filter(|(id, ..)| *id == first).map(|(.., bytes)| *bytes).collect();
     assert!(progress.is_sorted() && progress.len() > 2 && progress.last() == Some(&(24 << 20)), "{seen:?}");
+}
+
+#[test]
+fn sessions_tell_what_they_work_with_and_go_over_a_fabric_that_is_named() {
+    let Some(fleet) = Fleet::new() else { return };
+    let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
+    tree(&fleet.at("a/tree"));
+    let told = |options: Options, to: &str| {
+        let slow = options.with("bwlimit", 10_000_000);
+        let id = fleet.submit("a/tree", to, slow).id;
+        let working = |record: &TransferRecord| record.sessions.iter().any(|session| session.readers > 0);
+        let record = fleet.wait(&id, working);
+        assert!(working(&record), "{record:#?}");
+        let ended = fleet.done(&id);
+        assert_eq!(ended.sessions, []);
+        assert_same(&fleet.at("a/tree"), &fleet.at(to));
+        record.sessions.into_iter().find(|session| session.readers > 0).unwrap()
+    };
+    let session = told(small_chunks(), "b/tcp");
+    assert_eq!(session.transport, "tcp");
+    assert!(session.streams > 0 && session.source != session.sink, "{session:?}");
+
+    const PROVIDER: &str = "tcp;ofi_rxm";
+    if usable_offers(Some(PROVIDER)).is_err() {
+        eprintln!("SKIPPED: libfabric is not there, or has no {PROVIDER}");
+        return;
+    }
+    let session = told(small_chunks().with("fabric", PROVIDER), "b/fabric");
+    assert_eq!(session.transport, "fabric");
 }

@@ -95,6 +95,7 @@ fn look_at_lane(lane: &Lane<'_>) -> LaneReport {
         objects_sent: lane.objects_sent(),
         to_send: Fill { waiting: waiting as u64, room: room as u64 },
         readers: lane.readers.open_to() as u32,
+        streams: lane.outbox.used_count() as u32,
     }
 }
 

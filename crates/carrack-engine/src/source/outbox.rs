@@ -145,6 +145,11 @@ impl Outbox {
         self.state.release_many(count.saturating_sub(before), |_| ());
     }
 
+    /// How many endpoints are used.
+    pub(super) fn used_count(&self) -> usize {
+        self.state.with(|state| state.used.min(self.endpoint_count))
+    }
+
     /// Objects that are ready or being sent, and how many can be.
     pub(super) fn fill(&self) -> (usize, usize) {
         self.state.with(|state| {

@@ -88,6 +88,13 @@ pub struct MoverArgs {
     #[arg(long)]
     keep_owners: bool,
 
+    /// Let objects go to and from other movers over a fabric (RMA), where both have been started with this and have a network of the
+    /// kind in common, or a transfer names a provider (submit --fabric)
+    ///
+    /// A fabric's endpoints ask nobody who he is: for networks that only movers are on. What is sent is sealed as over TCP.
+    #[arg(long)]
+    allow_fabric: bool,
+
     #[command(flatten)]
     nats: NatsArgs,
 }
@@ -279,6 +286,7 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
             lanes: 1,
             protection_min: args.protection,
             keep_owners: args.keep_owners,
+            allows_fabric: args.allow_fabric,
             say: say(),
         };
         let runtime = runtime()?;

@@ -35,6 +35,7 @@ struct LaneLine {
     objects_sent: u64,
     to_send: FillLine,
     readers: u32,
+    streams: u32,
 }
 
 impl LaneLine {
@@ -44,6 +45,7 @@ impl LaneLine {
             objects_sent: lane.objects_sent,
             to_send: FillLine::of(lane.to_send),
             readers: lane.readers,
+            streams: lane.streams,
         }
     }
 }

@@ -150,7 +150,7 @@ fn stage() -> Option<Stage> {
     let mut stage = Stage::start(1, BYTES)?;
     stage.start_manager("manager");
     for number in 1..=2 {
-        let manner = Manner { options: &["--keep-owners"], ..Manner::default() };
+        let manner = Manner { options: &["--keep-owners", "--allow-fabric"], ..Manner::default() };
         SITES.iter().for_each(|site| stage.start_mover_so(site, number, manner));
     }
     stage.wait_for_movers(4);

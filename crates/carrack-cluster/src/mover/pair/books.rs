@@ -9,7 +9,7 @@ use carrack_engine::Outcome;
 use carrack_plan::fleet::{Able, ChunkAnswer, ChunkCase, ChunkStep, Doubt, FaultKind};
 use futures_util::future::join_all;
 
-use super::{AGAIN, GIVEN_BACK_FOR, PairEnd, PairFault, Settled, Taken, Work};
+use super::{AGAIN, GIVEN_BACK_FOR, Means, PairEnd, PairFault, Settled, Taken, Work};
 use crate::error::BusError;
 use crate::log::LogEntry;
 use crate::mover::held::Held;
@@ -253,6 +253,7 @@ impl Books {
         if bytes_per_s > 0 {
             work.learn(|threshold| threshold.reads_at(bytes_per_s));
         }
+        let Means { transport, readers, streams } = *work.observer.means();
         let report_now = PairReport {
             sink: work.pair.sink.clone(),
             bytes_moved,
@@ -260,6 +261,9 @@ impl Books {
             chunks_held: self.held.len() as u32,
             threshold_bytes: work.threshold().bytes(),
             waits_at: work.observer.waits_at(),
+            transport: transport.to_owned(),
+            readers,
+            streams,
             ..PairReport::new(&work.mover.id, work.pair.number)
         };
         // The next one comes soon.
@@ -288,6 +292,11 @@ impl Books {
                 if self.was_told && error.is_interrupted() {
                     self.give_back(Duration::ZERO).await;
                     return PairEnd::Well;
+                }
+                if let Some(sink) = self.work.mover.movers.get(&self.work.pair.sink)
+                    && error.speaks_for_tcp()
+                {
+                    self.work.mover.known_paths.fabric_broke(&sink.host);
                 }
                 self.give_back(GIVEN_BACK_FOR).await;
                 PairFault::of(&error).into()

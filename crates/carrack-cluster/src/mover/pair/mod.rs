@@ -8,11 +8,12 @@ mod getting;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    Abort, ChunkFeed, Feed, Observer, Outcome, Role, SessionError, Transfer, TransferIdentity, copy_with_peer,
+    Abort, ChunkFeed, FabricWanted, Feed, Observer, Outcome, Role, SessionError, Transfer, TransferIdentity,
+    copy_with_peer,
 };
 use carrack_model::{EntryFailure, Event, Limiter, Loss, Notice, Progress, RunToken, TransferId};
 use carrack_plan::fleet::{ChunkThreshold, FaultKind, WaitsAt};
@@ -109,6 +110,16 @@ struct PairObserver {
     losses: Mutex<Vec<Loss>>,
     /// The last progress that was another one than that before it, and when it came.
     moved_at: Mutex<(Instant, Progress)>,
+    /// What the objects go over, and the threads and connections in use.
+    means: Mutex<Means>,
+}
+
+/// What a session works with.
+#[derive(Clone, Copy, Default)]
+struct Means {
+    transport: &'static str,
+    readers: u32,
+    streams: u32,
 }
 
 impl PairObserver {
@@ -120,7 +131,12 @@ impl PairObserver {
             failures: Mutex::default(),
             losses: Mutex::default(),
             moved_at,
+            means: Mutex::default(),
         }
+    }
+
+    fn means(&self) -> MutexGuard<'_, Means> {
+        self.means.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn progress(&self, progress: &Progress) {
@@ -172,6 +188,15 @@ impl Observer for PairObserver {
     fn event(&self, event: &Event) {
         match event {
             Event::Progress(progress) => self.progress(progress),
+            Event::Connected { transport, streams, .. } => {
+                let mut means = self.means();
+                (means.transport, means.streams) = (transport, *streams);
+            }
+            Event::Source(report) => {
+                let mut means = self.means();
+                means.readers = report.lanes.iter().map(|lane| lane.readers).sum();
+                means.streams = report.lanes.iter().map(|lane| lane.streams).sum();
+            }
             Event::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
@@ -253,6 +278,16 @@ async fn begin(
     let refused = |reason| PairFault::at_source(FaultKind::Refused, reason);
     let (spec, mut settings) =
         terms(&record.submission.options).map_err(|trouble| refused(trouble.line()))?;
+    let host = mover.movers.get(&pair.sink).map(|sink| sink.host.clone()).unwrap_or_default();
+    settings.history = Some(mover.known_paths.history(&host));
+    match settings.fabric {
+        FabricWanted::Provider(_) if !mover.options.allows_fabric => {
+            return Err(refused("it was started without --allow-fabric".to_owned()).into());
+        }
+        FabricWanted::Provider(_) => {}
+        _ if mover.options.allows_fabric && mover.known_paths.may_use_fabric(&host) => {}
+        _ => settings.fabric = FabricWanted::Off,
+    }
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let leaves_what_it_likes = spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);

@@ -1,0 +1,81 @@
+//! What earlier sessions have taught a mover about the way to other hosts: the values that tuners found (Y4), and fabrics that broke.
+//!
+//! It is kept while the mover runs. What is known of a whole path, its best number of pairs, lies on NATS (`curves`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::{History, TunerMemory};
+use carrack_plan::tuner::{SizeClass, TunerRecord};
+
+/// Hosts, each with three classes of sizes, that are remembered; beyond it everything is forgotten.
+const RECORDS_MAX: usize = 3_000;
+
+/// A fabric that broke is tried again after so long.
+const FABRIC_REST: Duration = Duration::from_secs(600);
+
+/// What one mover knows.
+#[derive(Clone, Default)]
+pub(super) struct KnownPaths(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    tuners: HashMap<(String, SizeClass), TunerRecord>,
+    broken_fabrics: HashMap<String, Instant>,
+}
+
+impl KnownPaths {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a session with a mover on `host` begins, and leaves what its tuner has found.
+    pub fn history(&self, host: &str) -> History {
+        History(Arc::new(ToHost { paths: self.clone(), host: host.to_owned() }))
+    }
+
+    /// Objects have gone to `host` over a fabric, which broke.
+    pub fn fabric_broke(&self, host: &str) {
+        let mut known = self.known();
+        known.broken_fabrics.retain(|_, at| at.elapsed() < FABRIC_REST);
+        known.broken_fabrics.insert(host.to_owned(), Instant::now());
+    }
+
+    /// Whether objects may go to `host` over a fabric that its user does not insist on.
+    pub fn may_use_fabric(&self, host: &str) -> bool {
+        self.known().broken_fabrics.get(host).is_none_or(|at| at.elapsed() >= FABRIC_REST)
+    }
+}
+
+struct ToHost {
+    paths: KnownPaths,
+    host: String,
+}
+
+impl TunerMemory for ToHost {
+    fn recall(&self, size: SizeClass) -> Option<TunerRecord> {
+        self.paths.known().tuners.get(&(self.host.clone(), size)).cloned()
+    }
+
+    fn keep(&self, size: SizeClass, record: &TunerRecord) {
+        let mut known = self.paths.known();
+        if known.tuners.len() >= RECORDS_MAX {
+            known.tuners.clear();
+        }
+        known.tuners.insert((self.host.clone(), size), record.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fabric_that_broke_is_left_alone_on_the_way_to_that_host_only() {
+        let paths = KnownPaths::default();
+        assert!(paths.may_use_fabric("a"));
+        paths.fabric_broke("a");
+        assert!(!paths.may_use_fabric("a") && paths.may_use_fabric("b"));
+    }
+}
