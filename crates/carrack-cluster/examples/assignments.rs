@@ -1,22 +1,33 @@
-//! How many chunks a server gives out: pulls and confirmed acknowledgements a second, and what registered movers cost.
+//! How many chunks a fleet gives out: by a server alone, and by a server and a manager; and what registered movers cost.
 //!
 //! ```sh
 //! url=$(testbed/nats up --dir /tmp/nats)
 //! cargo run --release -p carrack-cluster --example assignments -- --url "$url" --chunks 50000 --pullers 64
+//! cargo run --release -p carrack-cluster --example assignments -- --url "$url" --chunks 50000 --pullers 64 --managed
 //! cargo run --release -p carrack-cluster --example assignments -- --url "$url" --movers 1000
 //! testbed/nats down /tmp/nats
 //! ```
+//!
+//! With `--managed` a manager carries a transfer: it settles and orders the scan, follows the log, deals pairs, writes the record, closes.
+//! What stands for movers pulls, logs and acknowledges each chunk as movers do, and moves no data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use carrack_cluster::asks::{Answer, Ask, Looked, serve_asks};
 use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::error::BusError;
-use carrack_cluster::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Queue};
+use carrack_cluster::log::{ChunkDone, Log, LogEntry};
+use carrack_cluster::manager::{self, ManagerOptions};
+use carrack_cluster::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Delivery, Queue};
 use carrack_cluster::registry::{Movers, Registration};
-use carrack_cluster::transfers::new_id;
-use carrack_register::records::{MoverRecord, MoverState, RECORD_VERSION};
+use carrack_cluster::reports::{PairReport, report};
+use carrack_cluster::transfers::{Transfers, new_id};
+use carrack_register::records::{
+    MoverRecord, MoverState, Options, RECORD_VERSION, Submission, TransferRecord, TransferState,
+};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Connections: pullers and movers share them as evenly as they can.
@@ -29,6 +40,7 @@ struct Arguments {
     pullers: usize,
     movers: usize,
     seconds: u64,
+    managed: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -39,9 +51,14 @@ fn arguments() -> Result<Arguments, String> {
         pullers: 64,
         movers: 0,
         seconds: 20,
+        managed: false,
     };
     let mut rest = std::env::args().skip(1);
     while let Some(option) = rest.next() {
+        if option == "--managed" {
+            arguments.managed = true;
+            continue;
+        }
         let value = rest.next().ok_or(format!("{option} needs a value"))?;
         let number = || value.parse().map_err(|_| format!("{option} needs a number, not {value}"));
         match &*option {
@@ -70,6 +87,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     buses[0].prepare(None).await?;
     match arguments.movers {
+        0 if arguments.managed => carry(&buses, &options, &arguments).await?,
         0 => assign(&buses, &arguments).await?,
         _ => register(&buses, &arguments).await?,
     }
@@ -81,12 +99,7 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     let queue = Queue::open(&buses[0], &transfer).await?;
     queue.prepare(ACK_WAIT, 0).await?;
     let began = Instant::now();
-    let mut publisher = queue.publisher();
-    for number in 0..arguments.chunks {
-        let head = ChunkHead::new(1, number, ChunkKind::Files, 1, 1 << 30);
-        publisher.publish_chunk(COMMON, &head, vec![0; arguments.table_bytes]).await?;
-    }
-    publisher.flush().await?;
+    publish(&queue, 1, arguments).await?;
     print_rate("published", arguments.chunks, began.elapsed());
 
     let began = Instant::now();
@@ -113,6 +126,180 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     print_rate("pulled and acknowledged", done, began.elapsed());
     println!("{} pullers, {} delivered again", arguments.pullers, again.load(Ordering::Relaxed));
     queue.remove(0).await
+}
+
+async fn publish(queue: &Queue, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
+    let mut publisher = queue.publisher();
+    for number in 0..arguments.chunks {
+        let head = ChunkHead::new(attempt, number, ChunkKind::Files, 1, 1 << 30);
+        publisher.publish_chunk(COMMON, &head, vec![0; arguments.table_bytes]).await?;
+    }
+    publisher.flush().await
+}
+
+/// A whole transfer by a manager. The time is from the scan's end until the record says that it is done.
+async fn carry(
+    buses: &[Bus],
+    options: &BusOptions,
+    arguments: &Arguments,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let (stop, stopped) = watch::channel(false);
+    let manager = tokio::spawn(manager::run(manager_options(options), stopped));
+    let mut movers = Vec::new();
+    for number in 0..4 {
+        let bus = &buses[number % buses.len()];
+        let record = MoverRecord { pairs_max: 64, ..record(number) };
+        let answers = serve_asks(bus, &record.id, |ask| Box::pin(async move { answer(&ask) })).await?;
+        movers.push((answers, Registration::start(bus, record).await?));
+    }
+    let transfers = Transfers::open(&buses[0]).await?;
+    let id = new_id();
+    transfers.create(&TransferRecord::queued(id.clone(), "bench", submission(), now_ms())).await?;
+
+    let queue = Queue::open(&buses[0], &id).await?;
+    let log = Log::open(&buses[0], &id)?;
+    let scan = loop {
+        // Until the manager has made it there is no queue.
+        if let Ok(Some(scan)) = queue.scans().next(Duration::from_secs(1)).await {
+            break scan;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    publish(&queue, scan.head.attempt, arguments).await?;
+    log.append(&scan_done(scan.head.attempt, arguments.chunks)).await?;
+    let began = Instant::now();
+    scan.ack().await?;
+
+    let mut pullers = JoinSet::new();
+    for puller in 0..arguments.pullers {
+        let bus = buses[puller % buses.len()].clone();
+        let (queue, log) = (Queue::open(&bus, &id).await?, Log::open(&bus, &id)?);
+        pullers.spawn(pull(bus, queue, log, puller));
+    }
+    loop {
+        let record = transfers.get(&id).await?;
+        if record.state == TransferState::Done {
+            break;
+        }
+        assert!(!record.state.is_over(), "{:?}: {}", record.state, record.reason);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    print_rate("carried by a manager", arguments.chunks, began.elapsed());
+    pullers.shutdown().await;
+    let _ = stop.send(true);
+    Ok(manager.await??)
+}
+
+/// As a mover's pair: each chunk is logged, and then acknowledged.
+async fn pull(bus: Bus, queue: Queue, log: Log, puller: usize) -> Result<(), BusError> {
+    let mover = format!("mover-{}", puller % 2 * 2);
+    let mut told = Instant::now();
+    let mut moved = 0;
+    let chunks = queue.chunks(COMMON);
+    loop {
+        // Gone with the transfer.
+        let Ok(next) = chunks.next(Duration::from_secs(1)).await else { return Ok(()) };
+        if let Some(delivery) = next {
+            log.append(&entry(&mover, &delivery)).await?;
+            delivery.ack().await?;
+            moved += delivery.head.bytes;
+        }
+        if told.elapsed() >= Duration::from_secs(1) {
+            let bytes_per_s = moved / told.elapsed().as_secs().max(1);
+            let said = PairReport { bytes_per_s, ..PairReport::new(&mover, puller as u32) };
+            report(&bus, queue.transfer(), &said).await?;
+            (told, moved) = (Instant::now(), 0);
+        }
+    }
+}
+
+fn entry(mover: &str, delivery: &Delivery<ChunkHead>) -> LogEntry {
+    let (head, by) = (&delivery.head, mover.to_owned());
+    match head.kind {
+        ChunkKind::Close => {
+            LogEntry::Closed { attempt: head.attempt, by, failures: Vec::new(), failed_entries: 0 }
+        }
+        _ => LogEntry::ChunkDone(ChunkDone {
+            attempt: head.attempt,
+            number: head.number,
+            by,
+            sink: "mover-1".to_owned(),
+            delivered: delivery.delivered,
+            part: None,
+            files: head.entries,
+            bytes: head.bytes,
+            moved_bytes: head.bytes,
+            session: mover.to_owned(),
+            session_bytes: head.bytes,
+            failures: Vec::new(),
+            failed_entries: 0,
+        }),
+    }
+}
+
+fn scan_done(attempt: u32, chunks: u64) -> LogEntry {
+    LogEntry::ScanDone {
+        attempt,
+        by: "mover-0".to_owned(),
+        chunks,
+        files: chunks,
+        bytes: chunks << 30,
+        names: 0,
+        directories: 1,
+        directory_messages: 0,
+        large_files: 0,
+        failures: Vec::new(),
+        failed_entries: 0,
+        skipped: Vec::new(),
+        skipped_entries: 0,
+    }
+}
+
+fn answer(ask: &Ask) -> Answer {
+    match ask {
+        Ask::Look { .. } => Answer::Looked(Looked {
+            exists: true,
+            is_directory: true,
+            size: 0,
+            is_link: false,
+            parent_exists: true,
+        }),
+        Ask::Make { .. } => Answer::Made,
+        Ask::Names { .. } => Answer::Names { digest: "the same".to_owned() },
+        Ask::Prove { .. } => Answer::Unseen { files: Vec::new() },
+        Ask::Clear { .. } => Answer::Cleared { journals: 0, temporaries: 0 },
+        Ask::LeftOut { .. } => Answer::Noted,
+    }
+}
+
+fn submission() -> Submission {
+    Submission {
+        source: "site-0:/data/x".parse().expect("a place"),
+        destination: "site-1:/data/y".parse().expect("a place"),
+        options: Options::default(),
+        priority: 5,
+        label: String::new(),
+        not_before_ms: None,
+        umask: None,
+    }
+}
+
+fn manager_options(bus: &BusOptions) -> ManagerOptions {
+    ManagerOptions {
+        bus: bus.clone(),
+        replicas: None,
+        limits: Default::default(),
+        keep_history: manager::HISTORY_KEPT,
+        keep_leftovers: Duration::from_secs(3600),
+        near: Vec::new(),
+        shares: Vec::new(),
+        say: Arc::new(|text| eprintln!("manager: {text}")),
+    }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn register(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
