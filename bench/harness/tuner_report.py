@@ -24,6 +24,14 @@ and runs for 60 s; the parts are those of the best fixed rate. Goal: 95 % from 2
 
 """
 
+FLEET = """\
+## In a fleet
+
+One mover at each end, of four pairs; the threads of a fixed setting are each pair's. Sessions tune readers and streams while the manager tunes the number of pairs; nothing is remembered. What is done is
+known by chunks. Goal: 95 % from 20 s on.
+
+"""
+
 RIVALS = """\
 ## Beside simpler rules
 
@@ -95,7 +103,7 @@ def document(everything):
     """All of TUNER.md."""
     found = [everything[name] for name in tuner_conditions.NAMES if name in everything]
     text = INTRODUCTION
-    text += "".join(f"\n{words}" for words in (grids(found), rivals(found), steps(found), shares(found)) if words)
+    text += "".join(f"\n{words}" for words in (grids(found), fleets(found), rivals(found), steps(found), shares(found)) if words)
     return text + "\n" + context(found)
 
 
@@ -122,6 +130,32 @@ def grids(found):
         lines.append(f"- {one['name']}: {grid['what']}. {settings_words(grid['fixed'], is_files)}.\n")
     header = ["condition", "best fixed, threads × streams", "MB/s", "tuned, to 20 s", "20 to 60 s", "changes to 20 s; later"]
     return GRID + table(header, rows) + "\nThreads × streams: MB/s of all that was fixed:\n\n" + "".join(lines) if rows else ""
+
+
+def fleets(found):
+    """Of each condition the best that was fixed in a fleet, and what is tuned."""
+    rows, lines = [], []
+    for one in found:
+        if "fleet" not in one:
+            continue
+        fleet, is_files = one["fleet"], one["name"] == "small files"
+        top, tuned = best(fleet), fleet["tuned"]
+        whole = median(top)
+        sessions = ", ".join(f"{session['readers']} × {session['streams']}" for session in tuned["sessions"])
+        rows.append(
+            [
+                one["name"],
+                f"{top['pairs']}: {top['threads']} × {top['streams']}",
+                rate(whole, is_files),
+                part(tuned["first"], whole),
+                part(tuned["rest"], whole),
+                sessions,
+            ]
+        )
+        words = "; ".join(f"{it['pairs']}: {it['threads']} × {it['streams']}: {rate(median(it), is_files)}" for it in fleet["fixed"])
+        lines.append(f"- {one['name']}: {words}.\n")
+    header = ["condition", "best fixed, pairs: threads × streams", "MB/s", "tuned, to 20 s", "20 to 60 s", "readers × streams of each session then"]
+    return FLEET + table(header, rows) + "\nPairs: threads × streams: MB/s of all that was fixed:\n\n" + "".join(lines) if rows else ""
 
 
 def rivals(found):
