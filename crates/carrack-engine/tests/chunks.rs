@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_engine::{
     Abort, Chunk, ChunkFeed, ChunkWork, Feed, JournalSettings, Observer, Role, Settings, Transfer,
@@ -20,6 +20,7 @@ use carrack_model::{
     ByteRange, DeviceNumber, Event, Extras, FailureKind, Metadata, Notice, RelPath, RunToken, SameAs,
     Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
 };
+use carrack_plan::RateSteps;
 use carrack_wire::TableWriter;
 use common::{Recorder, Way, assert_same, channel, noise, peer, serve_any, transfer, wait_until, write};
 
@@ -432,6 +433,42 @@ fn what_another_session_has_brought_does_not_come_again() {
         place.run(way, 6, &TestFeed::of(rest));
         assert_same(&place.source(), &place.sink());
         assert_eq!(place.hidden(), 0, "{:?}", place.names());
+    }
+}
+
+/// The rate of a session changes while it has work, and while it waits for some.
+#[test]
+fn a_session_of_chunks_follows_a_timetable() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        let size = fs::metadata(place.source().join("large/4")).unwrap().size();
+        let (first, second) =
+            (place.part(1, "large/4", 0, 6 * MIB), place.part(2, "large/4", 6 * MIB, size - 6 * MIB));
+        let feed = TestFeed::open([first, second]);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        // Three seconds at 2 MiB/s are half of the file; the other half takes no time.
+        let steps = vec![(now, 2 * MIB), (after(3), 0), (after(6), 4 * MIB)];
+        let whole = place.transfer(1, &feed);
+        let settings = Settings { timetable: Some(RateSteps::new(steps)), ..whole.settings.clone() };
+        let timed = Transfer { settings, ..whole };
+        let took = |began: Instant| began.elapsed().as_secs_f64();
+        thread::scope(|scope| {
+            let _ends = EndsLater(&feed);
+            let began = Instant::now();
+            let session = scope.spawn(|| copy(way, &timed, &Recorder::default(), &Abort::new().unwrap()));
+            wait_until("the parts are settled", || feed.settled() == [1, 2]);
+            assert!((2.0..5.5).contains(&took(began)), "{way:?}: {}", took(began));
+            // After six seconds it is slow again: 9 MiB.
+            thread::sleep(Duration::from_millis(6_100).saturating_sub(began.elapsed()));
+            let began = Instant::now();
+            feed.state.lock().unwrap().waiting.push_back(place.files(3, &["large/3"]));
+            feed.changed.notify_all();
+            wait_until("the last file is settled", || feed.settled() == [1, 2, 3]);
+            assert!((1.5..10.0).contains(&took(began)), "{way:?}: {}", took(began));
+            feed.end();
+            session.join().unwrap().result.unwrap();
+        });
     }
 }
 

@@ -31,10 +31,6 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
         None if spec.protection.seals() => Checksum::None,
         None => Checksum::default(),
     };
-    if settings.timetable.is_some() {
-        let message = "a timetable of --bwlimit is followed by one end, and a fleet has many";
-        return Err(Trouble::new(message).hint("give one rate, which is of each pair of movers"));
-    }
     if settings.journal.durability == Durability::End {
         return Err(Trouble::new("a fleet has no --durability end").hint("take each or group"));
     }
@@ -55,6 +51,9 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
     use carrack_model::{Fidelity, Kept, PolicyChoice, Protection, RelPath, Scheduling, SinkIo, SourceIo};
     use carrack_storage::Filter;
 
@@ -88,6 +87,17 @@ mod tests {
             (settings.source_io, settings.sink_io, settings.io_threads, &*settings.class),
             (SourceIo::Direct, SinkIo::Writeback, 5, "urgent")
         );
+    }
+
+    /// It is the text that a record has: what it means each mover finds by its own clock, when a session begins.
+    #[test]
+    fn a_timetable_is_followed_by_the_mover_that_reads() {
+        let (_, settings) = terms(&asking(&["--bwlimit=00:00-12:00 7, 12:00-24:00 9"])).unwrap();
+        assert_eq!(settings.scheduling.rate, 9);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let rates = settings.timetable.unwrap();
+        let half_days = (0..4).map(|half_days| rates.at(now + half_days * Duration::from_secs(12 * 3_600)));
+        assert!(half_days.collect::<BTreeSet<u64>>() == BTreeSet::from([7, 9]));
     }
 
     fn asking(words: &[&str]) -> Options {
@@ -162,7 +172,6 @@ mod tests {
     #[test]
     fn what_a_fleet_does_not_have_is_refused() {
         for word in [
-            "--bwlimit=sat-sun off, 1GB",
             "--file-flags",
             "--copy-links",
             "--checksum=blake3",

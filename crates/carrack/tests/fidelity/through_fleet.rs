@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use carrack_register::records::{SITE_MARK, TransferRecord, TransferState};
 use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr};
@@ -244,6 +244,22 @@ fn a_fleet_sends_what_differs() {
     let left =
         fs::read_dir(&there).unwrap().flatten().filter(|entry| hidden(&entry.file_name().to_string_lossy()));
     assert_eq!(left.count(), 0, "journals are left");
+}
+
+/// The rate of a timetable is that of each pair.
+#[test]
+fn a_fleet_follows_a_timetable() {
+    let Some(stage) = stage(&[]) else { return };
+    fs::create_dir(stage.seen("east/tree")).unwrap();
+    fs::write(stage.seen("east/tree/large"), vec![7; 12 << 20]).unwrap();
+    let began = Instant::now();
+    carry(&stage, &["--pairs=1", "--bwlimit=00:00-24:00 2MiB, 1GiB"]);
+    // Six seconds, but for what the movers are ahead.
+    assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
+    fs::remove_dir_all(stage.seen("west/there")).unwrap();
+    // Otherwise it would take hours.
+    carry(&stage, &["--pairs=1", "--bwlimit=00:00-24:00 off, 1kB"]);
+    assert_eq!(lost(&stage), [""; 0]);
 }
 
 /// A destination with a slash behind it is a directory, and that of a sync is always one: as with `carrack cp` and `carrack sync`.
