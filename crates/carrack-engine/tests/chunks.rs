@@ -17,10 +17,11 @@ use carrack_engine::{
     TransferIdentity, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    ByteRange, DeviceNumber, Event, Extras, FailureKind, Metadata, Notice, RelPath, RunToken, SameAs,
-    Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
+    ByteRange, DeviceNumber, Event, Extras, FailureKind, LinkPolicy, Metadata, Notice,
+    RelPath, RunToken, SameAs, Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
 };
 use carrack_plan::RateSteps;
+use carrack_storage::{Base, Root};
 use carrack_wire::TableWriter;
 use common::{Recorder, Way, assert_same, channel, noise, peer, serve_any, transfer, wait_until, write};
 
@@ -31,6 +32,7 @@ const MIB: u64 = 1 << 20;
 struct TestFeed {
     state: Mutex<FeedState>,
     changed: Condvar,
+    base: Option<Base>,
 }
 
 #[derive(Default)]
@@ -49,7 +51,13 @@ impl TestFeed {
 
     fn open(chunks: impl IntoIterator<Item = Chunk>) -> Arc<TestFeed> {
         let state = FeedState { waiting: chunks.into_iter().collect(), ..FeedState::default() };
-        Arc::new(TestFeed { state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(TestFeed { state: Mutex::new(state), ..TestFeed::default() })
+    }
+
+    /// Its session reads nothing but what is beneath a directory.
+    fn within(self: Arc<TestFeed>, directory: &Path) -> Arc<TestFeed> {
+        let base = Base::within(vec![Root::open(directory).unwrap()]).unwrap();
+        Arc::new(TestFeed { base: Some(base), ..Arc::into_inner(self).unwrap() })
     }
 
     fn end(&self) {
@@ -81,6 +89,10 @@ impl ChunkFeed for TestFeed {
 
     fn close(&self) {
         self.end();
+    }
+
+    fn base(&self) -> Base {
+        self.base.clone().unwrap_or(Base::Anywhere)
     }
 }
 
@@ -572,6 +584,89 @@ fn a_file_that_changed_is_not_put_together_of_two_versions() {
     let (summary, _) = place.run(Way::Push, 3, &TestFeed::of([discard]));
     assert_eq!((summary.entries_failed, temporary()), (0, 0), "{:?}", place.names());
     assert!(!place.sink().join("large/4").exists());
+}
+
+/// What the scan says of a name whose link leads to a file.
+fn table_through(place: &Place, paths: &[&str]) -> Vec<u8> {
+    let mut table = Vec::new();
+    for path in paths {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let found = fs::metadata(place.source().join(path)).unwrap();
+        TableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+        let mut writer = TableWriter::new(&mut table);
+        writer.regular(name.as_bytes(), found.size(), &metadata(&found), found.ino(), None);
+    }
+    table
+}
+
+/// Nothing is read beside what a mover serves, and nothing but what its scan has found, whatever becomes of the links meanwhile.
+#[test]
+fn links_that_are_exchanged_widen_nothing() {
+    let exchange = |link: PathBuf, target: &Path| {
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(target, link).unwrap();
+    };
+    let place = Place { dir: tempfile::tempdir().unwrap() };
+    let (base, outside) = (place.dir.path().to_path_buf(), tempfile::tempdir().unwrap());
+    let time = 1_000_000_000;
+    for (directory, byte) in
+        [(base.join("inside"), b'i'), (base.join("other"), b'o'), (outside.path().join(""), b'x')]
+    {
+        fs::create_dir_all(&directory).unwrap();
+        for (name, bytes) in [("small", 1_000), ("large", 3 * MIB as usize), ("parts", 5 * MIB as usize)] {
+            write(&directory.join(name), &vec![byte; bytes]);
+            common::set_mtime(&directory.join(name), time, 0);
+        }
+    }
+    fs::create_dir(place.source()).unwrap();
+    for name in ["small", "large", "parts"] {
+        for group in ["stays", "flips", "leaves"] {
+            let link = place.source().join(format!("{group}-{name}"));
+            std::os::unix::fs::symlink(format!("../inside/{name}"), link).unwrap();
+        }
+    }
+    for group in ["flips", "leaves"] {
+        std::os::unix::fs::symlink("../inside", place.source().join(format!("{group}-directory"))).unwrap();
+    }
+    let groups = |names: &[&str]| {
+        let paths = ["stays", "flips", "leaves"]
+            .iter()
+            .flat_map(|group| names.iter().map(move |name| format!("{group}-{name}")));
+        paths.collect::<Vec<String>>()
+    };
+    let whole = groups(&["small", "large"]);
+    let within = ["flips", "leaves"].map(|group| format!("{group}-directory/small"));
+    let paths: Vec<&str> = whole.iter().chain(&within).map(String::as_str).collect();
+    let mut chunks = vec![Chunk { table: table_through(&place, &paths), ..place.files(1, &[]) }];
+    for (path, number) in groups(&["parts"]).iter().zip(2..) {
+        let work = ChunkWork::Part(ByteRange::new(0, 5 * MIB));
+        chunks.push(Chunk { table: table_through(&place, &[path]), work, ..place.files(number, &[]) });
+    }
+    for name in ["small", "large", "parts"] {
+        exchange(place.source().join(format!("flips-{name}")), &Path::new("../other").join(name));
+        exchange(place.source().join(format!("leaves-{name}")), &outside.path().join(name));
+    }
+    exchange(place.source().join("flips-directory"), Path::new("../other"));
+    exchange(place.source().join("leaves-directory"), outside.path());
+
+    let feed = TestFeed::of(chunks).within(&base);
+    let mut transfer = place.transfer(1, &feed);
+    transfer.settings.selection.links = LinkPolicy::Followed;
+    let observer = Recorder::default();
+    let outcome = copy(Way::Push, &transfer, &observer, &Abort::new().unwrap());
+    outcome.result.unwrap();
+    assert_eq!(
+        (outcome.summary.files_done, outcome.summary.entries_failed),
+        (2, 8),
+        "{:?}",
+        observer.failures()
+    );
+    let there: Vec<String> = place.names().into_iter().filter(|name| !name.contains(".carrack-")).collect();
+    // A directory that is another one by now is made, with nothing in it.
+    assert_eq!(there, ["flips-directory", "stays-large", "stays-small"]);
+    let told = observer.failures();
+    let count = |words: &str| told.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(count("taken its place"), 4, "{told:?}");
 }
 
 #[test]

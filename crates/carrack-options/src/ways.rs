@@ -64,10 +64,6 @@ pub const REFUSED: &[Refused] = &[
         "file-flags",
         "what is immutable can't be finished by another session; `carrack cp` and a machine's queue have it",
     ),
-    in_fleet(
-        "copy-links",
-        "movers follow no link out of the directories that they serve; `carrack cp` and a machine's queue have it",
-    ),
     in_fleet("via", "movers make data connections to each other"),
     in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
     in_fleet("connect-from", DIALS),

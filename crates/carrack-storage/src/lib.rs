@@ -60,7 +60,7 @@ pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
 pub use losses::Losses;
 pub use modes::{ModePolicy, narrow_directory};
 pub use present::{Present, digest_of, dress_file, look_at};
-pub use root::Root;
+pub use root::{Located, Root};
 pub use scan::{BadPattern, Doubt, Filter, Found, RootKind, Scan, ScanRecord, ScanRoot};
 pub use scratch::ScratchNames;
 pub use sink_error::SinkError;

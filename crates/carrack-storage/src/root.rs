@@ -1,9 +1,10 @@
 //! A held directory beneath which names are resolved, at both ends.
 //!
 //! Owns one descriptor. Never resolves a path by way of the current directory, a symbolic link or `..`, so whatever a
-//! hostile peer names stays beneath it; only at a source whose user wants links followed they are. Used by any number of
+//! hostile peer names stays beneath it; only at a source whose user wants links followed they are, beneath a base as far as they stay there. Used by any number of
 //! threads at once.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,15 +12,63 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_model::RelPath;
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat_raw};
 use rustix::io::Errno;
 
+use crate::base::{Confines, Reached};
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
 use crate::modes::{Marked, PROVISIONAL, mark_provisional};
 use crate::{Identity, MountIdentity};
 
 /// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
 const ANCESTORS_MAX: usize = 65_536;
+
+/// What becomes of the links in the paths beneath a root.
+#[derive(Debug)]
+enum Links {
+    /// They stop whoever comes to them.
+    Kept,
+    /// They are followed, wherever they lead.
+    Followed,
+    /// They are followed as far as they stay beneath the root's base.
+    FollowedWithin(Confines),
+}
+
+/// A name and the directory that it is in, by which a file is opened: where links are followed beneath a base, those that a link led to.
+#[derive(Debug)]
+pub struct Located<'a> {
+    directory: Holder<'a>,
+    name: Cow<'a, [u8]>,
+    /// Whether a link that has the name is followed when it is opened.
+    pub follow: bool,
+}
+
+#[derive(Debug)]
+enum Holder<'a> {
+    Given(BorrowedFd<'a>),
+    Reached(OwnedFd),
+}
+
+impl Located<'_> {
+    /// The name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Whether it is not the one that was asked for, as a link led to it.
+    pub(crate) fn was_link(&self) -> bool {
+        matches!(self.directory, Holder::Reached(_))
+    }
+}
+
+impl AsFd for Located<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.directory {
+            Holder::Given(directory) => *directory,
+            Holder::Reached(directory) => directory.as_fd(),
+        }
+    }
+}
 
 /// A directory that the user named, held open (as `O_PATH`: it need not be readable).
 #[derive(Debug)]
@@ -29,8 +78,7 @@ pub struct Root {
     identity: Identity,
     /// The base that it was opened beneath.
     top: Option<Identity>,
-    /// Links in the paths of directories beneath it are followed, wherever they lead.
-    follows: bool,
+    links: Links,
     /// Whether mkdir(2) was seen to give directories all of the mode [`PROVISIONAL`] here.
     keeps_mkdir_mode: AtomicBool,
     /// Directories that could not be given the mode [`PROVISIONAL`] since that was last asked.
@@ -68,7 +116,7 @@ impl Root {
 
     fn new(handle: OwnedFd, path: PathBuf, identity: Identity, top: Option<Identity>) -> Root {
         let (keeps_mkdir_mode, unmarked_count) = Default::default();
-        Root { handle, path, identity, top, follows: false, keeps_mkdir_mode, unmarked_count }
+        Root { handle, path, identity, top, links: Links::Kept, keeps_mkdir_mode, unmarked_count }
     }
 
     /// Which directory it is.
@@ -110,13 +158,44 @@ impl Root {
     pub fn following(self) -> io::Result<Root> {
         match self.top {
             Some(_) => Err(io::Error::other("what is beneath an export is read without following links")),
-            None => Ok(Root { follows: true, ..self }),
+            None => Ok(Root { links: Links::Followed, ..self }),
         }
+    }
+
+    /// From now on links beneath it are followed as far as they stay within `confines`.
+    pub(crate) fn following_within(self, confines: Confines) -> Root {
+        Root { links: Links::FollowedWithin(confines), ..self }
     }
 
     /// Whether links beneath it are followed.
     pub fn follows_links(&self) -> bool {
-        self.follows
+        !matches!(self.links, Links::Kept)
+    }
+
+    /// Whether they are followed as far as they stay beneath its base, and no further.
+    pub fn is_confined(&self) -> bool {
+        matches!(self.links, Links::FollowedWithin(_))
+    }
+
+    /// By what the file `name` is opened in the directory at `path`, one beneath this.
+    ///
+    /// # Errors
+    /// `EXDEV` for a link that leads out of the base, `ELOOP` for one that leads nowhere, else what `open` says.
+    pub fn locate<'a>(
+        &self,
+        directory: BorrowedFd<'a>,
+        path: &RelPath,
+        name: &'a [u8],
+    ) -> Result<Located<'a>, Errno> {
+        let given = |follow| Located { directory: Holder::Given(directory), name: name.into(), follow };
+        let Links::FollowedWithin(confines) = &self.links else { return Ok(given(self.follows_links())) };
+        if readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_err() {
+            return Ok(given(false));
+        }
+        let path = path.join(name).map_err(|_| Errno::NAMETOOLONG)?;
+        let Reached { holder, name, .. } = confines.follow(self.as_fd(), &path)?;
+        let name = name.map_or(Cow::Borrowed(&b"."[..]), |name| Cow::Owned(name.into()));
+        Ok(Located { directory: Holder::Reached(holder), name, follow: false })
     }
 
     /// Itself and every directory above it, up to `/`: whoever is among them contains this one. What was opened
@@ -148,10 +227,7 @@ impl Root {
     /// # Errors
     /// `ELOOP` or `ENOTDIR` where a link that is not followed or a file stands in the way, else what `open` says.
     pub fn open_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        Ok(match self.follows {
-            true => open_through(self.as_fd(), path, DIRECTORY)?,
-            false => open_beneath(self.as_fd(), path, DIRECTORY)?,
-        })
+        Ok(self.open_inside(path, DIRECTORY)?)
     }
 
     /// As [`Root::open_directory`]; one that may not be read is opened all the same, to resolve names in only.
@@ -159,29 +235,44 @@ impl Root {
     /// # Errors
     /// As [`Root::open_directory`].
     pub fn enter_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        let passage = || match self.follows {
-            true => open_through(self.as_fd(), path, PASSAGE),
-            false => open_beneath(self.as_fd(), path, PASSAGE),
-        };
         self.open_directory(path).or_else(|error| match Errno::from_io_error(&error) {
-            Some(Errno::ACCESS) => Ok(passage()?),
+            Some(Errno::ACCESS) => Ok(self.open_inside(path, PASSAGE)?),
             _ => Err(error),
         })
     }
 
-    /// Opens the directory `name` in `directory`, one beneath this, to resolve names in only.
-    pub(crate) fn enter_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-        match self.follows {
-            true => openat(directory, name, PASSAGE, Mode::empty()),
-            false => open_child(directory, name, PASSAGE),
+    fn open_inside(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match &self.links {
+            Links::Kept => open_beneath(self.as_fd(), path, flags),
+            Links::Followed => open_through(self.as_fd(), path, flags),
+            Links::FollowedWithin(confines) => confines.open_directory(self.as_fd(), path, flags),
         }
     }
 
-    /// Opens the directory `name` in `directory`, one beneath this, for reading.
-    pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-        match self.follows {
-            true => openat(directory, name, DIRECTORY, Mode::empty()),
-            false => open_child(directory, name, DIRECTORY),
+    /// Opens the directory at `path` beneath this, whose last name is in `directory`, to resolve names in only.
+    pub(crate) fn enter_inner(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, Errno> {
+        self.open_child_inside(directory, path, PASSAGE)
+    }
+
+    /// Opens the directory at `path` beneath this, whose last name is in `directory`, for reading.
+    pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, Errno> {
+        self.open_child_inside(directory, path, DIRECTORY)
+    }
+
+    fn open_child_inside(
+        &self,
+        directory: BorrowedFd<'_>,
+        path: &RelPath,
+        flags: OFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let (_, name) = path.split_last().ok_or(Errno::NOENT)?;
+        match &self.links {
+            Links::Kept => open_child(directory, name, flags),
+            Links::Followed => openat(directory, name, flags, Mode::empty()),
+            Links::FollowedWithin(confines) => match open_child(directory, name, flags) {
+                Err(Errno::LOOP | Errno::NOTDIR) => confines.open_directory(self.as_fd(), path, flags),
+                answer => answer,
+            },
         }
     }
 

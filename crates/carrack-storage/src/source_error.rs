@@ -25,6 +25,9 @@ pub enum SourceError {
         /// Its time of last change now.
         mtime: Timestamp,
     },
+    /// It is another file than the scan has found.
+    #[error("another file has taken its place since it was found")]
+    Replaced,
     /// A link, directory or device stands where a file was.
     #[error("not a regular file (any more)")]
     NotRegular,
@@ -37,7 +40,9 @@ impl SourceError {
             SourceError::Missing => FailureKind::Missing,
             SourceError::Unreadable => FailureKind::Unreadable,
             SourceError::ReadError(_) => FailureKind::ReadError,
-            SourceError::Changed { .. } | SourceError::NotRegular => FailureKind::Changed,
+            SourceError::Changed { .. } | SourceError::Replaced | SourceError::NotRegular => {
+                FailureKind::Changed
+            }
         }
     }
 

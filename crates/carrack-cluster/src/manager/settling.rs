@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use carrack_model::LinkPolicy;
 use carrack_plan::fleet::{Fault, FaultKind};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -48,7 +49,10 @@ pub(super) async fn settle(
         sink.path.push('/');
     }
     let (source, sink) = (&record.submission.source, &sink);
-    let from = look_everywhere(manager, record).await?;
+    let mut from = look_everywhere(manager, record).await?;
+    // It is what it leads to.
+    let settings = values.settings().map_err(|trouble| Unsettled::Never(trouble.line()))?;
+    from.is_link &= settings.selection.links != LinkPolicy::Followed;
     let journals = carrack_engine::shared_journals(journal_id(&record.submission));
     let has_journals = async |directory: &str| {
         let path = format!("{}/{journals}", directory.trim_end_matches('/'));

@@ -88,8 +88,9 @@ async fn scan(
             steps_here.fetch_add(1, Relaxed);
             found(what)
         };
-        let roots = vec![root(&mover_here, &leg_here)?];
         let (extras, filter) = readers_here.map_err(io::Error::other)?;
+        let follows = filter.as_ref().is_some_and(|filter| filter.follows_links());
+        let roots = vec![root(&mover_here, &leg_here, follows)?];
         Scan {
             roots,
             threads: mover_here.options.scan_threads,
@@ -235,14 +236,22 @@ fn limits(record: &TransferRecord) -> ChunkLimits {
     record.submission.options.chunk_bytes().map_or_else(ChunkLimits::default, ChunkLimits::fixed)
 }
 
-fn root(mover: &Mover, leg: &Leg) -> io::Result<ScanRoot> {
+/// With `follows` links are what they lead to beneath the directories that the mover serves.
+fn root(mover: &Mover, leg: &Leg, follows: bool) -> io::Result<ScanRoot> {
     let source = Path::new(&leg.source);
     let base = mover.reach.base_for(source)?;
-    let Some((name, sink_name)) = &leg.only else {
-        let root = Arc::new(base.open(source, Purpose::ReadThrough)?);
-        return Ok(ScanRoot { root, what: RootKind::Tree { sink: RelPath::root() } });
+    let open = || match follows {
+        true => base.open_following(source),
+        false => base.open(source, Purpose::ReadThrough),
     };
-    let Named { root, name, follow } = base.hold(&source.join(PathBuf::from(name)), false)?;
+    let Some((name, sink_name)) = &leg.only else {
+        return Ok(ScanRoot { root: Arc::new(open()?), what: RootKind::Tree { sink: RelPath::root() } });
+    };
+    let Named { root, name, .. } = match follows {
+        true => Named { root: open()?, name: name.as_bytes().into(), follow: true },
+        false => base.hold(&source.join(PathBuf::from(name)), false)?,
+    };
     let (sink_directory, sink_name) = (RelPath::root(), sink_name.as_bytes().into());
-    Ok(ScanRoot { root: Arc::new(root), what: RootKind::Name { name, sink_directory, sink_name, follow } })
+    let what = RootKind::Name { name, sink_directory, sink_name, follow: follows };
+    Ok(ScanRoot { root: Arc::new(root), what })
 }

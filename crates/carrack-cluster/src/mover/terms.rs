@@ -173,7 +173,6 @@ mod tests {
     fn what_a_fleet_does_not_have_is_refused() {
         for word in [
             "--file-flags",
-            "--copy-links",
             "--checksum=blake3",
             "--durability=end",
             "--class=two words",

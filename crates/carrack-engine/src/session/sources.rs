@@ -57,7 +57,8 @@ struct Found {
     identity: Identity,
 }
 
-/// Looks at every source and decides where it goes. With `follows` links are what they lead to, also those within a source.
+/// Looks at every source and decides where it goes. With `follows` links are what they lead to, also those within a source; beneath a base
+/// as far as they stay there, if it follows any.
 pub(crate) fn resolve(
     base: &Base,
     typed: &[PathBuf],
@@ -65,7 +66,7 @@ pub(crate) fn resolve(
     follows: bool,
     sink: &SinkFacts,
 ) -> Result<Sources, SessionError> {
-    if follows && base.is_confined() {
+    if follows && !base.follows_links() {
         let message = "a daemon follows no links beneath its exports, where they might lead out";
         return Err(SessionError::refused(message, "leave out --copy-links, or copy over ssh"));
     }
@@ -183,17 +184,17 @@ impl Found {
         let into_itself = |detail| Err(refusal(&self.path, FailureKind::IntoItself, detail));
         match placement {
             Placement::Tree(path) => {
-                let root = base
-                    .open(&self.path, Purpose::ReadThrough)
-                    .map_err(|error| failure(&self.path, &error))?;
+                let opened = match follows {
+                    true => base.open_following(&self.path),
+                    false => base.open(&self.path, Purpose::ReadThrough),
+                };
+                let root = opened.map_err(|error| failure(&self.path, &error))?;
                 if sink.ancestors_here.contains(&root.identity()) {
                     return into_itself("the destination is this directory, or lies within it");
                 }
                 if place == PlaceRoot::Destination && self.is_placed_on_itself(base, &path, sink)? {
                     return into_itself("source and destination are the same directory");
                 }
-                let root = if follows { root.following() } else { Ok(root) };
-                let root = root.map_err(|error| failure(&self.path, &error))?;
                 Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: path } })
             }
             Placement::Name(sink_name) => {

@@ -173,7 +173,8 @@ impl BundleFilling<'_> {
         held: &OwnedFd,
         entry: &Entry,
     ) -> Result<Option<SmallFile>, SourceError> {
-        let follow = self.lane.source.follows(directory.root_index);
+        let source = self.lane.source;
+        let located = source.locate(directory, held.as_fd(), entry)?;
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
@@ -181,7 +182,10 @@ impl BundleFilling<'_> {
         // An earlier file of the bundle may have grown into the room that was planned for this one.
         while expected.size < room.len() as u64 {
             attempts += 1;
-            match read_small(held.as_fd(), entry.name_at_source(), follow, expected, room) {
+            match read_small(located.as_fd(), located.name(), located.follow, expected, room) {
+                Ok(file) if source.has_to_be_found(directory) && file.identity != entry.identity => {
+                    return Err(SourceError::Replaced);
+                }
                 // Another size with the old time: ext4 sets the time when a truncation is over, and this one is not.
                 Err(SourceError::Changed { size, mtime })
                     if size != expected.size && mtime == expected.mtime && waited < CHANGE_MAX =>

@@ -409,8 +409,8 @@ impl<'a> Feeder<'a> {
         }
         // What can't be looked at fails where it is opened.
         let Ok(held) = source.open_directory(directory) else { return Ok(None) };
-        let follows = source.follows(directory.root_index);
-        let found = file_system.layout_at(held.as_fd(), entry.name_at_source(), follows, entry.size());
+        let Ok(located) = source.locate(directory, held.as_fd(), entry) else { return Ok(None) };
+        let found = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
         if found.is_released && !source.settings.recall {
             return Err(source.released(directory, entry));
         }

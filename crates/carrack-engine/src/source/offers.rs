@@ -271,9 +271,11 @@ impl Lane<'_> {
         }
         // What can't be read fails where it is sent.
         let Ok(held) = self.source.open_directory(&section.directory) else { return Vec::new() };
-        let follow = self.source.follows(section.directory.root_index);
         let digest = |entry: &Entry| match entry.kind {
-            EntryKind::Regular { .. } => digest_of(held.as_fd(), entry.name_at_source(), follow).ok(),
+            EntryKind::Regular { .. } => {
+                let located = self.source.locate(&section.directory, held.as_fd(), entry).ok()?;
+                digest_of(located.as_fd(), located.name(), located.follow).ok()
+            }
             EntryKind::Symlink { .. } | EntryKind::Special(_) => None,
         };
         section.entries.iter().map(digest).collect()

@@ -250,8 +250,14 @@ impl Reader<'_> {
 
     fn open_source(&self, directory: &Directory, entry: &Entry) -> Result<SourceFile, SourceError> {
         let held = self.lane.source.open_directory(directory)?;
-        let follow = self.lane.source.follows(directory.root_index);
-        SourceFile::open(held.as_fd(), entry.name_at_source(), follow, self.lane.source.settings.source_io)
+        let source = self.lane.source;
+        let located = source.locate(directory, held.as_fd(), entry)?;
+        let file =
+            SourceFile::open(located.as_fd(), located.name(), located.follow, source.settings.source_io)?;
+        match source.has_to_be_found(directory) && file.stamp().ino != entry.identity {
+            true => Err(SourceError::Replaced),
+            false => Ok(file),
+        }
     }
 
     /// The file is empty by now: no object would carry it, but a bundle does.

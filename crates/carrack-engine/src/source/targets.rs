@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use carrack_model::{Directory, Entry, EntryFailure, FailureKind, TargetId};
 use carrack_plan::Layout;
-use carrack_storage::{Base, FileSystem, FileSystems, Medium, RootKind, ScanRoot, SourceError};
+use carrack_storage::{Base, FileSystem, FileSystems, Located, Medium, RootKind, ScanRoot, SourceError};
 
 use super::Source;
 use super::lane::Lane;
@@ -24,10 +24,27 @@ impl Source<'_> {
         self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
     }
 
-    /// Whether links are followed for entries of this root: all, or the one that was named on the command line.
-    pub(super) fn follows(&self, root_index: u32) -> bool {
-        let root = &self.roots[root_index as usize];
-        root.root.follows_links() || matches!(root.what, RootKind::Name { follow: true, .. })
+    /// By what an entry of a directory, which is open, is opened or looked at. Links are followed if all are, or if it was named on the
+    /// command line.
+    pub(super) fn locate<'a>(
+        &self,
+        directory: &Directory,
+        held: BorrowedFd<'a>,
+        entry: &'a Entry,
+    ) -> Result<Located<'a>, SourceError> {
+        let root = &self.roots[directory.root_index as usize];
+        let mut located = root
+            .root
+            .locate(held, &directory.source, entry.name_at_source())
+            .map_err(|errno| SourceError::of_directory(errno.into()))?;
+        located.follow |= matches!(root.what, RootKind::Name { follow: true, .. });
+        Ok(located)
+    }
+
+    /// Whether a file has to be the very one that the scan has found, and none that has taken its place: where a link led to it that may be
+    /// exchanged meanwhile, and what was found out of it is of another session.
+    pub(super) fn has_to_be_found(&self, directory: &Directory) -> bool {
+        self.roots[directory.root_index as usize].root.is_confined()
     }
 
     /// The file system of a directory that the scan has found.
@@ -54,8 +71,9 @@ impl Source<'_> {
         held: &OwnedFd,
         entry: &Entry,
     ) -> bool {
-        let follows = self.follows(directory.root_index);
-        file_system.layout_at(held.as_fd(), entry.name_at_source(), follows, entry.size()).is_released
+        // What can't be found fails where it is read.
+        let Ok(located) = self.locate(directory, held.as_fd(), entry) else { return false };
+        file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size()).is_released
     }
 
     /// What is said of a file that stays in its archive.

@@ -5,9 +5,12 @@
 //! readers open a file; and where it is missing this works all the same. Races are lost to the safe side: whatever is swapped
 //! meanwhile, each step leads from a held directory to one of its names, or starts at the base again (`..` in a link's
 //! text, which so never climbs above what was walked down). The kernel's magic links (`/proc/*/fd`) have texts that
-//! are absolute or name nothing.
+//! are absolute or name nothing. An absolute link is followed only where the base's own path is told, and only into it.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use carrack_model::RelPath;
 use carrack_model::limits::{PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
@@ -21,13 +24,25 @@ const LINKS_MAX: usize = 40;
 
 /// Where a path led to.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(crate) struct Reached {
     /// `O_PATH`.
-    pub(super) holder: OwnedFd,
+    pub(crate) holder: OwnedFd,
     /// The holder's own path beneath the base, without links.
-    pub(super) directory: RelPath,
+    pub(crate) directory: RelPath,
     /// The name in the holder; none if the holder itself is meant.
-    pub(super) name: Option<Box<[u8]>>,
+    pub(crate) name: Option<Box<[u8]>>,
+}
+
+/// Where a walk begins.
+pub(super) struct Start<'a> {
+    /// No link leads out of it.
+    pub(super) base: BorrowedFd<'a>,
+    /// The absolute path that links may name it by; without it none that is absolute is followed.
+    pub(super) base_path: Option<&'a Path>,
+    /// The directory that the walk begins at.
+    pub(super) held: OwnedFd,
+    /// Its path beneath the base, without links.
+    pub(super) path: &'a RelPath,
 }
 
 /// Follows `path` from `base`; with `last` a link that the last name is, too. The last name need not exist.
@@ -35,7 +50,14 @@ pub(super) struct Reached {
 /// `EXDEV` for a link that leads out of the base (an absolute one does), `ELOOP` after too many of them.
 pub(super) fn follow(base: BorrowedFd<'_>, path: &RelPath, last: bool) -> Result<Reached> {
     let held = open_beneath(base, &RelPath::root(), PASSAGE)?;
-    let mut walk = Walk { base, held, walked: Vec::new(), pending: Vec::new(), links: 0 };
+    follow_from(Start { base, base_path: None, held, path: &RelPath::root() }, path, last)
+}
+
+/// The same from a directory beneath the base.
+pub(super) fn follow_from(start: Start<'_>, path: &RelPath, last: bool) -> Result<Reached> {
+    let Start { base, base_path, held, path: walked } = start;
+    let walked = walked.as_bytes().to_vec();
+    let mut walk = Walk { base, base_path, held, walked, pending: Vec::new(), links: 0 };
     walk.push(path.as_bytes());
     while let Some(name) = walk.pending.pop() {
         match (&*name, walk.pending.is_empty()) {
@@ -50,6 +72,7 @@ pub(super) fn follow(base: BorrowedFd<'_>, path: &RelPath, last: bool) -> Result
 
 struct Walk<'a> {
     base: BorrowedFd<'a>,
+    base_path: Option<&'a Path>,
     /// The directory at `walked`.
     held: OwnedFd,
     /// Names joined by slashes: no links, no `..`.
@@ -96,8 +119,17 @@ impl Walk<'_> {
         match text {
             _ if self.links > LINKS_MAX => Err(Errno::LOOP),
             [] => Err(Errno::NOENT),
-            [b'/', ..] => Err(Errno::XDEV),
             text if text.len() > SYMLINK_BYTES_MAX => Err(Errno::NAMETOOLONG),
+            [b'/', ..] => {
+                let beneath = self
+                    .base_path
+                    .and_then(|base| Path::new(OsStr::from_bytes(text)).strip_prefix(base).ok());
+                let beneath = beneath.ok_or(Errno::XDEV)?;
+                self.walked.clear();
+                self.held = open_beneath(self.base, &RelPath::root(), PASSAGE)?;
+                self.push(beneath.as_os_str().as_bytes());
+                Ok(true)
+            }
             text => {
                 self.push(text);
                 Ok(true)

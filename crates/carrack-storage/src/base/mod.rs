@@ -7,6 +7,7 @@
 //! directory or a `..` that was typed; links are refused, but for those in the path of a source, which are followed
 //! where they stay beneath ([`follow`](self::follow)). Mounts beneath a base belong to it. Used by any number of threads.
 
+mod confines;
 mod follow;
 mod scopes;
 
@@ -32,7 +33,9 @@ use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
-use follow::{Reached, follow};
+pub(crate) use confines::Confines;
+pub(crate) use follow::Reached;
+use follow::follow;
 use scopes::{Origin, Scopes};
 
 /// Where paths begin. Cheap to clone.
@@ -125,6 +128,15 @@ impl Base {
     /// Whether there is something that no path leads out of.
     pub fn is_confined(&self) -> bool {
         !matches!(self, Base::Anywhere)
+    }
+
+    /// Whether links in a source may be followed here: anywhere, and beneath directories that were named ([`Base::within`]), where they stay there.
+    pub fn follows_links(&self) -> bool {
+        match self {
+            Base::Anywhere => true,
+            Base::Beneath(_) => false,
+            Base::Scoped(scopes) => scopes.are_named(),
+        }
     }
 
     /// The path at which the process's own user would find `path`, for people.
@@ -262,6 +274,33 @@ impl Base {
     pub(crate) fn make_child(&self, path: &Path, mode: Mode) -> io::Result<()> {
         let spot = self.spot(path, Purpose::Browse)?;
         Ok(mkdirat(&spot.holder, &*spot.name.ok_or(Errno::EXIST)?, mode)?)
+    }
+
+    /// As [`Base::open`], for a source whose links are copied as what they lead to: beneath a base they are followed where they stay there, each
+    /// time that something is opened, an absolute one into the same directory too.
+    ///
+    /// # Errors
+    /// As [`Base::open`]; where no links are followed ([`Base::follows_links`]).
+    pub fn open_following(&self, path: &Path) -> io::Result<Root> {
+        let Some(origin) = self.origin(path)? else { return Root::open(path)?.following() };
+        if !self.follows_links() {
+            return Err(io::Error::other("what is beneath an export is read without following links"));
+        }
+        let Origin::Directory { root, above, path: beneath } = &origin else {
+            return Err(Errno::NOTDIR.into());
+        };
+        let Reached { holder, directory, name } = follow(root.as_fd(), beneath, true)?;
+        let (handle, root_path) = match name {
+            Some(name) => (
+                open_child(holder.as_fd(), &name, PASSAGE)?,
+                directory.join(&name).map_err(|_| Errno::NAMETOOLONG)?,
+            ),
+            None => (holder, directory),
+        };
+        let top = root.as_fd().try_clone_to_owned()?;
+        let top_path = self.path_for_people(Path::new(OsStr::from_bytes(above.as_bytes())));
+        let opened = origin.root_of(handle, path.to_path_buf())?;
+        Ok(opened.following_within(Confines { top, top_path, root_path }))
     }
 
     /// The directory that holds the last name of `path`; it can't be read.

@@ -23,6 +23,8 @@ pub struct Scopes {
     top: PathBuf,
     /// Where one lies within another, the inner one first.
     parts: Vec<Part>,
+    /// Each was named by its own absolute path.
+    are_named: bool,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Scopes {
                 parts.push(Part { place: Place::open(top, &path), path });
             }
         }
-        Scopes { top: top.path().to_path_buf(), parts }
+        Scopes { top: top.path().to_path_buf(), parts, are_named: false }
     }
 
     /// These directories, each at its own path beneath `/`.
@@ -68,7 +70,12 @@ impl Scopes {
         let part = |root: Root| Ok(Part { path: beneath(root.path())?, place: Place::Directory(root) });
         let mut parts = directories.into_iter().map(part).collect::<io::Result<Vec<Part>>>()?;
         parts.sort_by_key(|part| Reverse(part.path.components().count()));
-        Ok(Scopes { top: PathBuf::from("/"), parts })
+        Ok(Scopes { top: PathBuf::from("/"), parts, are_named: true })
+    }
+
+    /// Whether each was named by its own absolute path.
+    pub(super) fn are_named(&self) -> bool {
+        self.are_named
     }
 
     /// The directory that the parts lie in.

@@ -104,7 +104,7 @@ impl Filter {
     }
 
     /// Whether links are copied as what they lead to.
-    pub(super) fn follows_links(&self) -> bool {
+    pub fn follows_links(&self) -> bool {
         self.selection.links == LinkPolicy::Followed
     }
 

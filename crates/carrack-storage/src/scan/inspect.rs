@@ -3,11 +3,13 @@
 //! One `statx` for each name, and a `readlink` for a link; nothing for what the listing already says is a directory or
 //! is left out anyway: devices, pipes and sockets, where none of these is kept.
 
-use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
-use carrack_model::{DeviceNumber, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name, escape};
+use carrack_model::{
+    DeviceNumber, Directory, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name, escape,
+};
 use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
@@ -15,7 +17,7 @@ use crate::extras_source::Spot;
 use crate::source_error::source_failure_kind;
 use crate::special::special_of;
 use crate::status::{metadata_of, permissions, size_of};
-use crate::{ExtrasReader, Identity};
+use crate::{ExtrasReader, Identity, Root};
 
 /// What a name turned out to be.
 pub(super) enum Inspected {
@@ -51,6 +53,13 @@ struct Status {
     number: DeviceNumber,
 }
 
+/// Where an entry's status was found.
+struct NamedSpot<'a> {
+    directory: BorrowedFd<'a>,
+    name: &'a CStr,
+    follow: bool,
+}
+
 /// Looks at names; keeps a buffer for the text of links.
 pub(super) struct Inspector<'a> {
     link_text: Box<[u8]>,
@@ -74,12 +83,47 @@ impl<'a> Inspector<'a> {
         match self.without_status(name, listed_type) {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
-                Ok(status) => self.entry(directory, name, &status, follow),
+                Ok(status) => {
+                    let spot = NamedSpot { directory, name, follow };
+                    // What a link leads to is copied for each link.
+                    let was_link = follow && self.read_link(directory, name).is_ok();
+                    self.entry(name, spot, &status, was_link)
+                }
                 Err(errno @ (Errno::NOENT | Errno::LOOP)) if follow => {
                     self.leads_nowhere(directory, name, errno)
                 }
                 Err(errno) => errno.into(),
             },
+        }
+    }
+
+    /// What the link `name` in a directory beneath `root` leads to, where it may lead nowhere but beneath the root's base.
+    pub fn inspect_within(
+        &mut self,
+        root: &Root,
+        directory: &Directory,
+        handle: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> Inspected {
+        if let Err(problem) = check_name(name.to_bytes()) {
+            return Inspected::Failed(FailureKind::BadName, problem.to_string());
+        }
+        let located = match root.locate(handle, &directory.source, name.to_bytes()) {
+            Ok(located) => located,
+            Err(errno @ (Errno::NOENT | Errno::LOOP | Errno::XDEV)) => {
+                return self.leads_nowhere(handle, name, errno);
+            }
+            Err(errno) => return errno.into(),
+        };
+        let Ok(target) = CString::new(located.name()) else { return Errno::INVAL.into() };
+        match status_of(located.as_fd(), &target, false, self.extras.is_some()) {
+            // Another one by now.
+            Ok(status) if status.file_type == FileType::Symlink => Errno::LOOP.into(),
+            Ok(status) => {
+                let spot = NamedSpot { directory: located.as_fd(), name: &target, follow: false };
+                self.entry(name, spot, &status, located.was_link())
+            }
+            Err(errno) => errno.into(),
         }
     }
 
@@ -92,14 +136,19 @@ impl<'a> Inspector<'a> {
                 let detail = format!("a link to '{target}', which leads back to itself");
                 Inspected::Failed(FailureKind::ReadError, detail)
             }
+            Errno::XDEV => {
+                let detail = format!("a link to '{target}', which leads out of what may be read here");
+                Inspected::Failed(FailureKind::Unreadable, detail)
+            }
             _ => Inspected::Failed(FailureKind::Missing, format!("a link to '{target}', which is not there")),
         }
     }
 
-    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, status: &Status, follow: bool) -> Inspected {
+    /// Of what has the name, or of what a link of that name leads to; that is at `spot`.
+    fn entry(&mut self, name: &CStr, spot: NamedSpot<'_>, status: &Status, was_link: bool) -> Inspected {
         let kind = match status.file_type {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
-            FileType::Symlink => match self.read_link(directory, name) {
+            FileType::Symlink => match self.read_link(spot.directory, spot.name) {
                 Ok(target) => EntryKind::Symlink { target },
                 Err((kind, detail)) => return Inspected::Failed(kind, detail),
             },
@@ -112,13 +161,13 @@ impl<'a> Inspector<'a> {
             },
         };
         let Status { metadata, identity, uid, gid, .. } = *status;
-        let spot = Spot::Named { directory, name, follow };
+        let NamedSpot { directory, name: at, follow } = spot;
+        let spot = Spot::Named { directory, name: at, follow };
         let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
         let is_one_of_several = status.file_type == FileType::RegularFile
             && status.names > 1
             && self.extras.is_some_and(ExtrasReader::follows_links)
-            // What a link leads to is copied for each link.
-            && !(follow && self.read_link(directory, name).is_ok());
+            && !was_link;
         let file = Identity { dev: status.device, ino: identity };
         let name = name.to_bytes().into();
         let entry = Entry { name, source_name: None, kind, metadata, identity, extras };

@@ -22,14 +22,6 @@ pub(super) struct Child {
     pub lineage: Option<Arc<Lineage>>,
 }
 
-impl Child {
-    /// Its name in the parent.
-    pub fn name(&self) -> &[u8] {
-        let path = self.directory.source.as_bytes();
-        path.rsplit(|&b| b == b'/').next().unwrap_or(path)
-    }
-}
-
 /// Work for a thread.
 pub(super) enum Task {
     /// Begin the root of this index.

@@ -457,3 +457,66 @@ fn links_that_lead_back_end() {
         assert!(failures.values().all(|(_, detail)| detail.contains("leads back")), "{failures:?}");
     }
 }
+
+/// The same beneath a base, which no link leads out of.
+fn following_beneath(base: &Path, path: &Path) -> Scan {
+    let base = crate::Base::within(vec![Root::open(base).unwrap()]).unwrap();
+    let root = Arc::new(base.open_following(path).unwrap());
+    let what = RootKind::Tree { sink: RelPath::root() };
+    Scan { roots: vec![ScanRoot { root, what }], ..following(path, 2) }
+}
+
+#[test]
+fn followed_links_stay_beneath_the_base() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["base/tree/d", "base/other/deep", "outside/deep"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    for name in ["base/other/deep/g", "outside/deep/secret", "base/tree/d/f"] {
+        fs::write(at(name), "1234").unwrap();
+    }
+    for (text, name) in [
+        ("d/f", "file"),
+        ("../other", "directory"),
+        ("../../../base/other", "out-and-in"),
+        ("../../outside", "out"),
+        ("../../outside/deep/secret", "secret"),
+        ("gone", "dangling"),
+        ("self", "self"),
+        ("file", "twice"),
+        ("..", "d/up"),
+    ] {
+        symlink(text, at("base/tree").join(name)).unwrap();
+    }
+    symlink(at("base/other/deep/g"), at("base/tree/absolute")).unwrap();
+    symlink(at("outside/deep/secret"), at("base/tree/absolute-out")).unwrap();
+    symlink(at("base/../outside/deep/secret"), at("base/tree/absolute-up")).unwrap();
+    // One that is reached by way of another one.
+    symlink("deep/g", at("base/other/to-g")).unwrap();
+    symlink("../tree/out", at("base/other/to-out")).unwrap();
+    let (seen, failures) = sections_and_failures(collect(&following_beneath(&at("base"), &at("base/tree"))));
+    let names: Vec<&str> = seen.keys().map(|name| std::str::from_utf8(name).unwrap()).collect();
+    let expected = [
+        "",
+        "absolute",
+        "d",
+        "d/f",
+        "directory",
+        "directory/deep",
+        "directory/deep/g",
+        "directory/to-g",
+        "file",
+        "twice",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(seen[&b"twice"[..]].0, Some(EntryKind::Regular { size: 4 }));
+    let told = |name: &str| &failures[at("base/tree").join(name).as_os_str().as_bytes()];
+    for name in ["out", "secret", "out-and-in", "absolute-out", "absolute-up", "directory/to-out"] {
+        let (kind, detail) = told(name);
+        assert!(*kind == FailureKind::Unreadable && detail.contains("leads out"), "{name} {detail}");
+    }
+    assert_eq!(told("dangling").0, FailureKind::Missing);
+    assert!(told("self").1.contains("leads back") && told("d/up").1.contains("leads back"));
+    assert_eq!(failures.len(), 9, "{failures:?}");
+}

@@ -134,7 +134,7 @@ impl<'a> Walker<'a> {
         let (Ok(name), Ok(())) = (CString::new(name), check_name(sink_name)) else {
             return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
-        let inspected = self.inspect(root.as_fd(), &name, FileType::Unknown, follow);
+        let inspected = self.inspect(&directory, root.as_fd(), &name, FileType::Unknown, follow);
         if let Some(reason) = self.left_out(&directory.source, name.to_bytes(), &inspected) {
             return self.skipped(&directory, name.to_bytes(), reason);
         }
@@ -164,10 +164,10 @@ impl<'a> Walker<'a> {
 
     fn enter(&mut self, child: &Child) -> Flow {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
-        match root.open_inner(child.parent.as_fd(), child.name()) {
+        match root.open_inner(child.parent.as_fd(), &child.directory.source) {
             Ok(handle) => self.begin(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
             Err(errno) => {
-                let held = || Ok(root.enter_inner(child.parent.as_fd(), child.name())?);
+                let held = || Ok(root.enter_inner(child.parent.as_fd(), &child.directory.source)?);
                 let (directory, lineage) = (Arc::clone(&child.directory), child.lineage.as_ref());
                 self.begin_unlisted(held, directory, lineage, &errno.into())
             }
@@ -351,7 +351,7 @@ impl<'a> Walker<'a> {
         if let (Some(record), Some(sealing)) = (&self.scan.record, &mut level.sealing) {
             record.add_name(sealing, name.to_bytes());
         }
-        let inspected = self.inspect(handle, name, listed_type, false);
+        let inspected = self.inspect(level.directory(), handle, name, listed_type, false);
         if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
             return self.skipped(level.directory(), name.to_bytes(), reason);
         }
@@ -376,13 +376,18 @@ impl<'a> Walker<'a> {
     /// Looks at a name; at what a link leads to, if `follow` or all links are followed.
     fn inspect(
         &mut self,
-        directory: BorrowedFd<'_>,
+        directory: &Directory,
+        handle: BorrowedFd<'_>,
         name: &CStr,
         listed_type: FileType,
         follow: bool,
     ) -> Inspected {
         let follow = follow || self.follows_links() && may_be_link(listed_type);
-        self.inspector.inspect(directory, name, listed_type, follow)
+        let root = &self.scan.roots[directory.root_index as usize].root;
+        match follow && root.is_confined() {
+            true => self.inspector.inspect_within(root, directory, handle, name),
+            false => self.inspector.inspect(handle, name, listed_type, follow),
+        }
     }
 
     fn follows_links(&self) -> bool {

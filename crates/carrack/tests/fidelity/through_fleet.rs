@@ -114,7 +114,9 @@ fn movers_that_keep_no_owners_give_no_rights_and_tell_it() {
     let strict = stage.ask(&["submit", "--wait", "-a", "--strict", &from, &to]);
     assert_exit(&strict, 1);
     assert_says(&strict, &["--strict", "could not be kept"]);
-    for (option, reason) in [("-L", "movers follow no link"), ("--exclude={a", "is no pattern")] {
+    for (option, reason) in
+        [("--via=ssh", "data connections to each other"), ("--exclude={a", "is no pattern")]
+    {
         let refused = stage.ask(&["submit", option, &from, &to]);
         assert_exit(&refused, 3);
         assert_says(&refused, &[reason]);
@@ -244,6 +246,81 @@ fn a_fleet_sends_what_differs() {
     let left =
         fs::read_dir(&there).unwrap().flatten().filter(|entry| hidden(&entry.file_name().to_string_lossy()));
     assert_eq!(left.count(), 0, "journals are left");
+}
+
+/// Links are what they lead to, as in one copy, where that is beneath what the movers reach; nothing beside it is read.
+#[test]
+fn a_fleet_copies_what_links_lead_to() {
+    let Some(stage) = stage(&[]) else { return };
+    let (tree, there, east) = (stage.seen("east/tree"), stage.seen("west/there"), stage.seen("east"));
+    for directory in [tree.join("d/deep"), east.join("beside/inner"), stage.seen("secrets")] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    for (path, bytes) in [
+        (tree.join("d/f"), 1_000),
+        (east.join("beside/inner/large"), 5 << 20),
+        (east.join("beside/small"), 2_000),
+        (stage.seen("secrets/secret"), 3_000),
+    ] {
+        fs::write(path, vec![7; bytes]).unwrap();
+    }
+    for (text, name) in [
+        ("d/f", "to-file"),
+        ("to-file", "twice"),
+        ("../beside", "to-directory"),
+        ("../beside/inner/large", "to-large"),
+        ("../../beside/small", "d/out-of-the-tree"),
+    ] {
+        symlink(text, tree.join(name)).unwrap();
+    }
+    // By the path that the movers know it by, where they run.
+    let known_as = PathBuf::from(stage.location(SITES[0], "beside/small").split_once(':').unwrap().1);
+    symlink(&known_as, tree.join("absolute")).unwrap();
+    let expected = stage.seen("west/expected");
+    copy(&["-rL", "--perms", "--exclude=absolute"], &tree, &expected);
+    fs::copy(east.join("beside/small"), expected.join("absolute")).unwrap();
+    let record = carry(&stage, &["-L"]);
+    let differ: Vec<String> =
+        differences(&expected, &there).into_iter().filter(|line| !line.contains("absolute")).collect();
+    assert_eq!(differ, [""; 0], "{record:#?}");
+    assert_eq!(fs::read(there.join("absolute")).unwrap().len(), 2_000);
+    assert!(!there.join("to-directory").is_symlink() && record.tally.chunks_done > 10, "{record:#?}");
+
+    for (text, name) in
+        [("../../secrets", "out"), ("../../secrets/secret", "secret"), ("..", "d/up"), ("gone", "dangling")]
+    {
+        symlink(text, tree.join(name)).unwrap();
+    }
+    let (from, to) = (stage.location(SITES[0], "tree/"), stage.location(SITES[1], "again"));
+    let output = stage.ask(&["submit", "--wait", "-L", CHUNK, &from, &to]);
+    assert_exit(&output, 1);
+    let again = stage.seen("west/again");
+    assert!(again.join("to-directory/inner/large").is_file() && again.join("twice").is_file());
+    for name in ["out", "secret", "d/up", "dangling"] {
+        assert!(fs::symlink_metadata(again.join(name)).is_err(), "{name}");
+    }
+    let failed = stage.records().into_iter().find(|record| record.tally.entries_failed > 0).unwrap();
+    let told = |name: &str| {
+        let failures = failed.failures.iter();
+        failures
+            .filter(|failure| failure.path.ends_with(name))
+            .map(|failure| &*failure.detail)
+            .collect::<String>()
+    };
+    assert_eq!(failed.tally.entries_failed, 4, "{failed:#?}");
+    assert!(
+        told("tree/out").contains("leads out") && told("tree/secret").contains("leads out"),
+        "{failed:#?}"
+    );
+    assert!(told("d/up").contains("leads back") && told("dangling").contains("not there"), "{failed:#?}");
+
+    // One link that was named is what it leads to.
+    for (name, made) in [("tree/to-large", "one"), ("tree/to-directory", "other")] {
+        let (from, to) = (stage.location(SITES[0], name), stage.location(SITES[1], made));
+        stage.asked(&["submit", "--wait", "-L", CHUNK, &from, &to]);
+    }
+    assert!(stage.seen("west/one").is_file() && !stage.seen("west/one").is_symlink());
+    assert!(stage.seen("west/other/inner/large").is_file());
 }
 
 /// The rate of a timetable is that of each pair.
