@@ -17,13 +17,14 @@ use carrack_engine::{
     TransferIdentity, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    ByteRange, DeviceNumber, Event, Extras, FailureKind, LinkPolicy, Metadata, Notice,
+    ByteRange, DeviceNumber, Event, Extras, FailureKind, FileFlags, IMMUTABLE, LinkPolicy, Metadata, Notice,
     RelPath, RunToken, SameAs, Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
 };
 use carrack_plan::RateSteps;
 use carrack_storage::{Base, Root};
 use carrack_wire::TableWriter;
 use common::{Recorder, Way, assert_same, channel, noise, peer, serve_any, transfer, wait_until, write};
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 const MIB: u64 = 1 << 20;
 
@@ -584,6 +585,52 @@ fn a_file_that_changed_is_not_put_together_of_two_versions() {
     let (summary, _) = place.run(Way::Push, 3, &TestFeed::of([discard]));
     assert_eq!((summary.entries_failed, temporary()), (0, 0), "{:?}", place.names());
     assert!(!place.sink().join("large/4").exists());
+}
+
+/// Only who ends the transfer knows that everything else is done with a file.
+#[test]
+fn flags_are_set_by_the_session_that_is_told_so() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
+    let place = Place { dir };
+    write(&place.source().join("f"), b"contents");
+    write(&place.source().join("other"), b"contents");
+    let has_flags = |name: &str| {
+        let file = fs::File::open(place.sink().join(name)).unwrap();
+        ioctl_getflags(file).unwrap().contains(IFlags::IMMUTABLE)
+    };
+    let probe = fs::File::create(place.dir.path().join("probe")).unwrap();
+    if ioctl_setflags(&probe, IFlags::IMMUTABLE).is_err() {
+        return println!("skipped: no file flags for this user in /dev/shm");
+    }
+    ioctl_setflags(&probe, IFlags::empty()).unwrap();
+    let flags = Some(FileFlags::new(IMMUTABLE, IMMUTABLE));
+    let chunk = |names: &[&str], at_end: bool| {
+        let mut table = Vec::new();
+        TableWriter::new(&mut table).section(&RelPath::root(), None);
+        for name in names {
+            let found = fs::metadata(place.source().join(name)).unwrap();
+            let same_as = SameAs { path: RelPath::new(name.as_bytes()).unwrap(), size: found.size() };
+            let extras = Extras { flags, same_as: at_end.then_some(same_as), ..Extras::default() };
+            let size = if at_end { 0 } else { found.size() };
+            let mut writer = TableWriter::new(&mut table).with(Some(&extras));
+            writer.regular(name.as_bytes(), size, &metadata(&found), found.ino(), None);
+        }
+        Chunk { table, ..place.files(1, &[]) }
+    };
+    let run = |run: u8, chunk: Chunk| {
+        let mut transfer = place.transfer(run, &TestFeed::of([chunk]));
+        transfer.settings.fidelity.kept.file_flags = true;
+        let outcome = copy(Way::Push, &transfer, &Recorder::default(), &Abort::new().unwrap());
+        outcome.result.unwrap();
+        assert_eq!(outcome.summary.entries_failed, 0);
+    };
+    run(0, chunk(&["f", "other"], false));
+    assert!(!has_flags("f") && !has_flags("other"));
+    // Another file has the name by now.
+    write(&place.sink().join("other"), b"changed");
+    run(1, Chunk { work: ChunkWork::Close, ..chunk(&["f", "other"], true) });
+    assert!(has_flags("f") && !has_flags("other"));
+    ioctl_setflags(fs::File::open(place.sink().join("f")).unwrap(), IFlags::empty()).unwrap();
 }
 
 /// What the scan says of a name whose link leads to a file.

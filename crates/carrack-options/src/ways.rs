@@ -60,10 +60,6 @@ pub const REFUSED: &[Refused] = &[
     in_queue("chunk-size", DEALT),
     in_queue("pairs", DEALT),
     in_queue("static-striping", DEALT),
-    in_fleet(
-        "file-flags",
-        "what is immutable can't be finished by another session; `carrack cp` and a machine's queue have it",
-    ),
     in_fleet("via", "movers make data connections to each other"),
     in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
     in_fleet("connect-from", DIALS),

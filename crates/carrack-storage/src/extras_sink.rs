@@ -461,6 +461,15 @@ impl Keeper {
         }
     }
 
+    /// What the directory gets that holds the journals of several sessions: without flags that keep it from being changed, which are a loss, as
+    /// the journals could not be taken away from it any more. Nothing if it was to have none of these.
+    pub fn without_fastening(&self, extras: &Extras) -> Option<Extras> {
+        let flags = self.flags_of(extras).filter(|flags| flags.fastening().set() != 0)?;
+        self.losses.count(FLAGS, "the transfer's journals are in it until it is over");
+        let flags = Some(flags.among(NO_DUMP));
+        Some(Extras { flags, ..extras.clone() })
+    }
+
     /// Counts flags that could not be set.
     pub(crate) fn not_flagged(&self, errno: Errno) {
         self.losses.count(FLAGS, &reason(errno));

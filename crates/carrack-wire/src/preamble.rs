@@ -1,7 +1,7 @@
 //! The first 16 bytes in each direction: who speaks, and which versions.
 
 /// The newest protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 
 /// The oldest protocol version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u16 = 10;
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x0a\x00\x0a\x00\0\0\0\0");
+        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x0a\x00\x0b\x00\0\0\0\0");
     }
 
     /// Sessions with an older preamble end at once, and fuzzing would meet nothing else.
@@ -99,9 +99,10 @@ mod tests {
 
     #[test]
     fn agrees_on_the_newest_common_version() {
-        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(10));
-        assert_eq!(Preamble { version_min: 1, version_max: 11 }.agree(), Ok(10));
-        assert!(Preamble { version_min: 11, version_max: 11 }.agree().is_err());
+        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(11));
+        assert_eq!(Preamble { version_min: 1, version_max: 12 }.agree(), Ok(11));
+        assert_eq!(Preamble { version_min: 1, version_max: 10 }.agree(), Ok(10));
+        assert!(Preamble { version_min: 12, version_max: 12 }.agree().is_err());
         assert!(Preamble { version_min: 0, version_max: 6 }.agree().is_err());
     }
 

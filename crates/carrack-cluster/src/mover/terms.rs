@@ -34,6 +34,11 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
     if settings.journal.durability == Durability::End {
         return Err(Trouble::new("a fleet has no --durability end").hint("take each or group"));
     }
+    let leaves_existing = spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing);
+    if settings.fidelity.kept.file_flags && leaves_existing {
+        let message = "a fleet has no --file-flags with --ignore-existing: flags are set at the end, when nobody knows what was there before";
+        return Err(Trouble::new(message).hint("leave one of them out; a machine's queue has both"));
+    }
     if !settings.class.is_empty() && !is_name(&settings.class) {
         let message = format!("{:?} can't name a class", settings.class);
         return Err(Trouble::new(message).hint("letters, digits, '-' and '_' can"));
@@ -172,7 +177,6 @@ mod tests {
     #[test]
     fn what_a_fleet_does_not_have_is_refused() {
         for word in [
-            "--file-flags",
             "--checksum=blake3",
             "--durability=end",
             "--class=two words",
@@ -182,6 +186,8 @@ mod tests {
             let trouble = terms(&asking(&[word])).unwrap_err();
             assert!(trouble.hint.is_some(), "{trouble}");
         }
+        assert!(terms(&asking(&["--file-flags", "--ignore-existing"])).unwrap_err().hint.is_some());
+        assert!(terms(&asking(&["--file-flags", "--update"])).is_ok());
         for word in [
             "--policy=fifo",
             "--files-from=list",

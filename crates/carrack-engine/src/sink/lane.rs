@@ -10,7 +10,7 @@ use std::thread::Scope;
 use carrack_machine::{Duty, LaneCrew, Monitor, Seated, SlotPool};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{
-    EntryFailure, Event, Extras, FailureKind, FileId, Notice, RelPath, TargetId, Timestamp, escape,
+    EntryFailure, Event, Extras, FailureKind, FileFlags, FileId, Notice, RelPath, TargetId, Timestamp, escape,
 };
 use carrack_storage::WriteIo;
 use carrack_transport::{Incoming, ReceiveEndpoint};
@@ -226,7 +226,8 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// A file is in its place: flags after which nothing can be done with it come at the end.
+    /// A file is in its place: flags after which nothing can be done with it come at the end. Of several sessions the last one is told of
+    /// them, as the others don't know whether the file is done with.
     pub(super) fn note_flags(
         &self,
         directory: &RelPath,
@@ -234,9 +235,19 @@ impl<'a> Lane<'a> {
         mtime: Timestamp,
         extras: Option<&Extras>,
     ) -> Result<(), SessionError> {
-        let flags = extras
-            .filter(|extras| extras.same_as.is_none())
-            .and_then(|extras| self.sink.keeper.flags_of(extras));
+        let extras = extras.filter(|extras| extras.same_as.is_none() && self.sink.siblings.is_none());
+        let flags = extras.and_then(|extras| self.sink.keeper.flags_of(extras));
+        self.note_to_fasten(directory, name, mtime, flags)
+    }
+
+    /// Has a file get flags at the end, if it is the one that was told then.
+    pub(super) fn note_to_fasten(
+        &self,
+        directory: &RelPath,
+        name: &[u8],
+        mtime: Timestamp,
+        flags: Option<FileFlags>,
+    ) -> Result<(), SessionError> {
         let Some(flags) = flags.filter(|flags| flags.fastening().set() != 0) else { return Ok(()) };
         let Ok(path) = directory.join(name) else { return Ok(()) };
         let mut directories = self.sink.directories();

@@ -130,6 +130,9 @@ impl Unpacker {
         if let (Ok(directory), true) = (&held.directory, lane.sink.keeper.policy().perms) {
             narrow_directory(directory.as_fd(), metadata.mode);
         }
+        let loose = extras.filter(|_| lane.sink.siblings.is_some() && held.path.is_root());
+        let loose = loose.and_then(|extras| lane.sink.keeper.without_fastening(extras));
+        let extras = loose.as_ref().or(extras);
         let noted = match (&held.directory, lane.sink.directories().as_mut()) {
             (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
             (Ok(_), Some(spool)) => spool
@@ -165,6 +168,11 @@ impl Unpacker {
             }
         }
         if let Some(same_as) = entry.extras.as_deref().and_then(|extras| extras.same_as.as_ref()) {
+            if held.path.join(entry.name).is_ok_and(|own| own == same_as.path) {
+                let flags = entry.extras.as_deref().and_then(|extras| lane.sink.keeper.flags_of(extras));
+                lane.note_to_fasten(&held.path, entry.name, entry.metadata.mtime, flags)?;
+                return Ok(Outcome::Noted);
+            }
             return match note_link(lane, &held.path, entry, same_as)? {
                 Ok(()) => Ok(Outcome::Noted),
                 Err(error) => fail(&error),

@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{ByteRange, Directory, Entry, Section};
+use carrack_model::{ByteRange, Directory, Entry, EntryKind, Extras, SameAs, Section};
 
 use super::FileKey;
 use crate::{entry_table_bytes, extras_table_bytes, section_table_bytes};
@@ -113,8 +113,8 @@ pub enum ChunkKind {
         /// Parts of the file.
         count: u64,
     },
-    /// Not to be done before everything else is: directories with their metadata and all that is kept of them, and further names of
-    /// files (hard links), which need the first ones.
+    /// Not to be done before everything else is: directories with their metadata and all that is kept of them, further names of
+    /// files (hard links), which need the first ones, and files that are to be immutable or append-only, each as a name of itself.
     End {
         /// In the order in which they were found; not each has metadata, and most have no entries.
         sections: Vec<Section>,
@@ -128,7 +128,7 @@ pub struct Chunk {
     pub number: u64,
     /// What it is made of.
     pub kind: ChunkKind,
-    /// Files and links; 1 for a part; further names for the end.
+    /// Files and links; 1 for a part; names for the end.
     pub entries: usize,
     /// Bytes of content.
     pub bytes: u64,
@@ -212,8 +212,12 @@ impl ChunkCutter {
         }
         for entry in entries {
             if is_further_name(&entry) {
-                self.add_name(&directory, entry);
+                self.found.names += 1;
+                self.add_to_end(&directory, entry);
                 continue;
+            }
+            if let Some(flagged) = flagged(&directory, &entry) {
+                self.add_to_end(&directory, flagged);
             }
             self.found.files += 1;
             self.found.bytes = self.found.bytes.saturating_add(entry.size());
@@ -282,8 +286,7 @@ impl ChunkCutter {
         self.end.sections.push(section);
     }
 
-    fn add_name(&mut self, directory: &Arc<Directory>, entry: Entry) {
-        self.found.names += 1;
+    fn add_to_end(&mut self, directory: &Arc<Directory>, entry: Entry) {
         self.make_room_at_end(self.end.table_bytes_with(directory, &entry));
         self.end.push(directory, entry);
     }
@@ -324,6 +327,21 @@ impl ChunkCutter {
 /// Whether an entry is another name of a file that is copied under its first one.
 fn is_further_name(entry: &Entry) -> bool {
     entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
+}
+
+/// What the end has of a file with flags after which nothing can be done with it: the file as a name of itself, with these flags.
+fn flagged(directory: &Directory, entry: &Entry) -> Option<Entry> {
+    let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.fastening().set() != 0)?;
+    let same_as = SameAs { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
+    let extras = Extras { same_as: Some(same_as), flags: Some(flags), ..Extras::default() };
+    Some(Entry {
+        name: entry.name.clone(),
+        source_name: None,
+        kind: EntryKind::Regular { size: 0 },
+        metadata: entry.metadata,
+        identity: entry.identity,
+        extras: Some(Box::new(extras)),
+    })
 }
 
 /// Which class files of a size belong to; links and empty files to the smallest.

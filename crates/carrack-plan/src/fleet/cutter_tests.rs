@@ -1,7 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
-use carrack_model::{Attribute, EntryKind, Extras, Metadata, RelPath, SameAs};
+use carrack_model::{
+    APPEND_ONLY, Attribute, EntryKind, Extras, FileFlags, IMMUTABLE, Metadata, NO_DUMP, RelPath, SameAs,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -185,6 +187,48 @@ fn directories_travel_by_themselves() {
         .collect();
     assert_eq!(shapes, [(0, 0, 2), (0, 1, 1), (1, 0, 1)]);
     assert_eq!((found.chunks, found.directories), (1, 3));
+}
+
+/// Everything is done with a file before it is immutable, in whatever parts it comes.
+#[test]
+fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
+    let flagged = |name: &str, size: u64, set: u32| {
+        let flags = Some(FileFlags::new(u32::MAX, set));
+        Entry { extras: Some(Box::new(Extras { flags, ..Extras::default() })), ..file(name, size) }
+    };
+    let entries = vec![
+        flagged("small", 7, IMMUTABLE),
+        flagged("large", 5 * MIB, APPEND_ONLY | NO_DUMP),
+        flagged("not dumped", 7, NO_DUMP),
+        flagged("plain", 7, 0),
+        file("unknown", 7),
+    ];
+    let section = Section { directory: directory("d"), metadata: None, extras: None, entries };
+    let (chunks, found) = cut(limits(MIB), vec![section]);
+    assert_eq!((found.files, found.names, found.files_in_parts), (5, 0, 1));
+    let told: Vec<(String, u64, u32)> = chunks
+        .iter()
+        .filter_map(|chunk| match &chunk.kind {
+            ChunkKind::End { sections } => Some(sections),
+            _ => None,
+        })
+        .flatten()
+        .flat_map(|section| &section.entries)
+        .map(|entry| {
+            let extras = entry.extras.as_deref().unwrap();
+            let same_as = extras.same_as.as_ref().unwrap();
+            assert_eq!((entry.size(), same_as.path.split_last().unwrap().1), (0, &*entry.name));
+            (
+                String::from_utf8(same_as.path.as_bytes().to_vec()).unwrap(),
+                same_as.size,
+                extras.flags.unwrap().set(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [("d/small".to_owned(), 7, IMMUTABLE), ("d/large".to_owned(), 5 * MIB, APPEND_ONLY | NO_DUMP)]
+    );
 }
 
 #[test]

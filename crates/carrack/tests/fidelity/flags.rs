@@ -33,11 +33,11 @@ fn loosen(path: &Path) {
     }
 }
 
-fn flags(path: &Path) -> IFlags {
+pub fn flags(path: &Path) -> IFlags {
     ioctl_getflags(File::open(path).unwrap()).unwrap() & ALL
 }
 
-fn set(path: &Path, flags: IFlags) -> rustix::io::Result<()> {
+pub fn set(path: &Path, flags: IFlags) -> rustix::io::Result<()> {
     let file = File::open(path).unwrap();
     let others = ioctl_getflags(&file)? - ALL;
     ioctl_setflags(&file, others | flags)
@@ -55,7 +55,7 @@ const FLAGGED: [(&str, IFlags); 7] = [
 ];
 
 /// Whether the file system has flags.
-fn plant(tree: &Path) -> bool {
+pub fn plant(tree: &Path) -> bool {
     fs::create_dir_all(tree.join("sealed/deep")).unwrap();
     for name in ["immutable", "append-only", "no-dump", "linked", "plain", "sealed/inside", "sealed/deep/f"] {
         fs::write(tree.join(name), name).unwrap();
@@ -65,7 +65,7 @@ fn plant(tree: &Path) -> bool {
     FLAGGED.iter().rev().all(|(name, flags)| set(&tree.join(name), *flags).is_ok())
 }
 
-fn assert_same(tree: &Path, there: &Path, file_system: &str) {
+pub fn assert_same(tree: &Path, there: &Path, file_system: &str) {
     for (name, expected) in FLAGGED {
         assert_eq!(flags(&tree.join(name)), expected, "{file_system}: {name} at the source");
         assert_eq!(flags(&there.join(name)), expected, "{file_system}: {name}");

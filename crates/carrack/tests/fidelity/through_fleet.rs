@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_register::records::{SITE_MARK, TransferRecord, TransferState};
-use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr};
+use rustix::fs::{FileType, IFlags, XattrFlags, lgetxattr, lsetxattr};
 
 use crate::census::differences;
 use crate::common::process::{assert_exit, assert_says};
+use crate::common::skip;
 use crate::fleet::stage::{Manner, SITES, Stage};
 use crate::specials::node;
-use crate::{copy, is_root, plant};
+use crate::{copy, flags, is_root, plant};
 
 /// For the tree and its copy.
 const BYTES: u64 = 3 << 30;
@@ -321,6 +322,58 @@ fn a_fleet_copies_what_links_lead_to() {
     }
     assert!(stage.seen("west/one").is_file() && !stage.seen("west/one").is_symlink());
     assert!(stage.seen("west/other/inner/large").is_file());
+}
+
+/// Flags are set when everything else is done, by whoever ends the transfer: parts, further names and directories are in time.
+#[test]
+fn a_fleet_keeps_file_flags() {
+    let Some(stage) = stage(&["--keep-owners"]) else { return };
+    let (tree, there) = (stage.seen("east/tree"), stage.seen("west/there"));
+    if !flags::plant(&tree) {
+        return skip("no file flags here");
+    }
+    let options = ["-a", "--file-flags"];
+    let record = carry(&stage, &options);
+    flags::assert_same(&tree, &there, "the first time");
+    assert_eq!((lost(&stage), record.losses), (vec![], vec![]));
+    assert_eq!(record.tally.files_done, record.tally.files_found);
+    assert_eq!(fs::metadata(there.join("linked")).unwrap().nlink(), 2);
+    assert!(record.tally.chunks_done > 3, "{:#?}", record.tally);
+
+    // What is there with its flags needs nothing; what lacks some gets them, and what has too many loses them.
+    flags::set(&there.join("immutable"), IFlags::empty()).unwrap();
+    flags::set(&there.join("large"), IFlags::APPEND).unwrap();
+    flags::set(&there.join("plain"), IFlags::IMMUTABLE).unwrap();
+    let bytes = carry(&stage, &[&options[..], &["--sync"]].concat()).tally.bytes_moved;
+    flags::assert_same(&tree, &there, "synced");
+    assert_eq!((lost(&stage), bytes), (vec![], 0));
+
+    // The destination itself holds the journals until the end.
+    flags::set(&tree, IFlags::IMMUTABLE | IFlags::NODUMP).unwrap();
+    let record = carry(&stage, &[&options[..], &["--sync"]].concat());
+    assert_eq!(flags::flags(&there), IFlags::NODUMP);
+    assert!(record.losses.iter().any(|line| line.contains("journals are in it")), "{record:#?}");
+    let journals = fs::read_dir(&there).unwrap().flatten();
+    let left = journals.filter(|entry| entry.file_name().to_string_lossy().contains("carrack")).count();
+    assert_eq!(left, 0);
+}
+
+/// Who submits makes nothing at a mover's host that its owner can't remove.
+#[test]
+fn movers_that_keep_no_owners_set_no_flags_and_tell_it() {
+    let Some(stage) = stage(&[]) else { return };
+    let tree = stage.seen("east/tree");
+    if !flags::plant(&tree) {
+        return skip("no file flags here");
+    }
+    let record = carry(&stage, &["--file-flags"]);
+    for (name, expected) in
+        [("immutable", IFlags::empty()), ("no-dump", IFlags::NODUMP), ("sealed", IFlags::empty())]
+    {
+        assert_eq!(flags::flags(&stage.seen("west/there").join(name)), expected, "{name}");
+    }
+    let told = record.losses.iter().any(|line| line.contains("file flags of 6 entries not kept"));
+    assert!(told, "{:#?}", record.losses);
 }
 
 /// The rate of a timetable is that of each pair.
