@@ -1,6 +1,6 @@
 //! What a user asked for: the part of it that both ends must agree on, and nothing local.
 
-use crate::{Checksum, Cipher, Protection};
+use crate::{Checksum, Cipher, PartialRange, Protection};
 
 /// Which end dials the data connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,6 +149,8 @@ pub struct TransferSpec {
     pub cipher: Cipher,
     /// What is there already is left out; nothing for a plain copy.
     pub sync: Option<Sync>,
+    /// What is copied of the only source, a regular file; nothing for all of it.
+    pub part: Option<PartialRange>,
 }
 
 impl Default for TransferSpec {
@@ -166,6 +168,7 @@ impl Default for TransferSpec {
             protection: Protection::default(),
             cipher: Cipher::default(),
             sync: None,
+            part: None,
         }
     }
 }

@@ -7,13 +7,14 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_model::{Metadata, Timestamp};
+use carrack_model::{ByteRange, Metadata, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, futimens, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
 use crate::durable::{settle_size, sync_whole};
 use crate::extras_sink::{MODE, kept};
+use crate::kept_bytes::{KeptBytes, Stand, now};
 use crate::modes::{mode_of_new, take_over};
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, times};
@@ -41,6 +42,10 @@ pub struct GrowingFile {
     /// The same file open past the page cache, for [`WriteIo::Direct`].
     direct: Option<OwnedFd>,
     io: WriteIo,
+    /// Where what is written begins, if it is a part of a file.
+    part_offset: Option<u64>,
+    /// An earlier session may have copied bytes into it that are not of the part.
+    is_resumed: bool,
 }
 
 /// How a large file is written.
@@ -77,7 +82,12 @@ pub struct GrowingSpec<'a> {
     pub stripe: &'a Stripe,
     /// How it shall be written, as far as the storage can.
     pub io: WriteIo,
+    /// Where it begins, if only a part of the file is written, which ends at `size`: its other bytes stay as they are ([`GrowingFile::commit_part`]).
+    pub part_offset: Option<u64>,
 }
+
+/// How often the bytes around a part are copied anew because what had the name was changed meanwhile.
+const PART_TRIES: u32 = 5;
 
 /// What direct writes of this program keep to.
 const DIRECT_ALIGNMENT: usize = 4_096;
@@ -126,10 +136,13 @@ impl GrowingFile {
             Err(errno) => return Err(SinkError::naming("opening", errno)),
         };
         let found = fstat(&file).map_err(|errno| SinkError::writing("looking at", errno))?;
-        if !fits(directory.as_fd(), &found, held_end, spec.size) {
+        let size_max = spec.part_offset.map_or(spec.size, |_| u64::MAX);
+        if !fits(directory.as_fd(), &found, held_end, size_max) {
             return Ok(None);
         }
-        Ok(Some(GrowingFile::new(directory, name, file, temporary, spec)))
+        let mut growing = GrowingFile::new(directory, name, file, temporary, spec);
+        growing.is_resumed = true;
+        Ok(Some(growing))
     }
 
     /// Opens the file that several sessions write to under the name `temporary` ([`ScratchNames::shared_name`]), and creates it
@@ -182,6 +195,8 @@ impl GrowingFile {
             leaves_cache: AtomicBool::new(true),
             direct,
             io,
+            part_offset: spec.part_offset,
+            is_resumed: false,
         }
     }
 
@@ -292,6 +307,41 @@ impl GrowingFile {
 }
 
 impl GrowingFile {
+    /// Likewise for a part of a file: the bytes before and behind it are those of the file that has the name now, or zeros. Its modification
+    /// time is now. Waits while another partial transfer gives the same file its bytes. Once, after the last write.
+    ///
+    /// # Errors
+    /// As [`GrowingFile::commit`]; [`SinkError::NotRegular`], [`SinkError::Unsteady`], [`SinkError::Locked`], and [`SinkError::Ended`] once
+    /// `goes_on` says no. What had the name has it still, but for [`SinkError::Metadata`].
+    pub fn commit_part<'a>(
+        &self,
+        dress: impl Into<Dress<'a>>,
+        syncs: bool,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), SinkError> {
+        let (file, dress) = (self.file.as_fd(), dress.into());
+        let offset = self.part_offset.unwrap_or(0);
+        let part = ByteRange::new(offset, self.size - offset);
+        let mut kept = KeptBytes { file, part, is_blank: !self.is_resumed, goes_on };
+        for _ in 0..PART_TRIES {
+            let stand = Stand::hold(self.directory.as_fd(), &self.name, goes_on)?;
+            if !kept.take_from(&stand)? {
+                continue;
+            }
+            let finished = self.dress(dress);
+            // Where that is refused, it is the time of the last write.
+            let _ = futimens(file, &now());
+            if syncs || stand.is_some() {
+                sync_whole(file)?;
+            }
+            if stand.give_way(self.directory.as_fd(), &self.temporary, &self.name)? {
+                self.is_committed.store(true, Relaxed);
+                return finished;
+            }
+        }
+        Err(SinkError::Unsteady)
+    }
+
     /// Without an exact mode it is that of the file that is replaced, or that of a new one.
     fn dress(&self, dress: Dress<'_>) -> Result<(), SinkError> {
         let (file, directory) = (self.file.as_fd(), self.directory.as_fd());
@@ -316,6 +366,8 @@ impl Drop for GrowingFile {
 /// Whether the file that an earlier session left under the name `temporary` can be gone on with: a regular file with no other name,
 /// at least as long as `held_end`, up to which something of it was recorded, at most of `size` bytes, and of this user's. Somebody
 /// else would keep it open, and change what is written to it.
+///
+/// Of a part of a file the size does not matter: bytes behind it may be there, which are of the file that it goes into.
 pub fn can_resume(directory: BorrowedFd<'_>, temporary: &[u8], held_end: u64, size: u64) -> bool {
     let found = statat(directory, temporary, AtFlags::SYMLINK_NOFOLLOW);
     found.is_ok_and(|found| fits(directory, &found, held_end, size))
@@ -396,7 +448,8 @@ mod tests {
         let scratch = ScratchNames::new(None).unwrap();
         let directory = File::open(dir.path()).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
-        let spec = GrowingSpec { size, file_system: &file_system, stripe: &Stripe::Default, io };
+        let stripe = &Stripe::Default;
+        let spec = GrowingSpec { size, file_system: &file_system, stripe, io, part_offset: None };
         GrowingFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
     }
 

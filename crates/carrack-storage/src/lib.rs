@@ -16,6 +16,7 @@ mod extras_source;
 mod file_flags;
 mod folded_names;
 mod growing_file;
+mod kept_bytes;
 pub mod layout;
 mod link_spool;
 mod link_times;

@@ -341,8 +341,13 @@ mod tests {
         before(&path);
         let scratch = ScratchNames::new(None).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(held.as_fd()).unwrap();
-        let spec =
-            GrowingSpec { size: 3, file_system: &file_system, stripe: &Stripe::Default, io: WriteIo::Cached };
+        let spec = GrowingSpec {
+            size: 3,
+            file_system: &file_system,
+            stripe: &Stripe::Default,
+            io: WriteIo::Cached,
+            part_offset: None,
+        };
         let directory = File::open(dir).unwrap().into();
         let (growing, _) = GrowingFile::create(directory, name.as_bytes(), spec, &scratch).unwrap();
         growing.write_at(b"new", 0).unwrap();

@@ -23,6 +23,18 @@ pub enum SinkError {
     /// What an earlier session left of it was there, and is gone.
     #[error("what an earlier session left of it is gone; run the same command again")]
     Vanished,
+    /// Something else stands where a part of a file is to go.
+    #[error("no regular file stands there, and a part of a file goes into one or into none")]
+    NotRegular,
+    /// The file that a part goes into was changed again and again.
+    #[error("what stands there was changed each time its other bytes were copied")]
+    Unsteady,
+    /// Another program has the file that a part goes into.
+    #[error("another program holds a lock on what stands there (flock)")]
+    Locked,
+    /// The session ends.
+    #[error("the session ended before it had its name")]
+    Ended,
     /// Read again from the storage it was not what was written.
     #[error("what was written is not what the storage holds")]
     Damaged,
@@ -80,11 +92,14 @@ impl SinkError {
     pub fn kind(&self) -> FailureKind {
         match self {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
-            SinkError::InTheWay(_) | SinkError::Special(_) => FailureKind::InTheWay,
+            SinkError::InTheWay(_) | SinkError::Special(_) | SinkError::NotRegular => FailureKind::InTheWay,
             SinkError::BadName(_) | SinkError::SameName => FailureKind::BadName,
-            SinkError::Vanished | SinkError::NotPermitted { .. } | SinkError::NoSymlinks(_) => {
-                FailureKind::WriteError
-            }
+            SinkError::Unsteady => FailureKind::Changed,
+            SinkError::Vanished
+            | SinkError::Locked
+            | SinkError::Ended
+            | SinkError::NotPermitted { .. }
+            | SinkError::NoSymlinks(_) => FailureKind::WriteError,
             SinkError::Damaged | SinkError::WrongSize { .. } => FailureKind::Corrupt,
             SinkError::Metadata { .. } => FailureKind::Metadata,
             SinkError::Write { .. } => FailureKind::WriteError,

@@ -167,7 +167,7 @@ impl SourceFile {
 
 /// The holes of an open file of `size` bytes that lie in a range, cut to multiples of `alignment`, `count_max` of them at most. Uses its
 /// position.
-fn holes_of(
+pub(crate) fn holes_of(
     file: BorrowedFd<'_>,
     size: u64,
     within: ByteRange,

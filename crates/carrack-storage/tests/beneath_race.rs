@@ -215,6 +215,7 @@ impl Tools {
             file_system: &file_system,
             stripe: &Stripe::Default,
             io: WriteIo::Cached,
+            part_offset: None,
         };
         let (growing, _) = GrowingFile::create(directory, name, spec, &self.scratch)?;
         growing.write_at(&[7; 9_000], 0)?;

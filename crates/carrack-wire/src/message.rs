@@ -528,6 +528,20 @@ pub struct Spec {
     /// The only source becomes the destination.
     #[prost(bool, tag = "13")]
     pub no_target_directory: bool,
+    /// What is copied of the only source, a regular file; nothing for all of it.
+    #[prost(message, optional, tag = "14")]
+    pub part: Option<Part>,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Part {
+    /// Its first byte.
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    /// Bytes at most, at least 1; nothing for all up to the end of the file.
+    #[prost(uint64, optional, tag = "2")]
+    pub length: Option<u64>,
 }
 
 impl Spec {

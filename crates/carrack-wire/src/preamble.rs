@@ -4,7 +4,7 @@
 pub const PROTOCOL_VERSION: u16 = 11;
 
 /// The oldest protocol version that this build speaks.
-pub const PROTOCOL_VERSION_MIN: u16 = 10;
+pub const PROTOCOL_VERSION_MIN: u16 = 11;
 
 /// Bytes of a preamble.
 pub const PREAMBLE_BYTES: usize = 16;

@@ -2,11 +2,12 @@
 
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
 use carrack_model::{
-    Backup, Checksum, Cipher, Deletion, DialFrom, ModifyWindow, Protection, StripeChoice, Sync, TransferSpec,
+    Backup, Checksum, Cipher, Deletion, DialFrom, ModifyWindow, PartialRange, Protection, StripeChoice, Sync,
+    TransferSpec,
 };
 
 use crate::PROTOCOL_VERSION;
-use crate::message::{self, MessageError, Spec, Stripes};
+use crate::message::{self, MessageError, Part, Spec, Stripes};
 
 /// Everything that the ends of a session agreed on, as bytes that are the same at both: what their keys are bound to.
 pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
@@ -58,6 +59,7 @@ impl From<&TransferSpec> for Spec {
             },
             sync: spec.sync.as_ref().map(message::Sync::from),
             no_target_directory: spec.no_target_directory,
+            part: spec.part.map(|PartialRange { offset, length }| Part { offset, length }),
         }
     }
 }
@@ -137,6 +139,11 @@ impl TryFrom<&Spec> for TransferSpec {
         if message.report_digests && message.checksum != 2 {
             return Err(MessageError::OutOfRange("digests without BLAKE3"));
         }
+        if let Some(part) = &message.part
+            && (part.length == Some(0) || message.recursive || message.report_digests || message.sync.is_some())
+        {
+            return Err(MessageError::OutOfRange("the part of a file"));
+        }
         Ok(TransferSpec {
             recursive: message.recursive,
             no_target_directory: message.no_target_directory,
@@ -178,6 +185,7 @@ impl TryFrom<&Spec> for TransferSpec {
                 _ => return Err(MessageError::OutOfRange("the cipher")),
             },
             sync: message.sync.as_ref().map(Sync::from),
+            part: message.part.map(|Part { offset, length }| PartialRange { offset, length }),
         })
     }
 }
@@ -224,6 +232,11 @@ mod tests {
             let spec = TransferSpec { sync, ..spec.clone() };
             assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
         }
+        for length in [None, Some(1), Some(u64::MAX)] {
+            let part = Some(PartialRange { offset: 7, length });
+            let spec = TransferSpec { recursive: false, part, ..spec.clone() };
+            assert_eq!(TransferSpec::try_from(&Spec::from(&spec)), Ok(spec));
+        }
         for protection in [Protection::Clear, Protection::Safe, Protection::Private] {
             for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
                 let spec = TransferSpec { protection, cipher, ..spec.clone() };
@@ -254,6 +267,10 @@ mod tests {
             Spec { protection: 3, ..good.clone() },
             Spec { cipher: 3, ..good.clone() },
             Spec { report_digests: true, ..good.clone() },
+            Spec { part: Some(Part { offset: 0, length: Some(0) }), ..good.clone() },
+            Spec { part: Some(Part::default()), recursive: true, ..good.clone() },
+            Spec { part: Some(Part::default()), report_digests: true, checksum: 2, ..good.clone() },
+            Spec { part: Some(Part::default()), sync: Some(message::Sync::default()), ..good.clone() },
         ] {
             assert!(TransferSpec::try_from(&bad).is_err(), "{bad:?}");
         }

@@ -197,12 +197,15 @@ pub struct HashPieces {
     /// Bytes of a piece: a power of two from 1 KiB to 1 MiB, such that there are 1,024 pieces at most.
     #[prost(uint32, tag = "6")]
     pub piece_bytes: u32,
+    /// It is of a part of a file: that may be longer than `file_size` and the range begins anywhere; each piece is hashed by itself.
+    #[prost(bool, tag = "7")]
+    pub by_itself: bool,
 }
 
 /// The digests, or why there are none.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Pieces {
-    /// 32 bytes for each piece: its subtree's value in the file's BLAKE3 tree.
+    /// 32 bytes for each piece: its subtree's value in the file's BLAKE3 tree, or its BLAKE3 by itself.
     #[prost(bytes = "vec", tag = "1")]
     pub values: Vec<u8>,
     /// Why the file can't be read; empty if it was.

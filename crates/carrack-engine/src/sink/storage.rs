@@ -85,7 +85,7 @@ impl SinkStorage {
         size: u64,
         stripe: &'a Stripe,
     ) -> GrowingSpec<'a> {
-        GrowingSpec { size, file_system, stripe, io: self.io(file_system) }
+        GrowingSpec { size, file_system, stripe, io: self.io(file_system), part_offset: None }
     }
 
     /// Where there is something to choose, writes have to show how long the storage takes. Local file systems take direct
