@@ -388,6 +388,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         offset: 0,
         len: 3 << 20,
         piece_bytes: 1 << 20,
+        by_itself: false,
     };
     let hello = Hello {
         fabric: Some(FabricWish {

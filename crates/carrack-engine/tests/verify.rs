@@ -79,6 +79,7 @@ fn nothing_outside_of_an_export_is_seen() {
             len: 6,
             offset: 0,
             piece_bytes: 1_024,
+            by_itself: false,
         };
         caller.say(Control::HashPieces(of));
         let Control::Pieces(Pieces { values, problem }) = caller.message() else { panic!() };
@@ -114,6 +115,7 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         len: 1,
         offset: 0,
         piece_bytes: 1_024,
+        by_itself: false,
         directory: vec![],
     };
     let wrong: Vec<Vec<Control>> = vec![

@@ -4,6 +4,11 @@ use bytesize::ByteSize;
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_COUNT_MIN};
 pub use carrack_model::parse_size as parse;
 
+/// A place in a file, in bytes.
+pub fn parse_offset(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { parse(text) }
+}
+
 /// The size of a slot: a power of two within the limits.
 pub fn parse_slot(text: &str) -> Result<u32, String> {
     let bytes = parse(text)?;
@@ -52,6 +57,12 @@ mod tests {
         for text in ["64KiB", "128MiB", "3MiB", "1M", "8GiB"] {
             assert!(parse_slot(text).is_err_and(|e| e.contains("power of two")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_part_may_begin_at_the_beginning() {
+        assert_eq!((parse_offset("0"), parse_offset("4KiB"), parse_offset("7")), (Ok(0), Ok(4_096), Ok(7)));
+        assert!(parse("0").is_err() && parse_offset("-1").is_err() && parse_offset("x").is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carrack_engine::Settings;
 use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, DialFrom, Protection, TransferSpec};
+use carrack_model::{Checksum, Cipher, DialFrom, Fidelity, PartialRange, Protection, TransferSpec};
 use clap::{Args, ValueEnum};
 
 use crate::clock;
@@ -43,6 +43,20 @@ pub struct TransferArgs {
     /// For one source. So the same command means the same each time.
     #[arg(short = 'T', long, help_heading = DATA)]
     pub no_target_directory: bool,
+
+    /// Copy only what the source has from this byte on, to the same place of the destination, whose other bytes stay as they are
+    ///
+    /// For one regular file; a part that begins behind its end is refused. The destination gets the part as a whole or not at all: its new version
+    /// is put together under a temporary name. It keeps its mode, and its modification time is that of the copy; a new one has zeros before
+    /// the part. Sizes as with --buffer.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_offset, help_heading = DATA)]
+    offset: Option<u64>,
+
+    /// Copy so many bytes from --offset on, or from the beginning, and no more [default: all up to the end]
+    ///
+    /// Fewer if the source ends before.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = DATA)]
+    length: Option<u64>,
 
     /// How the data is checked between read and write [default: blake3 with --manifest; else xxh3, or no check beside the
     /// seal that each object has between hosts; xxh3 too where the program of --ssh is not named ssh]
@@ -271,6 +285,40 @@ impl TransferArgs {
         self.checksum.map(Checksum::from)
     }
 
+    /// What of a file is copied, if not all of it.
+    pub fn part(&self) -> Option<PartialRange> {
+        let is_asked = self.offset.is_some() || self.length.is_some();
+        is_asked.then(|| PartialRange { offset: self.offset.unwrap_or(0), length: self.length })
+    }
+
+    /// Whether what else is asked for can be had of a part of a file.
+    ///
+    /// # Errors
+    /// What can't.
+    pub fn check_part(&self, syncs: bool, recursive: bool) -> Result<(), Trouble> {
+        if self.part().is_none() {
+            return Ok(());
+        }
+        // When times are left out they are as with a part.
+        let fidelity = Fidelity { omit_times: false, omit_dir_times: false, ..self.fidelity.fidelity() };
+        let (message, hint) = if syncs {
+            ("a sync compares whole files, and --offset and --length are for a part of one", "use carrack cp")
+        } else if fidelity != Fidelity::default() {
+            (
+                "with --offset and --length the destination keeps its own mode, owner and attributes, and takes none of the source",
+                "leave -a out, and what else says which metadata are kept",
+            )
+        } else if recursive {
+            (
+                "-r is for directories, and --offset and --length are for a part of one regular file",
+                "leave -r out",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Trouble::new(message).hint(hint))
+    }
+
     /// What both ends must agree on.
     pub fn spec(&self) -> TransferSpec {
         TransferSpec {
@@ -283,6 +331,7 @@ impl TransferArgs {
             stripe: self.storage.stripe.clone(),
             protection: self.protection(),
             cipher: self.cipher.into(),
+            part: self.part(),
             ..TransferSpec::default()
         }
     }

@@ -76,9 +76,11 @@ impl Values {
     /// What both ends must agree on; directories are copied with everything in them.
     ///
     /// # Errors
-    /// If options of a sync contradict each other.
+    /// If options of a sync, or of a part, contradict each other.
     pub fn spec(&self) -> Result<TransferSpec, Trouble> {
-        Ok(TransferSpec { recursive: true, sync: self.sync()?, ..self.transfer.spec() })
+        let (spec, sync) = (self.transfer.spec(), self.sync()?);
+        self.transfer.check_part(sync.is_some(), spec.recursive)?;
+        Ok(TransferSpec { recursive: spec.part.is_none(), sync, ..spec })
     }
 
     /// What they need not agree on.

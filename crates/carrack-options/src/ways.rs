@@ -42,6 +42,7 @@ const MOVERS: &str = "each mover decides that by itself";
 const PATIENCE: &str = "a fleet tries again by itself; `carrack cancel` ends a transfer";
 const DELETION: &str = "what is to go is known where one session has seen both ends; a machine's queue has it, and `carrack sync`";
 const DIALS: &str = "the source's mover dials; `carrack mover --address` says where the sink's is reached";
+const PART: &str = "a file's movers write its new version together, and none of them brings the bytes of the old one; `carrack cp` and a machine's queue have it";
 const DEALT: &str = "chunks and pairs of movers are a fleet's, and this queue is one machine's";
 
 /// All that is refused somewhere. What is not here is carried out everywhere.
@@ -60,6 +61,8 @@ pub const REFUSED: &[Refused] = &[
     in_queue("chunk-size", DEALT),
     in_queue("pairs", DEALT),
     in_queue("static-striping", DEALT),
+    in_fleet("offset", PART),
+    in_fleet("length", PART),
     in_fleet("via", "movers make data connections to each other"),
     in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
     in_fleet("connect-from", DIALS),

@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x0a\x00\x0b\x00\0\0\0\0");
+        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x0b\x00\x0b\x00\0\0\0\0");
     }
 
     /// Sessions with an older preamble end at once, and fuzzing would meet nothing else.

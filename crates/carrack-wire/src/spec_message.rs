@@ -140,7 +140,10 @@ impl TryFrom<&Spec> for TransferSpec {
             return Err(MessageError::OutOfRange("digests without BLAKE3"));
         }
         if let Some(part) = &message.part
-            && (part.length == Some(0) || message.recursive || message.report_digests || message.sync.is_some())
+            && (part.length == Some(0)
+                || message.recursive
+                || message.report_digests
+                || message.sync.is_some())
         {
             return Err(MessageError::OutOfRange("the part of a file"));
         }

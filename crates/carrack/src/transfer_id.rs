@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path};
 
-use carrack_model::{Fidelity, TransferId};
+use carrack_model::{Fidelity, PartialRange, TransferId};
 use rustix::system::uname;
 
 use crate::location::FarEnd;
@@ -14,14 +14,14 @@ use crate::route::{Far, Route};
 const CONTEXT: &str = "carrack 2026 transfer id v1";
 
 /// The first 16 bytes of a BLAKE3 hash over the places of the sources and the destination, and over what is kept of files beyond
-/// the usual, if anything is. Local paths are made absolute with
+/// the usual, if anything is; and over the part of the file, if not all of it is copied. Local paths are made absolute with
 /// the working directory, by their letters only, and belong to this host: another one that copies a path of the same name to
 /// the same place copies something else. Of far ones the host counts as it was typed. A slash at the end of a path is
 /// part of it, as it means something.
 ///
 /// # Errors
 /// If there is no working directory.
-pub fn transfer_id(route: &Route, fidelity: &Fidelity) -> io::Result<TransferId> {
+pub fn transfer_id(route: &Route, fidelity: &Fidelity, part: Option<PartialRange>) -> io::Result<TransferId> {
     let (source, sink) = match &route.far {
         Far::Neither => (None, None),
         Far::Source(source) => (Some(source), None),
@@ -36,6 +36,12 @@ pub fn transfer_id(route: &Route, fidelity: &Fidelity) -> io::Result<TransferId>
     add_place(&mut hasher, sink, &route.destination)?;
     if *fidelity != Fidelity::default() {
         add_fidelity(&mut hasher, fidelity);
+    }
+    if let Some(PartialRange { offset, length }) = part {
+        hasher.update(b"part");
+        hasher.update(&offset.to_le_bytes());
+        hasher.update(&[u8::from(length.is_some())]);
+        hasher.update(&length.unwrap_or(0).to_le_bytes());
     }
     let mut id = [0; 16];
     hasher.finalize_xof().fill(&mut id);
@@ -109,7 +115,7 @@ mod tests {
     fn id(sources: &[&str], destination: &str) -> TransferId {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
         let route = Route::parse(&sources, OsStr::new(destination)).unwrap();
-        transfer_id(&route, &Fidelity::default()).unwrap()
+        transfer_id(&route, &Fidelity::default(), None).unwrap()
     }
 
     #[test]
@@ -134,11 +140,23 @@ mod tests {
             Fidelity { user_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
             Fidelity { group_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
         ]
-        .map(|fidelity| transfer_id(&route, &fidelity).unwrap());
+        .map(|fidelity| transfer_id(&route, &fidelity, None).unwrap());
         for (i, one) in ids.iter().enumerate() {
             assert!(ids[..i].iter().all(|other| other != one), "{i}");
         }
         assert_eq!(ids[0], id(&["a"], "h:b"));
+    }
+
+    #[test]
+    fn a_part_is_another_transfer_than_the_whole_and_other_parts() {
+        let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let part = |offset, length| Some(PartialRange { offset, length });
+        let parts =
+            [None, part(0, None), part(1, None), part(0, Some(1)), part(1, Some(1)), part(0, Some(0))];
+        let ids = parts.map(|part| transfer_id(&route, &Fidelity::default(), part).unwrap());
+        for (i, one) in ids.iter().enumerate() {
+            assert!(ids[..i].iter().all(|other| other != one), "{i}");
+        }
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! | `metadata` | `metadata`: a list of what differs, each with `of` (`mode`, `time`, `owner`, `group`, `attribute`, `flags`, `hard-link`, `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`, of which one that is not there is null |
 //! | `side`, `detail` | `unreadable`: `source` or `destination`, and why; `skipped`: what it is |
 //!
-//! The summary has the counters of [`Verified`], and `complete`: whether everything was compared.
+//! The summary has the counters of [`Verified`], and `complete`: whether everything was compared; with a part of a file also `part`, its `offset` and
+//! `bytes`.
 
 use std::io::{self, Write};
 
@@ -73,7 +74,14 @@ pub fn write_summary(
         return out.write_all(&line);
     }
     let Verified { equal, known, bytes_equal, differing, extra, unreadable, skipped, .. } = *verified;
-    let mut parts = vec![format!("{equal} entries are equal ({})", size::show(bytes_equal))];
+    let mut parts = vec![match verified.part {
+        None => format!("{equal} entries are equal ({})", size::show(bytes_equal)),
+        Some(part) => {
+            let bytes = format!("bytes {}-{}", part.offset, part.offset + part.len - 1);
+            let are = if equal > 0 { "are equal" } else { "were compared, and no others" };
+            format!("{bytes} {are} ({})", size::show(part.len))
+        }
+    }];
     for (count, what) in [
         (known, "known from before"),
         (differing, "differ or are missing"),
@@ -198,11 +206,13 @@ struct Summary {
     extra: u64,
     unreadable: u64,
     skipped: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<Range>,
 }
 
 impl Summary {
     fn of(verified: &Verified, complete: bool) -> Summary {
-        let Verified { equal, known, bytes_equal, bytes_read, differing, extra, unreadable, skipped } =
+        let Verified { equal, known, bytes_equal, bytes_read, differing, extra, unreadable, skipped, part } =
             *verified;
         let event = "summary";
         Summary {
@@ -216,6 +226,7 @@ impl Summary {
             extra,
             unreadable,
             skipped,
+            part: part.map(|part| Range { offset: part.offset, bytes: part.len }),
         }
     }
 }

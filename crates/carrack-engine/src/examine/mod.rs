@@ -55,6 +55,8 @@ pub(crate) struct PieceRange {
     pub(crate) file_size: u64,
     pub(crate) range: ByteRange,
     pub(crate) piece_bytes: u32,
+    /// The range is of a part of the file, which may be longer than `file_size`: each piece is hashed by itself.
+    pub(crate) by_itself: bool,
 }
 
 /// The answers, each to its question.
@@ -62,7 +64,7 @@ pub(crate) struct PieceRange {
 pub(crate) enum Answer {
     Walked(Walked),
     Seen(Vec<Sight>),
-    /// The pieces' subtree values, or why the file can't be read.
+    /// The pieces' subtree values or, by themselves, digests; or why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
 
@@ -129,8 +131,9 @@ impl PieceRange {
         let is_piece = self.piece_bytes.is_power_of_two()
             && (PIECE_BYTES_MIN..=PIECE_BYTES_MAX).contains(&self.piece_bytes);
         let end = self.range.end().filter(|&end| end <= self.file_size);
-        let ends_well = end.is_some_and(|end| end == self.file_size || end.is_multiple_of(piece.max(1)));
-        let begins_well = self.range.offset.is_multiple_of(WHOLE_BYTES_MAX);
+        let ends_well = end
+            .is_some_and(|end| self.by_itself || end == self.file_size || end.is_multiple_of(piece.max(1)));
+        let begins_well = self.by_itself || self.range.offset.is_multiple_of(WHOLE_BYTES_MAX);
         is_piece && ends_well && begins_well && self.range.len > 0 && self.piece_count() <= PIECES_MAX
     }
 }
@@ -141,7 +144,8 @@ mod tests {
 
     fn pieces(file_size: u64, offset: u64, len: u64, piece_bytes: u32) -> PieceRange {
         let (directory, name) = (RelPath::root(), b"f"[..].into());
-        PieceRange { directory, name, file_size, range: ByteRange::new(offset, len), piece_bytes }
+        let range = ByteRange::new(offset, len);
+        PieceRange { directory, name, file_size, range, piece_bytes, by_itself: false }
     }
 
     #[test]
@@ -172,6 +176,18 @@ mod tests {
             pieces(1 << 40, 0, (1 << 30) + MIB, 1 << 20),
         ] {
             assert!(!unsound.is_sound(), "{unsound:?}");
+        }
+        let of_part = |of| PieceRange { by_itself: true, ..of };
+        for sound in [pieces(2 * MIB, 7, 1_000, 1_024), pieces(2 * MIB, 1_025, MIB, 1_024)] {
+            assert!(of_part(sound.clone()).is_sound(), "{sound:?}");
+        }
+        for unsound in [
+            pieces(2 * MIB, 7, 0, 1_024),
+            pieces(MIB, 7, MIB, 1_024),
+            pieces(2 * MIB, 7, MIB + 1, 1_024),
+            pieces(u64::MAX, 7, u64::MAX, 1 << 20),
+        ] {
+            assert!(!of_part(unsound.clone()).is_sound(), "{unsound:?}");
         }
     }
 }

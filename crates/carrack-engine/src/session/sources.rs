@@ -7,14 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use carrack_model::{Arrival, EntryFailure, FailureKind, Notice, RelPath, TransferSpec, escape};
+use carrack_model::{
+    Arrival, EntryFailure, FailureKind, Notice, PartialRange, RelPath, TransferSpec, escape,
+};
 use carrack_storage::typed::{ends_with_slash, last_name};
-use carrack_storage::{Base, Identity, Named, Purpose, RootKind, ScanRecord, ScanRoot};
+use carrack_storage::{Base, Identity, Looked, Named, Purpose, RootKind, ScanRecord, ScanRoot};
 use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
 use super::place::{PlaceRoot, Placement, SourceFacts, arrival, place};
 use crate::error::SessionError;
+
+const PART_HINT: &str = "name one regular file, or leave --offset and --length out";
 
 /// Sources that are named when none of them can be copied.
 const REASONS_MAX: usize = 20;
@@ -70,12 +74,16 @@ pub(crate) fn resolve(
         let message = "a daemon follows no links beneath its exports, where they might lead out";
         return Err(SessionError::refused(message, "leave out --copy-links, or copy over ssh"));
     }
+    if spec.part.is_some() && typed.len() != 1 {
+        let message = format!("a part is of one file, and these are {}", typed.len());
+        return Err(SessionError::refused(message, PART_HINT));
+    }
     let mut failures = Vec::new();
     let mut notices = Vec::new();
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for path in typed {
-        match look(base, path, spec.recursive, follows) {
+        match look(base, path, spec, follows)? {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
                 notices.push(Notice::Text(format!("{shown} was given twice; it is copied once")));
@@ -148,14 +156,29 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
     SessionError::refused(message, hint.unwrap_or(""))
 }
 
-fn look(base: &Base, path: &Path, recursive: bool, follows: bool) -> Result<Found, EntryFailure> {
+/// The outer error ends the transfer.
+fn look(
+    base: &Base,
+    path: &Path,
+    spec: &TransferSpec,
+    follows: bool,
+) -> Result<Result<Found, EntryFailure>, SessionError> {
+    let recursive = spec.recursive;
     let look = |purpose| base.look(path, purpose).map_err(|error| failure(path, &error));
     let means_directory = ends_with_slash(path);
-    let itself = look(Purpose::Read)?;
-    let follow = itself.is_symlink && (means_directory || !recursive || follows);
-    let looked = if follow { look(Purpose::ReadThrough)? } else { itself };
+    let looked = look(Purpose::Read).and_then(|itself| {
+        let follow = itself.is_symlink && (means_directory || !recursive || follows);
+        Ok((if follow { look(Purpose::ReadThrough)? } else { itself }, follow))
+    });
+    let (looked, follow) = match looked {
+        Ok(looked) => looked,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    if let Some(part) = spec.part {
+        check_part(part, path, &looked)?;
+    }
     if looked.is_directory && !recursive {
-        return Err(refusal(path, FailureKind::IsDirectory, "it is a directory"));
+        return Ok(Err(refusal(path, FailureKind::IsDirectory, "it is a directory")));
     }
     let name = last_name(path);
     let facts = SourceFacts {
@@ -163,7 +186,27 @@ fn look(base: &Base, path: &Path, recursive: bool, follows: bool) -> Result<Foun
         contents_only: means_directory || name.is_none(),
         name: name.unwrap_or_default().to_vec(),
     };
-    Ok(Found { path: path.to_path_buf(), facts, follow, identity: looked.identity })
+    Ok(Ok(Found { path: path.to_path_buf(), facts, follow, identity: looked.identity }))
+}
+
+/// Refuses a part of what is no regular file, or of a file that ends before it, while nothing has changed yet.
+fn check_part(part: PartialRange, path: &Path, looked: &Looked) -> Result<(), SessionError> {
+    let shown = escape(path.as_os_str().as_bytes());
+    let is_regular = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
+    if !is_regular {
+        let what = match looked.special {
+            Some(special) => format!("a {}", special.noun()),
+            None => (if looked.is_directory { "a directory" } else { "a link" }).to_owned(),
+        };
+        let message = format!("{shown} is {what}, and a part is of one regular file");
+        return Err(SessionError::refused(message, PART_HINT));
+    }
+    if part.range_in(looked.size).is_none() {
+        let (size, offset) = (looked.size, part.offset);
+        let message = format!("{shown} has {size} bytes, and the part would begin at byte {offset}");
+        return Err(SessionError::refused(message, "choose an --offset within the file"));
+    }
+    Ok(())
 }
 
 impl SourceFacts {

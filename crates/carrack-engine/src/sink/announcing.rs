@@ -40,7 +40,7 @@ impl Lane<'_> {
 
     fn announced(&self, message: &OpenFile) -> Result<SinkFile, SessionError> {
         let sink = self.sink;
-        let mut file = SinkFile::announced(message, sink.committer()?.next_number())?;
+        let mut file = SinkFile::announced(message, sink.committer()?.next_number(), sink.spec.part)?;
         if file.is_by_itself()
             && (sink.siblings.is_some() || sink.is_sorting || sink.committer()?.reads_back())
         {

@@ -42,6 +42,7 @@ mod sync;
 mod unpack;
 mod writer;
 
+use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,7 +52,7 @@ use std::time::Duration;
 use carrack_journal::{Journal, Recovered};
 use carrack_machine::{Monitor, NodeSet};
 use carrack_model::{
-    Event, Extras, Kept, Metadata, ModeChange, ModifyWindow, Notice, RelPath, Scheduling, TargetId,
+    Event, Extras, Fidelity, Kept, Metadata, ModeChange, ModifyWindow, Notice, RelPath, Scheduling, TargetId,
     TransferSpec,
 };
 use carrack_storage::{
@@ -221,10 +222,15 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
     };
     let io_threads = settings.io_thread_count(storage.depth());
-    let keeper = Arc::new(Keeper::new(settings.special_modes).keeping(&settings.fidelity));
+    // A part takes nothing of the source's metadata along.
+    let fidelity = match start.spec.part {
+        Some(_) => Cow::Owned(Fidelity { omit_times: true, ..Fidelity::default() }),
+        None => Cow::Borrowed(&settings.fidelity),
+    };
+    let keeper = Arc::new(Keeper::new(settings.special_modes).keeping(&fidelity));
     let window = start.spec.sync.as_ref().map_or(ModifyWindow::Stored, |sync| sync.modify_window);
     let probes = start.root.is_some().then(|| Arc::clone(&scratch));
-    let new_links = |root| match settings.fidelity.omit_times {
+    let new_links = |root| match fidelity.omit_times {
         true => LinkSpool::new(root).without_times(),
         false => LinkSpool::new(root),
     };
@@ -247,7 +253,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         ),
         links: Mutex::new(start.root.clone().map(new_links)),
         keeper,
-        kept: settings.fidelity.kept,
+        kept: fidelity.kept,
         replaced,
         scheduling: settings.scheduling.of_lane(starts.len()),
         limits: settings.limits(),
@@ -264,7 +270,7 @@ pub(crate) fn run(start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), 
         stall: settings.stall,
         source_is_busy: AtomicBool::new(false),
         special_modes: settings.special_modes,
-        mode_change: settings.fidelity.mode_change.clone(),
+        mode_change: fidelity.mode_change.clone(),
         lanes_over: AtomicUsize::new(0),
         spec: start.spec,
         seen: start.root.clone().or(start.seen),

@@ -229,8 +229,8 @@ impl Lane<'_> {
             Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
             Memory::None => return Ok(Verdict::Wanted),
         };
-        // A sync has looked at what is there already.
-        let is_done = is_done && self.sink.spec.sync.is_none();
+        // A sync has looked at what is there already. Of a part nobody could tell whether it is still there.
+        let is_done = is_done && self.sink.spec.sync.is_none() && self.sink.spec.part.is_none();
         if is_done && self.is_there(path, held.as_fd(), entry) {
             return Ok(self.keep(entry));
         }
@@ -307,7 +307,8 @@ impl Lane<'_> {
         let end = partial.held.iter().last()?.end()?;
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();
         let lacks_digest = self.sink.spec.report_digests && hashed != partial.held.covered_bytes();
-        let is_usable = !lacks_digest && can_resume(held, &partial.temporary, end, partial.size);
+        let size_max = self.sink.spec.part.map_or(partial.size, |_| u64::MAX);
+        let is_usable = !lacks_digest && can_resume(held, &partial.temporary, end, size_max);
         is_usable.then(|| ranges_to_message(&partial.held))
     }
 }

@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relax
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use carrack_journal::{DigestError, FileDigest, Partial, Subtree};
-use carrack_model::{ByteRange, Entry, FileId, RangeSet, RelPath, TargetId};
+use carrack_model::{ByteRange, Entry, FileId, PartialRange, RangeSet, RelPath, TargetId};
 use carrack_plan::Layout;
 use carrack_storage::{GrowingFile, GrowingSpec, Root, SinkError, StripeOutcome};
 use carrack_wire::message::{Coming, OpenFile, Stripes};
 use carrack_wire::{decode_section, ranges_from_message};
 
-use super::Sink;
 use super::lane::Lane;
 use super::line::Line;
 use super::siblings::version_of;
@@ -54,6 +53,8 @@ pub(super) struct SinkFile {
     past: Option<Partial>,
     /// What of it was there when it was announced, or is for others to bring.
     there: RangeSet,
+    /// What comes of it, if a part of a file is copied: what stands there keeps its other bytes.
+    part: Option<ByteRange>,
     /// Where it is to have holes, which don't come; of a part only its own.
     holes: RangeSet,
     /// Whether others bring something of it.
@@ -71,8 +72,12 @@ pub(super) struct SinkFile {
 }
 
 impl SinkFile {
-    /// From the table of an open-file message. Touches no storage.
-    pub(super) fn announced(message: &OpenFile, number: u64) -> Result<SinkFile, SessionError> {
+    /// From the table of an open-file message; `part` is what is copied of it. Touches no storage.
+    pub(super) fn announced(
+        message: &OpenFile,
+        number: u64,
+        part: Option<PartialRange>,
+    ) -> Result<SinkFile, SessionError> {
         let mut section = decode_section(&message.table)?;
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
             return Err(SessionError::Protocol("an open-file message is about one file".into()));
@@ -84,7 +89,12 @@ impl SinkFile {
         let digest = Mutex::new(FileDigest::new(entry.size()));
         let holes = ranges_from_message(&message.holes, entry.size())?;
         let is_plain = message.coming.is_none() && !message.goes_on && holes.is_empty();
-        if FileId(message.id).is_by_itself() && !is_plain {
+        let part = part.map(|part| {
+            let range = part.range_in(entry.size()).filter(|range| range.end() == Some(entry.size()));
+            range.ok_or_else(|| SessionError::Protocol("a file that is not the part that is copied".into()))
+        });
+        let part = part.transpose()?;
+        if FileId(message.id).is_by_itself() && (!is_plain || part.is_some()) {
             return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
         }
         Ok(SinkFile {
@@ -103,6 +113,7 @@ impl SinkFile {
             line: Line::default(),
             past: None,
             there: RangeSet::new(),
+            part,
             holes,
             is_part: false,
             makes_file: false,
@@ -125,7 +136,8 @@ impl SinkFile {
     /// What of it was there when it was announced, is a hole, or is for others to bring.
     pub(super) fn held(&self) -> RangeSet {
         let mut held = self.past.as_ref().map_or_else(|| self.there.clone(), |past| past.held.clone());
-        for hole in self.holes.iter() {
+        let before = self.part.map(|part| ByteRange::new(0, part.offset));
+        for hole in self.holes.iter().chain(before) {
             held.cover(hole);
         }
         held
@@ -219,7 +231,8 @@ impl SinkFile {
         let file_system = found.as_deref().unwrap_or(storage.own());
         let size = self.entry.size();
         let stripe = stripe_for(&lane.sink.spec.stripe, self.stripes.as_ref(), size);
-        let spec = storage.growing(file_system, size, &stripe);
+        let part_offset = self.part.map(|part| part.offset);
+        let spec = GrowingSpec { part_offset, ..storage.growing(file_system, size, &stripe) };
         let created = match &self.past {
             None if lane.sink.siblings.is_some() => self.share(held, lane, spec)?,
             Some(past) => (self.resume(held, past, spec)?, StripeOutcome::Default),
@@ -337,13 +350,17 @@ impl SinkFile {
     pub(super) fn commit(
         &self,
         growing: &GrowingFile,
-        sink: &Sink<'_>,
+        lane: &Lane<'_>,
         syncs: bool,
     ) -> Result<(), SinkError> {
+        let dress = lane.sink.dress(&self.entry.metadata, self.entry.extras.as_deref());
+        if self.part.is_some() {
+            return growing.commit_part(dress, syncs, &|| !lane.is_stopped());
+        }
         if self.ends_in_hole() {
             growing.extend()?;
         }
-        growing.commit(sink.dress(&self.entry.metadata, self.entry.extras.as_deref()), syncs)
+        growing.commit(dress, syncs)
     }
 
     pub(super) fn digest(&self) -> Result<[u8; 32], DigestError> {

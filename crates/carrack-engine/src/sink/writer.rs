@@ -156,6 +156,9 @@ impl Writer<'_> {
         };
         let unpacker = &mut self.unpacker;
         let store = || match incoming.header.kind {
+            FrameKind::Bundle if lane.sink.spec.part.is_some() => {
+                Err(SessionError::Protocol("whole files where a part of one is copied".into()))
+            }
             FrameKind::Bundle => unpacker.store(lane, root, incoming).map(|()| None),
             FrameKind::Object | FrameKind::Control => lane.store_object(root, incoming),
         };
@@ -300,7 +303,8 @@ impl Lane<'_> {
         range: ByteRange,
         incoming: Incoming,
     ) -> Result<Option<Checked>, SessionError> {
-        let check = object_check(self.sink.spec.checksum, range, incoming.body(), file.entry.size());
+        let digested_size = self.sink.spec.part.is_none().then(|| file.entry.size());
+        let check = object_check(self.sink.spec.checksum, range, incoming.body(), digested_size);
         let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
         Ok((value == incoming.header.check).then_some(Checked { incoming, range, subtrees }))
     }
@@ -513,13 +517,17 @@ impl Lane<'_> {
         let committed = self.counters.time(Stage::Storage, || match self.growing(root, file) {
             Ok(growing) => {
                 let syncs = committer.syncs_before_naming();
-                let commit = || file.commit(growing, self.sink, syncs);
+                let commit = || file.commit(growing, self, syncs);
                 self.with_access(file.directory(), commit).map_err(|e| (e.kind(), e.to_string()))
             }
             Err(error) => Err((error.kind(), error.to_string())),
         });
         match committed {
             Ok(()) => {}
+            // It stays for a later session.
+            Err(_) if self.sink.spec.part.is_some() && self.is_stopped() => {
+                return Err(SessionError::PeerGone);
+            }
             // Another session was faster: the same version of it has its name.
             Err(_) if self.sink.siblings.is_some() && self.is_in_place(root, file) => {}
             Err((kind, detail)) => {

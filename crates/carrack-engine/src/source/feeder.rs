@@ -13,7 +13,8 @@ use std::thread;
 use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryFailure, Event, FailureKind, Fidelity, Notice, RangeSet, Section, TargetId,
+    Directory, Entry, EntryFailure, EntryKind, Event, FailureKind, Fidelity, Notice, PartialRange, RangeSet,
+    Section, TargetId,
 };
 use carrack_plan::{BundleLimits, Bundler, Work};
 use carrack_storage::{ExtrasReader, FileSystem, Filter, Found, Identity, Scan, ScanRoot};
@@ -180,12 +181,31 @@ impl<'a> Feeder<'a> {
         if self.are_merged && !self.first().leave_places(&mut section) {
             return ControlFlow::Continue(());
         }
+        if let Some(part) = self.source.spec.part {
+            self.narrow(&mut section, part);
+        }
         self.count(&section);
         let origin = Origin::scan(device);
         match &self.source.offers {
             Some(offers) => offers.offer(section, &origin, self.first()),
             None => self.wanted(section, &origin),
         }
+    }
+
+    /// A file of which a part is copied ends where that does. One that ends before it was changed since it was named.
+    fn narrow(&self, section: &mut Section, part: PartialRange) {
+        let Section { directory, entries, .. } = section;
+        entries.retain_mut(|entry| match entry.kind {
+            EntryKind::Regular { size } if part.range_in(size).is_some() => {
+                entry.kind = EntryKind::Regular { size: part.end_in(size) };
+                true
+            }
+            _ => {
+                let path = self.source.path(directory, entry);
+                self.first().fail_path(path, FailureKind::Changed, "it has no such part any more");
+                false
+            }
+        });
     }
 
     /// Queues chunk after chunk (Y3).
@@ -326,6 +346,12 @@ impl<'a> Feeder<'a> {
         let Some(file_system) = self.source.file_system(origin.device, &section.directory) else {
             return self.unreadable(&section);
         };
+        if self.source.spec.part.is_some() {
+            let Section { directory, entries, .. } = section;
+            return entries.into_iter().try_for_each(|entry| {
+                self.queue_large(&file_system, Arc::clone(&directory), entry, None, origin)
+            });
+        }
         let mut work = Vec::new();
         self.bundlers()
             .entry(file_system.own_target().id)
@@ -347,7 +373,8 @@ impl<'a> Feeder<'a> {
         let counters = &self.first().counters;
         let entries = section.entries.len() as u64 + u64::from(section.metadata.is_some());
         counters.entries_found.fetch_add(entries, Relaxed);
-        counters.bytes_found.fetch_add(section.entries.iter().map(|entry| entry.size()).sum(), Relaxed);
+        let bytes = section.entries.iter().map(|entry| self.source.wanted_bytes(entry)).sum();
+        counters.bytes_found.fetch_add(bytes, Relaxed);
         self.source.sizes.add(section);
     }
 
@@ -359,7 +386,8 @@ impl<'a> Feeder<'a> {
         }
         for entry in &section.entries {
             if let Ok(path) = directory.join(&entry.name) {
-                self.first().report(Event::WouldCopy { path: path.as_bytes().into(), size: entry.size() });
+                let size = self.source.wanted_bytes(entry);
+                self.first().report(Event::WouldCopy { path: path.as_bytes().into(), size });
             }
         }
     }

@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 
 use carrack_machine::NodeSet;
-use carrack_model::{EntryFailure, Kept, TransferSpec};
+use carrack_model::{Entry, EntryFailure, Kept, PartialRange, TransferSpec};
 use carrack_storage::{FileSystems, Identity, ScanRecord, ScanRoot};
 use carrack_transport::{SendEndpoint, StreamCount};
 
@@ -191,6 +191,17 @@ fn deletes_first(spec: &TransferSpec) -> bool {
 }
 
 impl Source<'_> {
+    /// Bytes of an entry that are to be copied.
+    fn wanted_bytes(&self, entry: &Entry) -> u64 {
+        let of_part = |part: PartialRange| part.range_in(entry.size()).map_or(0, |range| range.len);
+        self.spec.part.map_or(entry.size(), of_part)
+    }
+
+    /// Where what is copied of a file of `size` bytes ends.
+    fn end_in(&self, size: u64) -> u64 {
+        self.spec.part.map_or(size, |part| part.end_in(size))
+    }
+
     /// Streams of all lanes that are used at first, of so many that stand.
     fn streams_at_start(&self, opened: usize) -> usize {
         self.stream_count().used(opened)

@@ -19,6 +19,7 @@ use carrack_transport::{ExtentFile, Outgoing, Patience, Payload, SendState};
 use carrack_wire::message::{Coming, Control, FileRef, OpenFile, Stripes};
 use carrack_wire::{FrameHeader, FrameKind, TableWriter, ranges_to_message};
 
+use super::Source;
 use super::bundle_filling::{self, Filled};
 use super::chunks::FilePart;
 use super::lane::Lane;
@@ -148,6 +149,13 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether the file is still what the scan found.
+    fn is_as_found(&self, file: &SourceFile, entry: &Entry) -> bool {
+        let stamp = file.stamp();
+        let size = self.lane.source.end_in(stamp.size);
+        size == entry.size() && stamp.ino == entry.identity && file.metadata().mtime == entry.metadata.mtime
+    }
+
     fn lease(&self) -> Result<Slot, SessionError> {
         let lane = self.lane;
         let wait = || {
@@ -210,13 +218,16 @@ impl Reader<'_> {
         }
         match lane.counters.time(Stage::Storage, || self.open_source(&opening.directory, &opening.entry)) {
             // What others have of it, and will bring, is of what was found.
-            Ok(file) if opening.part.is_some() && !is_as_found(&file, &opening.entry) => {
+            Ok(file) if opening.part.is_some() && !self.is_as_found(&file, &opening.entry) => {
                 self.not_opened(&opening, FailureKind::Changed, "it changed since it was found");
+            }
+            Ok(file) if lane.source.lacks_part(file.stamp().size) => {
+                self.not_opened(&opening, FailureKind::Changed, "it has no such part any more");
             }
             Ok(file) if file.stamp().size == 0 => self.open_as_bundle(target, opening),
             Ok(file) => {
                 // What is held is of the file that was offered.
-                opening.held.take_if(|_| !is_as_found(&file, &opening.entry));
+                opening.held.take_if(|_| !self.is_as_found(&file, &opening.entry));
                 return self.begin(target, file, opening);
             }
             Err(error) => self.not_opened(&opening, error.kind(), error),
@@ -286,7 +297,7 @@ impl Reader<'_> {
     /// What the sink is to know of a file, which may have changed since it was found.
     fn look_at(&self, file: SourceFile, mut opening: Opening) -> Opened {
         let source = self.lane.source;
-        let size = file.stamp().size;
+        let size = source.end_in(file.stamp().size);
         let entry = &mut opening.entry;
         entry.kind = EntryKind::Regular { size };
         entry.metadata = file.metadata();
@@ -298,10 +309,10 @@ impl Reader<'_> {
         let found = self.layout_of(&file, size);
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
         let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
-        let holes = match (source.leaves_holes, source.chunks.is_some()) {
-            (false, _) => RangeSet::new(),
-            (true, false) => file.holes(),
-            (true, true) => file.holes_within(range_of(&opening, size)),
+        let own = source.own_range(opening.part, size);
+        let holes = match source.leaves_holes {
+            true => file.holes_within(own.unwrap_or(ByteRange::new(0, size))),
+            false => RangeSet::new(),
         };
         let object_bytes = source.object_bytes(&*found.layout);
         Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
@@ -320,6 +331,7 @@ impl Reader<'_> {
             && opening.attempts == 0
             && opening.held.is_none()
             && opening.part.is_none()
+            && source.spec.part.is_none()
             && source.chunks.is_none()
             && source.spec.checksum != Checksum::Blake3
             && source.settings.verify != Verify::Readback
@@ -344,12 +356,13 @@ impl Reader<'_> {
         let id = *next_id;
         *next_id = FileId(id.0 + 1);
         let is_shared = lane.source.chunks.is_some();
-        let missing = without(missing_of(&opening, size), &holes, size);
+        let own = lane.source.own_range(opening.part, size);
+        let missing = without(missing_of(opening.held.as_deref(), own, size), &holes, size);
         let goes_on = opening.held.is_some() && !is_shared;
         let coming = missing.as_ref().filter(|_| is_shared).map(|missing| Coming {
             ranges: ranges_to_message(missing),
             is_part: matches!(opening.part, Some(FilePart::Range(_))),
-            makes_file: !holes.is_empty() && !holds(&opening, size),
+            makes_file: !holes.is_empty() && !holds(&opening, own.unwrap_or(ByteRange::new(0, size))),
         });
         let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
         let large = Arc::new(LargeFile::new(id, file, target, opening, wanted_bytes));
@@ -515,7 +528,8 @@ impl Reader<'_> {
             slot.bytes_mut()[len..body_len].copy_from_slice(table);
             return Ok((table.len() as u32, bundle_check(checksum, &slot.bytes()[..body_len], table.len())));
         }
-        object_check(checksum, extent.range, &slot.bytes()[..len], file.entry.size())
+        let digested_size = self.lane.source.spec.part.is_none().then(|| file.entry.size());
+        object_check(checksum, extent.range, &slot.bytes()[..len], digested_size)
             .map(|check| (0, check.value))
             .map_err(|error| ReadProblem::Failed(error.to_string()))
     }
@@ -537,12 +551,11 @@ struct Opened {
 }
 
 /// What of a file is to be sent; all of it if nothing is said. What is there in more pieces than a message can tell comes again.
-fn missing_of(opening: &Opening, size: u64) -> Option<RangeSet> {
-    let held = opening.held.as_deref().filter(|held| held.run_count() < RANGES_MAX);
-    match opening.part {
+fn missing_of(held: Option<&RangeSet>, own: Option<ByteRange>, size: u64) -> Option<RangeSet> {
+    let held = held.filter(|held| held.run_count() < RANGES_MAX);
+    match own {
         None => held.map(|held| held.missing_of(size)),
-        Some(part) => {
-            let own = part.range();
+        Some(own) => {
             let gaps = held.cloned().unwrap_or_default().missing_of(size);
             let mut missing = RangeSet::new();
             gaps.iter().filter_map(|gap| gap.overlap(own)).for_each(|range| {
@@ -553,14 +566,20 @@ fn missing_of(opening: &Opening, size: u64) -> Option<RangeSet> {
     }
 }
 
-/// What of a file a chunk is about.
-fn range_of(opening: &Opening, size: u64) -> ByteRange {
-    opening.part.map_or(ByteRange::new(0, size), FilePart::range)
+impl Source<'_> {
+    /// What of a file is copied, or what of it a chunk is about; nothing for all of it.
+    fn own_range(&self, of_chunk: Option<FilePart>, size: u64) -> Option<ByteRange> {
+        self.spec.part.map_or(of_chunk.map(FilePart::range), |part| part.range_in(size))
+    }
+
+    /// Whether a file of `size` bytes has nothing of the part that is to be copied.
+    fn lacks_part(&self, size: u64) -> bool {
+        self.spec.part.is_some_and(|part| part.range_in(size).is_none())
+    }
 }
 
 /// Whether the sink has something of that.
-fn holds(opening: &Opening, size: u64) -> bool {
-    let own = range_of(opening, size);
+fn holds(opening: &Opening, own: ByteRange) -> bool {
     opening.held.as_deref().is_some_and(|held| held.iter().any(|range| range.overlap(own).is_some()))
 }
 
@@ -574,12 +593,6 @@ fn without(missing: Option<RangeSet>, holes: &RangeSet, size: u64) -> Option<Ran
         there.cover(hole);
     }
     Some(there.missing_of(size))
-}
-
-/// Whether the file is still what the scan found.
-fn is_as_found(file: &SourceFile, entry: &Entry) -> bool {
-    let stamp = file.stamp();
-    stamp.size == entry.size() && stamp.ino == entry.identity && file.metadata().mtime == entry.metadata.mtime
 }
 
 /// Why an object could not be read.

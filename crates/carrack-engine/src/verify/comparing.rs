@@ -5,12 +5,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use carrack_model::{ByteRange, PathProblem, RelPath, Side};
+use carrack_model::{ByteRange, PartialRange, PathProblem, RelPath, Side, escape};
 use carrack_storage::BrowsedKind;
 
 use super::batch::{Batch, Item, key, range_key};
 use super::file_check::FileCheck;
-use super::judge::{Verdict, differing, digest_of, judge, judge_listed};
+use super::judge::{Verdict, differing, digest_of, judge, judge_listed, judge_part};
 use super::metadata::HardLinks;
 use super::{Difference, Examiner, Finding, Kept, MetadataChecks, Verified, path_of};
 use crate::error::SessionError;
@@ -95,6 +95,43 @@ impl<'a> Verifying<'a> {
         Ok(())
     }
 
+    /// Compares the bytes of `part` of a file with those at the same place of the file at `place` in the destination; `shown` is the source's
+    /// path for people.
+    ///
+    /// # Errors
+    /// As [`Verifying::tree`]; where the source is no regular file, or ends before the part.
+    pub fn part(
+        &mut self,
+        source: &mut Examiner,
+        place: &RelPath,
+        part: PartialRange,
+        shown: &[u8],
+    ) -> Result<(), SessionError> {
+        self.source_count += 1;
+        source.ask(look(RelPath::root(), vec![[][..].into()]))?;
+        self.sink.ask(look(place.clone(), vec![[][..].into()]))?;
+        let (here, there) = (source.seen()?, self.sink.seen()?);
+        let (Some(here), Some(there)) = (here.first(), there.first()) else {
+            return Err(SessionError::Internal);
+        };
+        let range = part_of(here, part, shown)?;
+        self.verified.part = Some(range);
+        let mut item = Item::new([][..].into(), None);
+        item.size = range.offset + range.len;
+        match judge_part(here, there, item.size) {
+            Verdict::Differs(what) => {
+                self.verified.count(&what);
+                (self.told)(Finding { path: place.as_bytes().into(), what });
+                Ok(())
+            }
+            Verdict::Equal | Verdict::Read => {
+                item.key = Some(key(self.source_count, &RelPath::root(), &item, Some(here), there));
+                let file = FileCheck::new(RelPath::root(), item).from(range.offset);
+                self.run(Some(source), place, Feed::Part(Some(Box::new(file))))
+            }
+        }
+    }
+
     fn is_directory(&mut self, place: &RelPath) -> Result<bool, SessionError> {
         self.sink.ask(look(place.clone(), vec![[][..].into()]))?;
         Ok(is_directory(self.sink.seen()?.first()))
@@ -138,6 +175,8 @@ impl<'a> Verifying<'a> {
 enum Feed<'f> {
     /// From a walk through one end.
     Walk { of: Side, asked: usize, is_over: bool },
+    /// Only this part of a file.
+    Part(Option<Box<FileCheck>>),
     Lines {
         entries: &'f mut (dyn Iterator<Item = io::Result<ManifestEntry>> + 'f),
         /// The first of the next batch.
@@ -207,6 +246,13 @@ impl Run<'_, '_> {
                 Ok(Some(Step::WalkOn))
             }
             Feed::Walk { .. } => Ok(None),
+            Feed::Part(file) => {
+                let file = file.take();
+                Ok(file.map(|file| {
+                    self.files.insert(self.next_file, *file);
+                    Step::Ranges(self.next_file)
+                }))
+            }
             Feed::Lines { entries, next } => next_lines(entries, next),
         }
     }
@@ -274,8 +320,8 @@ impl Run<'_, '_> {
             if range_key(file, range).is_some_and(|key| self.all.kept.has(key)) {
                 continue;
             }
-            let piece_bytes =
-                if file.item.size <= WHOLE_BYTES_MAX { PIECE_BYTES_MIN } else { PIECE_BYTES_MAX };
+            let is_small = file.item.size <= WHOLE_BYTES_MAX && !file.is_part();
+            let piece_bytes = if is_small { PIECE_BYTES_MIN } else { PIECE_BYTES_MAX };
             let of = pieces_of(file, range, piece_bytes);
             file.ask();
             self.all.verified.bytes_read += range.len;
@@ -478,6 +524,8 @@ impl Run<'_, '_> {
             Some(what) => self.differs(&file.directory, &file.item, what),
             None => {
                 self.keep(file.item.key);
+                // Of a part, what it has.
+                file.item.size = self.all.verified.part.map_or(file.item.size, |part| part.len);
                 self.equal(&file.item);
             }
         }
@@ -551,6 +599,25 @@ fn is_directory(sight: Option<&Sight>) -> bool {
     sight.is_some_and(|sight| sight.standing == Standing::Is(BrowsedKind::Directory))
 }
 
+/// What a file has of a part.
+fn part_of(here: &Sight, part: PartialRange, shown: &[u8]) -> Result<ByteRange, SessionError> {
+    let shown = escape(shown);
+    let hint = "name one regular file that has that part, or leave --offset and --length out";
+    let refused = |message: String| Err(SessionError::refused(message, hint));
+    match &here.standing {
+        Standing::Is(BrowsedKind::File) => match part.range_in(here.size) {
+            Some(range) => Ok(range),
+            None => {
+                let (size, offset) = (here.size, part.offset);
+                refused(format!("{shown} has {size} bytes, and the part would begin at byte {offset}"))
+            }
+        },
+        Standing::Nothing => refused(format!("{shown}: there is no such file")),
+        Standing::Unreadable(detail) => refused(format!("{shown}: {detail}")),
+        Standing::Is(_) => refused(format!("{shown} is no regular file, and a part is of one")),
+    }
+}
+
 fn walk_on(beneath: RelPath) -> Question {
     Question::WalkOn { beneath, specials: true }
 }
@@ -562,7 +629,7 @@ fn look(directory: RelPath, names: Vec<Box<[u8]>>) -> Question {
 
 fn pieces_of(file: &FileCheck, range: ByteRange, piece_bytes: u32) -> PieceRange {
     let (directory, name) = (file.directory.clone(), file.item.name.clone());
-    PieceRange { directory, name, file_size: file.item.size, range, piece_bytes }
+    PieceRange { directory, name, file_size: file.item.size, range, piece_bytes, by_itself: file.is_part() }
 }
 
 /// A path of the source, as it is at the sink.

@@ -25,6 +25,8 @@ pub(super) struct FileCheck {
     pub(super) item: Item,
     /// What is known of it, where a digest is to be met.
     wanted: Option<([u8; 32], FileDigest)>,
+    /// It is the end of a part of the file, and nothing behind it is compared.
+    is_part: bool,
     next_offset: u64,
     open_count: u32,
     narrowed_count: u32,
@@ -41,6 +43,7 @@ impl FileCheck {
             directory,
             item,
             wanted,
+            is_part: false,
             next_offset: 0,
             open_count: 0,
             narrowed_count: 0,
@@ -48,6 +51,16 @@ impl FileCheck {
             is_cut: false,
             problem: None,
         }
+    }
+
+    /// Of a part of the file alone, up to the item's size.
+    pub(super) fn from(self, offset: u64) -> FileCheck {
+        FileCheck { next_offset: offset, is_part: true, ..self }
+    }
+
+    /// Whether only a part of the file is compared.
+    pub(super) fn is_part(&self) -> bool {
+        self.is_part
     }
 
     /// The next range that is to be asked for.

@@ -43,6 +43,17 @@ pub(super) fn judge(source: &Sight, sink: &Sight) -> Verdict {
     }
 }
 
+/// By a look at both ends of which the part of a file that ends at `end` counts: the source has it.
+pub(super) fn judge_part(source: &Sight, sink: &Sight, end: u64) -> Verdict {
+    match judge(source, sink) {
+        Verdict::Differs(Difference::Size { .. }) if sink.size >= end => Verdict::Read,
+        Verdict::Differs(Difference::Size { .. }) => {
+            Verdict::Differs(Difference::Size { source: end, sink: sink.size })
+        }
+        verdict => verdict,
+    }
+}
+
 /// What is not at the sink. Devices, pipes and sockets a copy leaves out unless it is told not to.
 fn missing(kind: BrowsedKind) -> Difference {
     let skipped = |what: &str| Difference::Skipped { what: what.into() };

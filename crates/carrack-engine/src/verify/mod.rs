@@ -54,7 +54,8 @@ pub enum Difference {
     },
     /// A file with other contents.
     Content {
-        /// Where, in order. They begin and end at multiples of 1 KiB, or of 1 MiB where very much of the file differs.
+        /// Where, in order. They begin and end at multiples of 1 KiB, or of 1 MiB where very much of the file differs; of a part counted from
+        /// its beginning.
         ranges: Vec<ByteRange>,
         /// There are more.
         is_cut: bool,
@@ -107,6 +108,8 @@ pub struct Verified {
     pub unreadable: u64,
     /// Pipes, sockets and devices of the source that the destination does not have.
     pub skipped: u64,
+    /// The part of a file that was compared, and nothing else; nothing where all was.
+    pub part: Option<ByteRange>,
 }
 
 impl Verified {

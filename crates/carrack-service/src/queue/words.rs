@@ -36,10 +36,14 @@ pub fn arguments(
     }
     let options = &submission.options;
     options.check(Way::Queue)?;
-    let is_sync = options.values()?.sync()?.is_some();
+    let values = options.values()?;
+    let is_sync = values.sync()?.is_some();
     // What was submitted holds, whatever stands in the files of this machine or of the user.
     let verb = if is_sync { "sync" } else { "cp" };
-    let mut words: Vec<String> = [verb, "--no-config", "-r", "--json"].map(str::to_owned).into();
+    let mut words: Vec<String> = [verb, "--no-config"].map(str::to_owned).into();
+    // A part is of one file.
+    words.extend(values.transfer().part().is_none().then(|| "-r".to_owned()));
+    words.push("--json".to_owned());
     words.extend(options.words()?.into_iter().filter(|word| word != "--sync"));
     words.push("--".to_owned());
     words.push(place(&submission.source, sites)?);
@@ -86,6 +90,9 @@ mod tests {
         ];
         assert_eq!(with(&wanted).unwrap()[4..10], wanted);
         assert_eq!(with(&["--deadline=@1795399200"]).unwrap()[4], "--deadline=@1795399200");
+        let of_part = ["--offset=7", "--length=3KiB"];
+        assert_eq!(with(&of_part).unwrap()[..5], [&["cp", "--no-config", "--json"], &of_part[..]].concat());
+        assert!(with(&["--offset=7", "--sync"]).is_err() && with(&["--length=7", "--archive"]).is_err());
         let words = with(&["--sync", "--contents"]).unwrap();
         assert_eq!((&*words[0], &words[4..6]), ("sync", &["--contents".to_owned(), "--".to_owned()][..]));
         assert_eq!(

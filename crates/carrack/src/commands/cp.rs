@@ -382,7 +382,7 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
         in_background: args.in_background,
         ..Standing::default()
     };
-    let id = transfer_id(route, &args.transfer.fidelity().fidelity()).ok()?;
+    let id = transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part()).ok()?;
     Copies::of_user()?.begin(id, &arguments, standing).ok()?
 }
 
@@ -422,7 +422,8 @@ fn identify(
     let mut run = [0; 16];
     getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| trouble(errno.into()))?;
     Ok(TransferIdentity {
-        id: transfer_id(route, &args.transfer.fidelity().fidelity()).map_err(trouble)?,
+        id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part())
+            .map_err(trouble)?,
         run: RunToken(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),

@@ -123,11 +123,14 @@ impl CpArgs {
         // Without data connections objects go through ssh, which checks them; nobody knows that of another program.
         let is_sealed = is_far && self.transfer.protection().seals() && self.far.ssh.is_openssh();
         let (spec, checksum) = (self.transfer.spec(), self.checksum(is_sealed)?);
+        let recursive = self.recursive || spec.recursive;
+        self.check_part(recursive)?;
+        let reports_json = self.json && checksum == Checksum::Blake3 && spec.part.is_none();
         Ok(TransferSpec {
-            recursive: self.recursive || spec.recursive,
+            recursive,
             dry_run: self.dry_run,
             checksum,
-            report_digests: self.manifest.is_some() || self.json && checksum == Checksum::Blake3,
+            report_digests: self.manifest.is_some() || reports_json,
             sync: self.sync.clone(),
             ..spec
         })
@@ -136,6 +139,19 @@ impl CpArgs {
     /// What the ends need not agree on.
     pub fn settings(&self) -> Result<Settings, Trouble> {
         self.transfer.settings(self.paths()?.0)
+    }
+
+    /// What can't be had of a part of a file.
+    fn check_part(&self, recursive: bool) -> Result<(), Trouble> {
+        self.transfer.check_part(self.sync.is_some(), recursive)?;
+        if self.transfer.part().is_some() && self.manifest.is_some() {
+            let message =
+                "a manifest holds digests of whole files, and --offset and --length are for a part of one";
+            return Err(
+                Trouble::new(message).hint("leave --manifest out; `carrack verify` takes the same part")
+            );
+        }
+        Ok(())
     }
 
     /// Where objects are sealed, the seal finds what a hash would find.
@@ -175,6 +191,8 @@ More examples:
   carrack cp -rn tree host:         what would be copied?
   carrack cp -r --manifest run7.b3 dtn1:/data/run7 .
                                     then: b3sum --check run7.b3
+  carrack cp --offset 64GiB --length 4GiB big host:big
+                                    that part of big, in its place
   carrack cp --ports 50000-50100 --connect-from sink big [2001:db8::7]:
 
 ";
@@ -189,8 +207,8 @@ mod tests {
     use carrack_engine::JournalSettings;
     use carrack_model::limits::{POOL_BYTES_DEFAULT, RETRIES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
     use carrack_model::{
-        Cipher, DialFrom, Durability, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo, StripeChoice,
-        Verify,
+        Cipher, DialFrom, Durability, PartialRange, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo,
+        StripeChoice, Verify,
     };
     use clap::{CommandFactory, Parser};
 
@@ -339,6 +357,23 @@ mod tests {
         }
         assert!(parse(&["--buffer", "3MiB", "a", "b"]).unwrap().settings().is_err());
         assert!(parse(&["a"]).unwrap().paths().is_err());
+    }
+
+    #[test]
+    fn a_part_is_of_one_file_as_it_is() {
+        let spec = |words: &str| parse(&words.split(' ').collect::<Vec<_>>()).unwrap().spec(false);
+        let part = |words: &str| spec(words).unwrap().part;
+        assert_eq!(part("a b"), None);
+        assert_eq!(part("--offset 0 a b"), Some(PartialRange { offset: 0, length: None }));
+        assert_eq!(part("--length 1KiB a b"), Some(PartialRange { offset: 0, length: Some(1_024) }));
+        assert_eq!(part("--offset 7 --length 5 a b"), Some(PartialRange { offset: 7, length: Some(5) }));
+        assert!(part("--offset 7 --no-times a b").is_some());
+        assert!(!spec("--offset 7 --json --checksum blake3 a b").unwrap().report_digests);
+        for words in ["-r", "-a", "--perms", "--chmod go-w", "--xattrs", "-H", "--chown 7", "--manifest m"] {
+            let trouble = spec(&format!("--offset 7 {words} a b")).unwrap_err();
+            assert!(trouble.hint.is_some(), "{words}");
+        }
+        assert!(parse(&["--length", "0", "a", "b"]).is_err());
     }
 
     #[test]

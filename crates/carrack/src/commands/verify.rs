@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use carrack_engine::{
     Difference, Examination, Examiner, Finding, Kept, Role, SessionError, Verified, Verifying,
 };
-use carrack_model::RelPath;
+use carrack_model::{PartialRange, RelPath};
+use carrack_options::size;
 use carrack_storage::typed::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -22,6 +23,25 @@ use crate::location::Location;
 use crate::reins::Reins;
 use crate::trouble::Trouble;
 use crate::verify_report::{Style, write_finding, write_summary};
+
+const PART: &str = "A part of a file";
+
+/// Options that are about whole files or trees.
+const WHOLE: [&str; 13] = [
+    "manifest",
+    "extra",
+    "archive",
+    "perms",
+    "owner",
+    "group",
+    "xattrs",
+    "acls",
+    "hard_links",
+    "file_flags",
+    "sparse",
+    "omit_dir_times",
+    "numeric_ids",
+];
 
 /// Compare what is at a destination with its sources, or with a manifest
 ///
@@ -49,6 +69,16 @@ pub struct VerifyArgs {
     /// Tell of what is at the destination and not at the source, too
     #[arg(long)]
     extra: bool,
+
+    /// Compare only the bytes from this one on: a part of one regular file, which the destination has at the same place
+    ///
+    /// As `carrack cp` with the same options copies it. Metadata are not compared then.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_offset, conflicts_with_all = WHOLE, help_heading = PART)]
+    offset: Option<u64>,
+
+    /// Compare so many bytes from --offset on, or from the beginning, and no more [default: all up to the end of the source]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = WHOLE, help_heading = PART)]
+    length: Option<u64>,
 
     /// Remember in FILE what is equal, so that the same command goes on where it was interrupted
     ///
@@ -109,6 +139,12 @@ impl VerifyArgs {
         }
     }
 
+    /// What of a file is compared, if not all of it.
+    fn part(&self) -> Option<PartialRange> {
+        let is_asked = self.offset.is_some() || self.length.is_some();
+        is_asked.then(|| PartialRange { offset: self.offset.unwrap_or(0), length: self.length })
+    }
+
     /// What is compared with what, so that a state is not taken for another comparison's.
     fn identity(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
@@ -119,6 +155,9 @@ impl VerifyArgs {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
         }
         hasher.update(&[u8::from(self.manifest.is_some()), self.readback as u8]);
+        if let Some(PartialRange { offset, length }) = self.part() {
+            hasher.update(&offset.to_le_bytes()).update(&length.unwrap_or(0).to_le_bytes());
+        }
         *hasher.finalize().as_bytes()
     }
 }
@@ -159,6 +198,10 @@ impl<'a> Job<'a> {
             let message =
                 "with several sources, nobody can tell which of them lacks what is in the destination itself";
             return Err(usage(message, "leave --extra out, or the slashes behind the sources"));
+        }
+        if args.part().is_some() && sources.len() != 1 {
+            let message = format!("a part is of one file, and these are {}", sources.len());
+            return Err(usage(&message, "name one regular file and the destination"));
         }
         let reins = Reins::take().map_err(|trouble| {
             trouble.tell();
@@ -264,7 +307,10 @@ impl<'a> Job<'a> {
             }
         };
         let compared = compared
-            .and_then(|place| verifying.tree(&mut source, &place, self.args.extra))
+            .and_then(|place| match self.args.part() {
+                Some(part) => verifying.part(&mut source, &place, part, location.path.as_os_str().as_bytes()),
+                None => verifying.tree(&mut source, &place, self.args.extra),
+            })
             .and_then(|()| source.end());
         let left = reached.map(|reached| reached.leave(&self.reins, false));
         compared.map_err(|error| (error, left.map(|left| Box::new(Source::Left(left)))))
@@ -376,6 +422,7 @@ Examples:
   carrack verify --extra /data/run7/ carrack://dtn1.site.org/data/run7
   carrack verify --state run7.state dtn1:/data/run7 dtn2:/data/
   carrack verify --manifest run7.b3 /scratch/run7
+  carrack verify --offset 64GiB --length 4GiB big dtn1:big
 
 ";
     format!("{EXAMPLES}{}", exit::help_of_verify())

@@ -53,8 +53,8 @@ pub const NO_CONFIG: &str = "no-config";
 pub const HEADING: &str = "Where options come from";
 
 /// Options that are only typed: a secret in a configuration is soon everybody's, and the rest is of one command line.
-const ONLY_TYPED: [&str; 7] =
-    ["token", "help", "version", "background", "no-target-directory", PROFILE, NO_CONFIG];
+const ONLY_TYPED: [&str; 9] =
+    ["token", "help", "version", "background", "no-target-directory", "offset", "length", PROFILE, NO_CONFIG];
 
 /// Options that have to stand in their command's own table: what other commands mean by them deletes nothing.
 const ONLY_IN_OWN_TABLE: [(&str, &str); 2] = [("rm", "recursive"), ("rm", "yes")];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes, Permissions};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -113,7 +114,11 @@ impl World {
     ) -> Output {
         let there = self.there(way, fleet, name);
         let (from, to) = (self.path(tree).display().to_string(), there.display().to_string());
-        let copies = if syncs { &["sync"][..] } else { &["cp", "-r"] };
+        let copies = match OF_ONE_FILE.contains(&name) {
+            _ if syncs => &["sync"][..],
+            true => &["cp"],
+            false => &["cp", "-r"],
+        };
         let far = ["--ssh", &self.ssh, "--remote-carrack", CARRACK];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let url = format!("carrack://localhost:{}/data/{name}", self.port);
@@ -247,6 +252,14 @@ impl There<'_> {
         fs::read(self.root.join(name)).ok() == fs::read(self.tree.join(name)).ok()
     }
 
+    /// The destination of a file has this part of it, and its own bytes.
+    fn is_over_sevens(&self, part: Range<usize>) -> bool {
+        let Ok(source) = fs::read(self.tree) else { return false };
+        let mut expected = [7; SEVENS];
+        expected[part.clone()].copy_from_slice(&source[part]);
+        fs::read(self.root).is_ok_and(|found| found == expected)
+    }
+
     /// All regular files have their contents.
     fn is_whole(&self) -> bool {
         ["a", "big", "b.o", "keep.o", "sub/deep/f", "only/f", "mode", "owned", "old", "holes"]
@@ -275,6 +288,13 @@ const fn with(words: &'static [&'static str], holds: fn(&There<'_>) -> bool) -> 
 const fn after(before: fn(&Path), holds: fn(&There<'_>) -> bool) -> Row {
     Row { before, ..row(holds) }
 }
+
+/// A file that is larger than the one that comes.
+fn sevens(there: &Path) {
+    fs::write(there, [7; SEVENS]).unwrap();
+}
+
+const SEVENS: usize = 12_000;
 
 /// Something that is not at the source, and a file with other contents.
 fn extra(there: &Path) {
@@ -397,6 +417,8 @@ fn rows() -> BTreeMap<&'static str, Row> {
             "no-target-directory",
             Row { tree: "tree", ..after(|there| fs::create_dir(there).unwrap(), |there| there.is_whole()) },
         ),
+        ("offset", Row { tree: "tree/a", ..after(sevens, |there| there.is_over_sevens(3..10_000)) }),
+        ("length", Row { tree: "tree/a", ..after(sevens, |there| there.is_over_sevens(0..3)) }),
         ("exclude", row(|there| !there.has("b.o") && there.is_same("a"))),
         (
             "include",
@@ -485,6 +507,9 @@ const OF_SYNC: &[&str] = &[
     "backup-dir",
     "trash",
 ];
+
+/// Options of copies of one file.
+const OF_ONE_FILE: &[&str] = &["offset", "length"];
 
 /// Options of submitted transfers alone: a command that copies knows none of that name.
 const OF_SUBMISSIONS: &[&str] = &["sync", "chunk-size", "pairs", "static-striping"];

@@ -65,6 +65,7 @@ pub(super) fn of_question(question: &Question) -> Control {
             offset: of.range.offset,
             len: of.range.len,
             piece_bytes: of.piece_bytes,
+            by_itself: of.by_itself,
         }),
     }
 }
@@ -87,6 +88,7 @@ pub(super) fn to_question(message: Control) -> Result<Question, SessionError> {
                 file_size: of.file_size,
                 range: ByteRange::new(of.offset, of.len),
                 piece_bytes: of.piece_bytes,
+                by_itself: of.by_itself,
             };
             if of.is_sound() { Ok(Question::Pieces(of)) } else { Err(wrong("pieces that are none")) }
         }
@@ -305,7 +307,7 @@ mod tests {
 
     fn pieces() -> PieceRange {
         let (directory, name, range) = (path("a"), b"f"[..].into(), ByteRange::new(0, 1 << 20));
-        PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10 }
+        PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10, by_itself: false }
     }
 
     fn questions() -> [Question; 5] {
