@@ -166,6 +166,7 @@ impl Ground {
             sources: vec![self.base.join(sources)],
             destination: self.base.join("sink"),
             identity: None,
+            source_base: carrack_storage::Base::Anywhere,
             feed: None,
         };
         let abort = Abort::new().expect("an eventfd");

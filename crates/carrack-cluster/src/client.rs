@@ -15,7 +15,9 @@ use crate::ids;
 use crate::lease::is_managed;
 use crate::manager::TURN;
 use crate::mover::terms;
-use crate::records::{MoverRecord, Submission, TransferRecord, TransferState, now_ms, with_protocols};
+use crate::records::{
+    DELETION_VERSION, MoverRecord, Submission, TransferRecord, TransferState, now_ms, with_protocols,
+};
 use crate::registry::Movers;
 use crate::transfers::{FindError, Transfers};
 
@@ -98,7 +100,10 @@ impl FleetControl {
         }
         // Movers make what they make with their own.
         let submission = Submission { umask: None, ..submission };
-        let record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
+        let mut record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
+        if record.deletes() {
+            record.version = DELETION_VERSION;
+        }
         self.transfers.create(&record).await.map_err(of_bus)?;
         Ok(self.shown_one(record).await)
     }

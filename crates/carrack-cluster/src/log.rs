@@ -102,6 +102,8 @@ pub enum LogEntry {
         /// The sink's mover.
         by: String,
     },
+    /// What the source has not is gone at the destination, as far as it may go.
+    Deleted(Deleted),
     /// Files have their further names and directories their metadata, and the journals are gone: the transfer is over.
     Closed {
         /// Of the scan.
@@ -224,6 +226,30 @@ pub struct ChunkDone {
     pub failed_entries: u64,
 }
 
+/// What became of what the source has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deleted {
+    /// Of the scan.
+    pub attempt: u32,
+    /// The source's mover.
+    pub by: String,
+    /// The sink's.
+    pub sink: String,
+    /// How often the item had been delivered, with this time: each time may have removed something.
+    pub delivered: u64,
+    /// Entries that were removed. What a mover has removed that was killed is not told.
+    pub entries: u64,
+    /// What stays, and why, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stays: Vec<String>,
+    /// What keeps entries there as a failure: at most the first [`FAILURES_KEPT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// How many these are.
+    #[serde(default)]
+    pub failed_entries: u64,
+}
+
 impl LogEntry {
     /// What the server knows the same entry by when it comes again within two minutes.
     fn message_id(&self, transfer: &str) -> Option<String> {
@@ -238,6 +264,7 @@ impl LogEntry {
             }
             LogEntry::FileFinished { attempt, file, .. } => format!("{attempt}-finished-{file}"),
             LogEntry::FileDiscarded { attempt, file, .. } => format!("{attempt}-discarded-{file}"),
+            LogEntry::Deleted(Deleted { attempt, delivered, .. }) => format!("{attempt}-deleted-{delivered}"),
             LogEntry::Closed { attempt, .. } => format!("{attempt}-closed"),
             LogEntry::Lost { of, number, .. } => format!("{of}-lost-{number}"),
             LogEntry::Moved { .. }
@@ -296,6 +323,12 @@ impl LogEntry {
             LogEntry::FileDiscarded { attempt, file, .. } => {
                 TrackerEvent::DiscardSettled { attempt: *attempt, file: FileKey(*file) }
             }
+            LogEntry::Deleted(deleted) => TrackerEvent::DeleteSettled {
+                attempt: deleted.attempt,
+                delivery: u32::try_from(deleted.delivered).unwrap_or(u32::MAX),
+                deleted: deleted.entries,
+                failed: deleted.failed_entries,
+            },
             LogEntry::Closed { attempt, failed_entries, .. } => {
                 TrackerEvent::CloseSettled { attempt: *attempt, failed: *failed_entries }
             }
@@ -311,6 +344,7 @@ impl LogEntry {
         let failures = match self {
             LogEntry::ScanDone { failures, .. } | LogEntry::Closed { failures, .. } => failures,
             LogEntry::ChunkDone(done) => &mut done.failures,
+            LogEntry::Deleted(deleted) => &mut deleted.failures,
             _ => return,
         };
         let size = |failure: &Failure| failure.path.len() + failure.kind.len() + failure.detail.len();
@@ -476,7 +510,7 @@ mod tests {
         assert_eq!(read_record::<LogEntry>("", &text).unwrap(), entry);
         let later = br#"{"version":1,"what":"weather","rain":true}"#;
         assert_eq!(read_record::<LogEntry>("", later).unwrap(), LogEntry::Unknown);
-        assert!(read_record::<LogEntry>("", br#"{"version":3,"what":"note"}"#).is_err());
+        assert!(read_record::<LogEntry>("", br#"{"version":4,"what":"note"}"#).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::error::BusError;
 use crate::ids::is_prefix;
 use crate::leftovers::has_leftovers;
 use crate::mover::journal_id;
-use crate::records::{OPTIONS_VERSION, RECORD_VERSION, TransferRecord};
+use crate::records::{DELETION_VERSION, RECORD_VERSION, TransferRecord};
 use crate::store::{Bucket, Seen, Watch};
 use crate::subjects::BucketName;
 
@@ -122,7 +122,7 @@ impl Transfers {
     /// [`BusError::Exists`] if there is one of this id.
     pub async fn create(&self, record: &TransferRecord) -> Result<u64, BusError> {
         check_id(&record.id)?;
-        debug_assert!(record.version <= OPTIONS_VERSION);
+        debug_assert!(record.version <= DELETION_VERSION);
         self.give_place(&record.id, record.submitted_ms).await?;
         self.bucket.create(&record.id, record).await
     }

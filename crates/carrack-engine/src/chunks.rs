@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use carrack_model::ByteRange;
-use carrack_storage::Base;
 
 /// Bytes for which opening and reading a small file counts when loads are compared, and thresholds.
 pub const FILE_COSTS_BYTES: u64 = 64 << 10;
@@ -24,11 +23,6 @@ pub trait ChunkFeed: Send + Sync {
 
     /// The session is over, and [`ChunkFeed::next`] must not wait any more.
     fn close(&self);
-
-    /// Where the paths of the transfer's sources begin.
-    fn base(&self) -> Base {
-        Base::Anywhere
-    }
 }
 
 /// What is to be done, and of what.

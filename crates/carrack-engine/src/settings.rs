@@ -228,6 +228,8 @@ pub struct Transfer {
     pub settings: Settings,
     /// What to copy. A trailing slash means the contents of a directory.
     pub sources: Vec<PathBuf>,
+    /// Where their paths begin, for a caller that is the source.
+    pub source_base: Base,
     /// Where to. A trailing slash means a directory.
     pub destination: PathBuf,
     /// Which transfer it is, over all sessions that carry it. Without it no journal is kept.

@@ -79,6 +79,7 @@ impl Place {
             sources: sources.iter().map(|name| self.path(name)).collect(),
             destination: self.path(destination),
             identity: None,
+            source_base: carrack_storage::Base::Anywhere,
             feed: None,
         }
     }

@@ -33,7 +33,6 @@ const MIB: u64 = 1 << 20;
 struct TestFeed {
     state: Mutex<FeedState>,
     changed: Condvar,
-    base: Option<Base>,
 }
 
 #[derive(Default)]
@@ -53,12 +52,6 @@ impl TestFeed {
     fn open(chunks: impl IntoIterator<Item = Chunk>) -> Arc<TestFeed> {
         let state = FeedState { waiting: chunks.into_iter().collect(), ..FeedState::default() };
         Arc::new(TestFeed { state: Mutex::new(state), ..TestFeed::default() })
-    }
-
-    /// Its session reads nothing but what is beneath a directory.
-    fn within(self: Arc<TestFeed>, directory: &Path) -> Arc<TestFeed> {
-        let base = Base::within(vec![Root::open(directory).unwrap()]).unwrap();
-        Arc::new(TestFeed { base: Some(base), ..Arc::into_inner(self).unwrap() })
     }
 
     fn end(&self) {
@@ -90,10 +83,6 @@ impl ChunkFeed for TestFeed {
 
     fn close(&self) {
         self.end();
-    }
-
-    fn base(&self) -> Base {
-        self.base.clone().unwrap_or(Base::Anywhere)
     }
 }
 
@@ -696,8 +685,8 @@ fn links_that_are_exchanged_widen_nothing() {
     exchange(place.source().join("flips-directory"), Path::new("../other"));
     exchange(place.source().join("leaves-directory"), outside.path());
 
-    let feed = TestFeed::of(chunks).within(&base);
-    let mut transfer = place.transfer(1, &feed);
+    let mut transfer = place.transfer(1, &TestFeed::of(chunks));
+    transfer.source_base = Base::within(vec![Root::open(&base).unwrap()]).unwrap();
     transfer.settings.selection.links = LinkPolicy::Followed;
     let observer = Recorder::default();
     let outcome = copy(Way::Push, &transfer, &observer, &Abort::new().unwrap());

@@ -190,6 +190,11 @@ impl Options {
         self.is_set("strict")
     }
 
+    /// `--delete`.
+    pub fn deletes(&self) -> bool {
+        self.is_set("delete")
+    }
+
     /// `--deadline`, in milliseconds since 1970.
     pub fn deadline_ms(&self) -> Option<u64> {
         let kept = self.0.get("deadline").and_then(Value::as_str);

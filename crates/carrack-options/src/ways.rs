@@ -40,7 +40,7 @@ const JOURNAL: &str = "submitted transfers keep journals, beside the destination
 const FLASH: &str = "flash is the administrator's: `[spill]` of a daemon, `carrack mover --spill`";
 const MOVERS: &str = "each mover decides that by itself";
 const PATIENCE: &str = "a fleet tries again by itself; `carrack cancel` ends a transfer";
-const DELETION: &str = "what is to go is known where one session has seen both ends; a machine's queue has it, and `carrack sync`";
+const DELETION_FIRST: &str = "a fleet sends while it scans, and removes when everything is there: give --delete; a machine's queue has it, and `carrack sync`";
 const DIALS: &str = "the source's mover dials; `carrack mover --address` says where the sink's is reached";
 const PART: &str = "a file's movers write its new version together, and none of them brings the bytes of the old one; `carrack cp` and a machine's queue have it";
 const DEALT: &str = "chunks and pairs of movers are a fleet's, and this queue is one machine's";
@@ -76,14 +76,7 @@ pub const REFUSED: &[Refused] = &[
         "contents",
         "files that come in parts would be read as a whole for each of them; a machine's queue has it, and `carrack sync`",
     ),
-    in_fleet("delete", DELETION),
-    in_fleet("delete-before", DELETION),
-    in_fleet("delete-all", DELETION),
-    in_fleet("delete-excluded", DELETION),
-    in_fleet("delete-mounts", DELETION),
-    in_fleet("max-delete", DELETION),
-    in_fleet("backup-dir", DELETION),
-    in_fleet("trash", DELETION),
+    in_fleet("delete-before", DELETION_FIRST),
 ];
 
 impl Way {

@@ -12,12 +12,15 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Version of all records but [`OPTIONS_VERSION`]'s.
+/// Version of all records but those of [`OPTIONS_VERSION`] and [`DELETION_VERSION`].
 pub const RECORD_VERSION: u32 = 1;
 
 /// Version of a transfer with options: they have the names of the command line's, which readers of version 1 would pass over. A reader refuses
 /// what is newer.
 pub const OPTIONS_VERSION: u32 = 2;
+
+/// Version of a fleet's transfer that deletes (`--delete`): a reader of version 2 would call it done, and have nothing deleted.
+pub const DELETION_VERSION: u32 = 3;
 
 /// A path at a site, as users write it: `alcf:/projects/x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -259,6 +262,8 @@ pub struct Tally {
     pub entries_failed: u64,
     /// Sockets, pipes and devices, which are left out.
     pub entries_skipped: u64,
+    /// Entries of the destination that were deleted, as the source has them not.
+    pub entries_deleted: u64,
     /// Chunks that were cut.
     pub chunks_found: u64,
     /// Chunks that are settled.
@@ -313,7 +318,7 @@ pub struct SessionState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TransferRecord {
-    /// [`RECORD_VERSION`], or [`OPTIONS_VERSION`].
+    /// [`RECORD_VERSION`], [`OPTIONS_VERSION`] or [`DELETION_VERSION`].
     pub version: u32,
     /// 16 hexadecimal digits.
     pub id: String,
@@ -352,6 +357,9 @@ pub struct TransferRecord {
     /// What of metadata could not be kept at the destination, a line for each kind and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<String>,
+    /// What stays at the destination though the source has it not, and why: a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undeleted: Vec<String>,
     /// Why it failed; empty if it has not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -386,6 +394,7 @@ impl TransferRecord {
             failures: Vec::new(),
             skipped: Vec::new(),
             losses: Vec::new(),
+            undeleted: Vec::new(),
             reason: String::new(),
             waits_for: String::new(),
             manager: String::new(),
@@ -396,6 +405,11 @@ impl TransferRecord {
     /// Whether something could not be kept, and its user takes that for a failure (`--strict`).
     pub fn has_lost_strictly(&self) -> bool {
         self.submission.options.is_strict() && !self.losses.is_empty()
+    }
+
+    /// Whether what is not at its source is to go at its destination: of a single entry nothing is.
+    pub fn deletes(&self) -> bool {
+        self.submission.options.deletes() && self.leg.as_ref().is_none_or(|leg| leg.only.is_none())
     }
 
     /// Whether it may be worked on: its start time has come, or it is to be cleared away.

@@ -179,7 +179,11 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
     line("manager", record.manager.clone())?;
     line("reason", record.reason.clone())?;
     line("waits for", record.waits_for.clone())?;
-    line("left out", left_out(tally.entries_skipped))?;
+    line("left out", entries(tally.entries_skipped))?;
+    line("deleted", entries(tally.entries_deleted))?;
+    for words in &record.undeleted {
+        line("stays", tame(words))?;
+    }
     for loss in &record.losses {
         line("lost", tame(loss))?;
     }
@@ -211,8 +215,8 @@ fn write_entries(entries: &[(&String, &String)], out: &mut impl Write) -> io::Re
 }
 
 /// As the summary of `carrack cp` has it; empty for none.
-pub fn left_out(entries: u64) -> String {
-    match entries {
+pub fn entries(count: u64) -> String {
+    match count {
         0 => String::new(),
         1 => "1 entry".to_owned(),
         more => format!("{more} entries"),
@@ -243,6 +247,9 @@ pub fn line(record: &TransferRecord) -> String {
     }
     if tally.entries_skipped > 0 {
         line.push_str(&format!("  {} left out", tally.entries_skipped));
+    }
+    if tally.entries_deleted > 0 {
+        line.push_str(&format!("  {} deleted", tally.entries_deleted));
     }
     if !record.waits_for.is_empty() {
         line.push_str(&format!("  waits: {}", tame(&record.waits_for)));
@@ -325,6 +332,18 @@ mod tests {
         assert!(line(&left).ends_with("  2 left out"));
         let text = written(|out| write_transfer(&left, out));
         for words in ["left out     2 entries\n", "    run/s: a socket"] {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_deleted_and_what_stays_is_told() {
+        let tally = Tally { entries_deleted: 1, ..record().tally };
+        let undeleted = vec!["mounts stay".to_owned()];
+        let deleted = TransferRecord { undeleted, tally, ..record() };
+        assert!(line(&deleted).ends_with("  1 deleted"));
+        let text = written(|out| write_transfer(&deleted, out));
+        for words in ["deleted      1 entry\n", "stays        mounts stay\n"] {
             assert!(text.contains(words), "{text}");
         }
     }

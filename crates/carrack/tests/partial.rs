@@ -186,8 +186,11 @@ fn killed(places: &Places, words: &[&str]) {
     let running = Running::start(&mut command(places, &[&slow, words].concat()));
     let has_some = || {
         let names = temporary_names(&places.far(""));
-        let blocks =
-            names.iter().filter_map(|name| fs::metadata(name).ok()).map(|found| found.blocks()).sum::<u64>();
+        let blocks = names
+            .iter()
+            .filter_map(|name| fs::metadata(places.far("").join(name)).ok())
+            .map(|found| found.blocks())
+            .sum::<u64>();
         (blocks * 512 >= 2 * OBJECT as u64).then_some(())
     };
     wait_for("a part of the part", has_some);

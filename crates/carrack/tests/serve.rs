@@ -145,6 +145,7 @@ fn strangers_do_not_get_in() {
                 sources: vec!["/data/x".into()],
                 destination: site.path().join("x"),
                 identity: None,
+                source_base: carrack_storage::Base::Anywhere,
                 feed: None,
             };
             let abort = carrack_engine::Abort::new().unwrap();

@@ -42,6 +42,7 @@ class Tally:
     bytes_moved: int = 0
     entries_failed: int = 0
     entries_skipped: int = 0
+    entries_deleted: int = 0
     chunks_found: int = 0
     chunks_done: int = 0
     pairs: int = 0
@@ -104,6 +105,7 @@ class Transfer:
     failures: List[Failure] = field(default_factory=list)
     skipped: List[Skipped] = field(default_factory=list)
     losses: List[str] = field(default_factory=list)
+    undeleted: List[str] = field(default_factory=list)
     reason: str = ""
     waits_for: str = ""
     manager: str = ""

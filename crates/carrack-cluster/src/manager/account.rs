@@ -15,6 +15,8 @@ pub(super) struct Account {
     losses: Losses,
     /// What the last scan has left out, and how many these are.
     skipped: (Vec<Skipped>, u64),
+    /// What of the destination stays that the source has not; nothing before it was looked for.
+    undeleted: Option<Vec<String>>,
     attempt: u32,
 }
 
@@ -33,6 +35,10 @@ impl Account {
                 self.moved.told_by_source(&done.session, done.session_bytes);
             }
             LogEntry::FileFinished { failure, .. } => self.note(failure.into_iter().collect()),
+            LogEntry::Deleted(deleted) => {
+                self.undeleted = Some(deleted.stays);
+                self.note(deleted.failures);
+            }
             LogEntry::Closed { failures, .. } => self.note(failures),
             LogEntry::Lost { losses, .. } => self.losses.add(losses),
             LogEntry::Moved { bytes, session, session_bytes, .. } => {
@@ -60,6 +66,11 @@ impl Account {
         }
     }
 
+    /// Whether it was looked for what the source has not.
+    pub fn has_deletion(&self) -> bool {
+        self.undeleted.is_some()
+    }
+
     /// What a record says then. Counts grow only: a later scan that counts may have found less.
     pub fn write(&self, record: &mut TransferRecord, totals: &Totals) {
         let bytes_moved = totals.bytes_moved + self.moved.bytes();
@@ -74,11 +85,13 @@ impl Account {
             (&mut tally.entries_failed, totals.entries_failed),
             (&mut tally.chunks_found, totals.chunks_found),
             (&mut tally.chunks_done, totals.chunks_done),
+            (&mut tally.entries_deleted, totals.entries_deleted),
         ] {
             *kept = now.max(*kept);
         }
         record.failures.clone_from(&self.failures);
         record.losses = self.losses.lines();
+        record.undeleted = self.undeleted.clone().unwrap_or_default();
         (record.skipped, record.tally.entries_skipped) = self.skipped.clone();
     }
 }

@@ -36,6 +36,9 @@ use crate::transfers::{FindError, ReadTransfer, TransferChange};
 /// What was told is waited for so long, so that what comes together is decided about once.
 const SOON: Duration = Duration::from_millis(5);
 
+/// Why what the source has not stays, as `carrack sync` says it.
+const NOTHING_DELETED: &str = "nothing was deleted, as something failed";
+
 /// Why the work for a transfer ends here.
 enum Stop {
     /// Another manager goes on with it.
@@ -141,6 +144,7 @@ fn view(record: &TransferRecord) -> RecordView {
         pairs_fixed: options.static_striping().then(|| pairs_of(record)),
         pairs_max: options.pairs(),
         failed_entries: record.tally.entries_failed,
+        deletes: record.deletes(),
     }
 }
 
@@ -309,7 +313,8 @@ impl Owning {
             Step::FinishFiles(files) => self.ask(files, |file| ChunkKind::Finish { file }).await,
             Step::DiscardFiles(files) => self.ask(files, |file| ChunkKind::Discard { file }).await,
             Step::CheckQueue => self.is_idle().await.map(Answer::Idle),
-            Step::PublishClose => self.publish_close().await,
+            Step::PublishDelete => self.publish_last(ChunkKind::Delete).await,
+            Step::PublishClose => self.publish_last(ChunkKind::Close).await,
             Step::WriteProgress(reason) => self.write_progress(reason).await,
             Step::TrimQueue => self.trim().await,
             Step::KeepCurve => self.keep_curve().await,
@@ -467,9 +472,9 @@ impl Owning {
         Ok(queue.pending_scans().await?.left() == 0)
     }
 
-    async fn publish_close(&mut self) -> Result<Answer, BusError> {
+    async fn publish_last(&mut self, kind: ChunkKind) -> Result<Answer, BusError> {
         let (attempt, stripe) = (self.coordinator.counting().unwrap_or(1), *self.stripes()?.start());
-        let head = ChunkHead::new(attempt, 0, ChunkKind::Close, 0, 0);
+        let head = ChunkHead::new(attempt, 0, kind, 0, 0);
         let mut publisher = self.work()?.queue.publisher();
         publisher.publish_chunk(stripe, &head, Vec::new()).await?;
         publisher.flush().await?;
@@ -549,6 +554,9 @@ impl Owning {
         let change = |record: &mut TransferRecord| {
             if let Some(account) = account {
                 account.write(record, &totals);
+                if *ending == Ending::Done && record.deletes() && !account.has_deletion() {
+                    record.undeleted = vec![NOTHING_DELETED.to_owned()];
+                }
             }
             record.tally.pairs = 0;
             record.tally.pairs_wanted = 0;

@@ -68,6 +68,11 @@ pub(super) async fn settle(
     if source.site == sink.site && Path::new(&leg.sink).starts_with(&leg.source) && leg.only.is_none() {
         return Err(Unsettled::Never(format!("{sink} is, or lies within, the directory {source}")));
     }
+    if record.submission.options.deletes() && holds_source(source, sink, &leg) {
+        let message =
+            format!("the source {source} lies in {sink}, a directory where something is to be deleted");
+        return Err(Unsettled::Never(message));
+    }
     if !is_there && leg.sink != trimmed(&sink.path) && leg.only.is_none() {
         make(manager, &record.id, sink).await?;
     }
@@ -75,6 +80,12 @@ pub(super) async fn settle(
     let is_new = !is_there && (leg.only.is_none() || leg.sink == trimmed(&sink.path));
     let resumes = !is_new && has_journals(&leg.sink).await;
     Ok((leg, resumes))
+}
+
+/// Whether a deletion in the destination would take the source, too. By links or mounts it may do so and not be seen here: then the session
+/// that would delete sees it where both ends are of one host.
+fn holds_source(source: &Location, sink: &Location, leg: &Leg) -> bool {
+    source.site == sink.site && leg.only.is_none() && Path::new(&leg.source).starts_with(&leg.sink)
 }
 
 /// Writes into the record where the transfer goes; says whether this is the first time. What is written there stays: a manager that

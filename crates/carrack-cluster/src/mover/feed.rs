@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use carrack_engine::{Chunk, ChunkFeed};
-use carrack_storage::Base;
 use tokio::sync::{Notify, mpsc};
 
 /// One session's feed.
 pub(super) struct PairFeed {
-    base: Base,
     state: Mutex<State>,
     /// A chunk is there, or none will be.
     given: Condvar,
@@ -32,10 +30,9 @@ struct State {
 }
 
 impl PairFeed {
-    /// The source lies beneath `base`. The numbers of settled chunks go into `settled`.
-    pub fn new(base: Base, threshold_bytes: u64, settled: mpsc::UnboundedSender<u64>) -> PairFeed {
+    /// The numbers of settled chunks go into `settled`.
+    pub fn new(threshold_bytes: u64, settled: mpsc::UnboundedSender<u64>) -> PairFeed {
         PairFeed {
-            base,
             state: Mutex::default(),
             given: Condvar::new(),
             wanted: Notify::new(),
@@ -113,9 +110,5 @@ impl ChunkFeed for PairFeed {
         self.state().is_closed = true;
         self.given.notify_all();
         self.wanted.notify_one();
-    }
-
-    fn base(&self) -> Base {
-        self.base.clone()
     }
 }

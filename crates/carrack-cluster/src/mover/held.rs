@@ -4,7 +4,7 @@ use carrack_model::{EntryFailure, FailureKind, escape};
 use carrack_plan::fleet::{ChunkCase, Doubt};
 use carrack_wire::{TableReader, TableRecord};
 
-use crate::log::{ChunkDone, LogEntry};
+use crate::log::{ChunkDone, Deleted, LogEntry};
 use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
 use crate::records::{FAILURES_KEPT, Failure};
 
@@ -14,6 +14,10 @@ pub(super) struct Held {
     pub acker: Acker,
     /// What is to be done with it.
     pub case: ChunkCase,
+    /// Entries that were removed by it.
+    pub deleted: u64,
+    /// What was to go by it and stays, for people.
+    pub stays: Vec<String>,
     delivered: u64,
     table: Vec<u8>,
     failures: Vec<Failure>,
@@ -30,6 +34,8 @@ impl Held {
             head,
             acker,
             case,
+            deleted: 0,
+            stays: Vec::new(),
             delivered,
             table: body,
             failures: Vec::new(),
@@ -57,6 +63,16 @@ impl Held {
         if self.failures.len() < FAILURES_KEPT {
             self.failures.push(failure_of(failure));
         }
+    }
+
+    /// Whether an entry of it could not be copied, or removed.
+    pub fn has_failures(&self) -> bool {
+        self.failed_entries > 0
+    }
+
+    /// What has failed is told as it is: no other mover is to try it.
+    pub fn is_final(&mut self) {
+        self.doubts = Default::default();
     }
 
     /// Its failures, as far as another mover may do better.
@@ -125,6 +141,16 @@ impl Held {
                 LogEntry::FileFinished { attempt, file, by, failure: failures.pop() }
             }
             ChunkKind::Discard { file } => LogEntry::FileDiscarded { attempt, file, by },
+            ChunkKind::Delete => LogEntry::Deleted(Deleted {
+                attempt,
+                by,
+                sink: sink.to_owned(),
+                delivered: self.delivered,
+                entries: self.deleted,
+                stays: std::mem::take(&mut self.stays),
+                failures,
+                failed_entries,
+            }),
             ChunkKind::Close => LogEntry::Closed { attempt, by, failures, failed_entries },
         }
     }

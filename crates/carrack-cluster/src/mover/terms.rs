@@ -176,13 +176,9 @@ mod tests {
 
     #[test]
     fn what_a_fleet_does_not_have_is_refused() {
-        for word in [
-            "--checksum=blake3",
-            "--durability=end",
-            "--class=two words",
-            "--delete",
-            "--retry=3",
-        ] {
+        for word in
+            ["--checksum=blake3", "--durability=end", "--class=two words", "--delete-before", "--retry=3"]
+        {
             let trouble = terms(&asking(&[word])).unwrap_err();
             assert!(trouble.hint.is_some(), "{trouble}");
         }

@@ -22,7 +22,7 @@ pub struct ChunkHead {
     pub version: u32,
     /// Of the scan that cut it.
     pub attempt: u32,
-    /// Of the attempt's chunks, which it is, from 0 without gaps; for `Finish` and `Discard` the file's, for `Close` 0.
+    /// Of the attempt's chunks, which it is, from 0 without gaps; for `Finish` and `Discard` the file's, for `Delete` and `Close` 0.
     pub number: u64,
     /// What is to be done.
     pub kind: ChunkKind,
@@ -53,6 +53,7 @@ impl ChunkKind {
             ChunkKind::Files | ChunkKind::Part(_) => "chunk",
             ChunkKind::Finish { .. } => "finish",
             ChunkKind::Discard { .. } => "discard",
+            ChunkKind::Delete => "delete",
             ChunkKind::Close => "close",
         }
     }
@@ -85,6 +86,9 @@ pub enum ChunkKind {
         /// [`PartOf::file`].
         file: u64,
     },
+    /// Everything is settled: what the source has not goes at the destination. A mover of an older version can't read it, and leaves it
+    /// to others.
+    Delete,
     /// Everything is settled: directories get their metadata, and the journals go.
     Close,
 }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::BusError;
-use crate::records::OPTIONS_VERSION;
+use crate::records::DELETION_VERSION;
 
 /// A record, if it is none of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
@@ -28,9 +28,9 @@ pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Res
     let unreadable = |reason: String| BusError::Unreadable { place: place.to_owned(), reason };
     let Versioned { version } =
         serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
-    if version > OPTIONS_VERSION {
+    if version > DELETION_VERSION {
         return Err(unreadable(format!(
-            "it is of version {version}, and this carrack knows {OPTIONS_VERSION}"
+            "it is of version {version}, and this carrack knows {DELETION_VERSION}"
         )));
     }
     serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))

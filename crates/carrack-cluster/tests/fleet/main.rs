@@ -5,6 +5,7 @@
 
 mod bus;
 mod chunks;
+mod deleting;
 mod emptied;
 mod history;
 mod logins;

@@ -111,9 +111,10 @@ impl Caller<'_> {
         };
         let (destination, depth) = match &storage {
             Storage::Sink(destination) => (Some(&**destination), destination.storage().depth()),
-            Storage::Source(systems) => {
-                (None, RootStorage::of_paths(&self.source_base(), systems, &self.transfer.sources).depth)
-            }
+            Storage::Source(systems) => (
+                None,
+                RootStorage::of_paths(&self.transfer.source_base, systems, &self.transfer.sources).depth,
+            ),
         };
         let ground = Ground::look(settings);
         let wish = lanes::wish(settings, ground.places(), depth, spec.slot_bytes);
@@ -141,7 +142,7 @@ impl Caller<'_> {
             }
             Storage::Source(file_systems) => {
                 let part = Part::source(
-                    &self.source_base(),
+                    &self.transfer.source_base,
                     &self.transfer.sources,
                     spec,
                     file_systems,
@@ -165,10 +166,6 @@ impl Caller<'_> {
     }
 
     /// Where the paths of sources at this end begin.
-    fn source_base(&self) -> Base {
-        self.transfer.feed.as_ref().map_or(Base::Anywhere, |feed| feed.0.base())
-    }
-
     /// The other end decided, within what this one has a use for.
     fn lane_count(&self, wish: &Lanes, welcome: &Welcome) -> Result<usize, SessionError> {
         let most = wish.most.clamp(1, LANES_MAX as u32);

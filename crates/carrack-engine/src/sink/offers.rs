@@ -180,11 +180,15 @@ impl Lane<'_> {
         if is_there {
             return self.sink.spec.dry_run;
         }
+        let sync = self.sink.spec.sync.as_ref();
+        if sync.is_some_and(|sync| sync.existing && sync.ignore_existing) {
+            return true;
+        }
         let is_taken = self.is_taken(path);
         if is_taken && is_told {
             self.tell_way_of_directory(path);
         }
-        self.sink.spec.sync.as_ref().is_some_and(|sync| sync.existing) && !is_taken
+        sync.is_some_and(|sync| sync.existing) && !is_taken
     }
 
     /// Whether something that is no directory has the name that one is to have.

@@ -343,6 +343,10 @@ impl<'a, 'l> Pruner<'a, 'l> {
     }
 
     fn goes(&mut self, question: &Question, name: &[u8]) -> Result<(), SessionError> {
+        if self.lane.is_stopped() {
+            // The session ends: what was answered before goes no more.
+            return Err(SessionError::Internal);
+        }
         let Place { path: directory, at_source, .. } = &question.place;
         let at_source = std::slice::from_ref(at_source);
         let target = Target { held: question.held.as_fd(), directory, name, at_source };

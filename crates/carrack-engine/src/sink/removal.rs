@@ -148,7 +148,10 @@ impl Removal {
 
     fn delete(&self, lane: &Lane<'_>, target: Target<'_>) -> Result<(), SessionError> {
         let shown = lane.path(target.directory, target.name);
-        let spares = |step: RemovalStep, beneath: &[u8]| self.spares(lane.sink, target, step, beneath);
+        // What is left when the session ends is left.
+        let spares = |step: RemovalStep, beneath: &[u8]| {
+            lane.is_stopped() || self.spares(lane.sink, target, step, beneath)
+        };
         let mut failure = Ok(());
         let mut told = |removing: Removing| {
             match removing {

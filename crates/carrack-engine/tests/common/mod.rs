@@ -85,6 +85,7 @@ pub fn transfer(sources: &[&Path], destination: &Path) -> Transfer {
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
         identity: None,
+        source_base: carrack_storage::Base::Anywhere,
         feed: None,
     }
 }

@@ -325,6 +325,7 @@ fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> Trans
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
         identity: None,
+        source_base: carrack_storage::Base::Anywhere,
         feed: None,
     }
 }

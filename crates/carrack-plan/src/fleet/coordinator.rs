@@ -5,6 +5,8 @@
 //!
 //! - The record is read after the lease was taken, and what is over is left alone: what a manager follows may be behind.
 //! - Nothing is decided before the log was read to its end, nor while the lease is not sure.
+//! - What is not at the source is removed at the destination when everything is settled, nothing of its queue is under way, and nothing has
+//!   failed; not while it is paused, and not any more when it was cancelled.
 //! - A transfer is closed when everything is settled, nothing of its queue is under way, and its record says what has failed.
 //! - At the end its pairs go first, then the record says so for good, and then its queue and its log go.
 //!
@@ -63,6 +65,8 @@ pub struct RecordView {
     pub pairs_max: Option<u32>,
     /// Entries that it says have failed.
     pub failed_entries: u64,
+    /// What is not at its source is to be removed at its destination.
+    pub deletes: bool,
 }
 
 /// The state of a transfer, for its manager.
@@ -111,6 +115,8 @@ pub enum Step {
     DiscardFiles(Vec<FileKey>),
     /// See whether nothing of the queue is under way, neither a chunk nor a scan, which would publish more. Answer: [`Answer::Idle`].
     CheckQueue,
+    /// Publish the item that has removed at the destination what is not at the source.
+    PublishDelete,
     /// Publish the item that closes the transfer.
     PublishClose,
     /// Have the record say how far it is, and why nothing moves, if that is so.
@@ -182,7 +188,7 @@ enum EndStep {
     Work,
 }
 
-/// How far the closing of a transfer is.
+/// How far the publishing is of an item that comes after everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     Check,
@@ -433,10 +439,16 @@ impl Coordinator {
             {
                 self.begin_again(now);
             }
-            (Step::CheckQueue, Answer::Idle(true)) => carried.closing = Some(Closing::Record),
+            (Step::CheckQueue, Answer::Idle(true)) => {
+                (carried.closing, carried.busy_since) = (Some(Closing::Record), None);
+            }
             (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
             (Step::FinishFiles(files), Answer::Done) => carried.asked(&Next::FinishFiles(files.clone())),
             (Step::DiscardFiles(files), Answer::Done) => carried.asked(&Next::DiscardFiles(files.clone())),
+            (Step::PublishDelete, Answer::Done) => {
+                carried.closing = None;
+                carried.asked(&Next::Delete);
+            }
             (Step::PublishClose, Answer::Done) => {
                 carried.closing = None;
                 carried.asked(&Next::Close);
@@ -512,13 +524,20 @@ impl Coordinator {
         if std::mem::replace(&mut self.carried.asked_for, counting) != counting {
             self.carried.closing = None;
         }
+        // Counts of the record only grow: what an earlier scan could not read has failed, too.
+        self.carried.tracker.set_deletes(record.deletes && record.failed_entries == 0);
         match self.carried.tracker.next() {
             Next::Wait => self.carried.closing = None,
             Next::FinishFiles(files) => return Step::FinishFiles(files),
             Next::DiscardFiles(files) => return Step::DiscardFiles(files),
             Next::Over => return self.end(Ending::Done),
+            Next::Delete => {
+                if let Some(step) = self.come_last(now, &record, &reason, Step::PublishDelete) {
+                    return step;
+                }
+            }
             Next::Close => {
-                if let Some(step) = self.close(now, &record, &reason) {
+                if let Some(step) = self.come_last(now, &record, &reason, Step::PublishClose) {
                     return step;
                 }
             }
@@ -527,15 +546,16 @@ impl Coordinator {
         self.progress(now, || reason)
     }
 
-    /// `None` while something is under way that might write while the journals go.
-    fn close(&mut self, now: Duration, record: &RecordView, reason: &str) -> Option<Step> {
+    /// What comes before an item is published that comes after everything else; `None` while something is under way that might write
+    /// meanwhile.
+    fn come_last(&mut self, now: Duration, record: &RecordView, reason: &str, publish: Step) -> Option<Step> {
         let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
         match self.carried.closing.get_or_insert(Closing::Check) {
             Closing::Check if now < self.carried.check_at => None,
             Closing::Check => Some(Step::CheckQueue),
-            Closing::Record if is_told => Some(Step::PublishClose),
+            Closing::Record if is_told => Some(publish),
             Closing::Record => Some(Step::WriteProgress(reason.to_owned())),
-            Closing::Publish => Some(Step::PublishClose),
+            Closing::Publish => Some(publish),
         }
     }
 

@@ -10,6 +10,7 @@ const OPEN: RecordView = RecordView {
     pairs_fixed: None,
     pairs_max: None,
     failed_entries: 0,
+    deletes: false,
 };
 
 fn ms(ms: u64) -> Duration {
@@ -206,6 +207,70 @@ fn a_close_that_was_published_for_an_earlier_scan_is_published_again() {
     driven.coordinator.answer(driven.now, &Step::PublishClose, Answer::Done);
     driven.closed();
     driven.comes_to(&Step::CheckQueue);
+}
+
+#[test]
+fn a_deletion_is_published_when_the_queue_is_idle_and_the_close_after_it() {
+    let mut driven = Driven::carrying();
+    driven.record = Some(RecordView { deletes: true, ..OPEN });
+    driven.until(&Step::OrderScan { again: false });
+    driven.scanned(1);
+    driven.settled(0, 0);
+    for is_idle in [false, true] {
+        driven.comes_to(&Step::CheckQueue);
+        driven.answered(Answer::Idle(is_idle));
+    }
+    driven.until(&Step::PublishDelete);
+    let published_at = driven.now;
+    while driven.now < published_at + ms(5_000) {
+        match driven.next() {
+            Step::Wait(at) => driven.now = at.max(driven.now + ms(1)),
+            step @ Step::WriteProgress(_) => driven.coordinator.answer(driven.now, &step, Answer::Done),
+            step => panic!("{step:?} before the deletion is settled"),
+        }
+    }
+    driven.coordinator.observe(&TrackerEvent::DeleteSettled {
+        attempt: 1,
+        delivery: 1,
+        deleted: 3,
+        failed: 0,
+    });
+    driven.comes_to(&Step::CheckQueue);
+    driven.answered(Answer::Idle(true));
+    driven.until(&Step::PublishClose);
+    driven.closed();
+    driven.until(&Step::KeepCurve);
+    assert_eq!(driven.coordinator.totals().entries_deleted, 3);
+}
+
+#[test]
+fn nothing_is_deleted_after_a_failure_or_while_it_is_paused() {
+    let mut failed = Driven::carrying();
+    failed.record = Some(RecordView { deletes: true, failed_entries: 1, ..OPEN });
+    failed.until(&Step::OrderScan { again: false });
+    failed.scanned(0);
+    failed.comes_to(&Step::CheckQueue);
+    failed.answered(Answer::Idle(true));
+    failed.comes_to(&Step::PublishClose);
+
+    let mut paused = Driven::carrying();
+    paused.record = Some(RecordView { deletes: true, ..OPEN });
+    paused.until(&Step::OrderScan { again: false });
+    paused.scanned(0);
+    paused.comes_to(&Step::CheckQueue);
+    paused.answered(Answer::Idle(true));
+    paused.record = Some(RecordView { deletes: true, state: RecordState::Paused, ..OPEN });
+    for _ in 0..50 {
+        match paused.next() {
+            Step::Wait(at) => paused.now = at.max(paused.now + ms(1)),
+            step @ (Step::WriteProgress(_) | Step::TrimQueue) => {
+                paused.coordinator.answer(paused.now, &step, Answer::Done);
+            }
+            step => panic!("{step:?} of what is paused"),
+        }
+    }
+    paused.record = Some(RecordView { deletes: true, ..OPEN });
+    paused.comes_to(&Step::PublishDelete);
 }
 
 #[test]

@@ -57,6 +57,17 @@ pub enum TrackerEvent {
         /// The file.
         file: FileKey,
     },
+    /// What is not at the source was looked for at the destination, and removed as far as it might be.
+    DeleteSettled {
+        /// The attempt of the scan that the item was made for.
+        attempt: u32,
+        /// How often it had been delivered, this time included: each time may have removed something.
+        delivery: u32,
+        /// Entries that were removed.
+        deleted: u64,
+        /// Why others were not, an entry for each reason.
+        failed: u64,
+    },
     /// Files have their further names and directories their metadata, the journals are removed.
     CloseSettled {
         /// The attempt of the scan that the item was made for.
@@ -97,6 +108,8 @@ pub enum Next {
     FinishFiles(Vec<FileKey>),
     /// Have what there is of these removed: a part of each has failed, and nobody works on another.
     DiscardFiles(Vec<FileKey>),
+    /// Have what is not at the source removed at the destination: everything is settled, and nothing has failed.
+    Delete,
     /// Have the transfer closed: everything else is settled.
     Close,
     /// Nothing: it is over.
@@ -124,6 +137,8 @@ pub struct Totals {
     pub chunks_found: u64,
     /// Chunks that are settled.
     pub chunks_done: u64,
+    /// Entries of the destination that were removed, as the source has them not; by all scans' items.
+    pub entries_deleted: u64,
 }
 
 /// Follows one transfer's log.
@@ -135,6 +150,7 @@ pub struct Totals {
 pub struct Tracker {
     attempts: BTreeMap<u32, Attempt>,
     bytes_moved: u64,
+    deletes: bool,
     closed: Option<u32>,
 }
 
@@ -151,6 +167,11 @@ struct Attempt {
     begun: BTreeMap<FileKey, Begun>,
     finishing: Files,
     discarding: Files,
+    is_delete_asked: bool,
+    /// What each delivery of its item has removed.
+    deleted: BTreeMap<u32, u64>,
+    /// What was not removed, as the first of them has told it.
+    delete_failed: u64,
     is_close_asked: bool,
     is_closed: bool,
     /// What failed at the end.
@@ -180,6 +201,11 @@ impl Tracker {
         Tracker::default()
     }
 
+    /// Whether something is to be removed at the destination before the transfer is closed.
+    pub fn set_deletes(&mut self, deletes: bool) {
+        self.deletes = deletes;
+    }
+
     /// Takes one entry of the log. One that was there before changes nothing, nor does one behind the transfer's end.
     pub fn observe(&mut self, event: &TrackerEvent) {
         if self.closed.is_some() {
@@ -205,6 +231,13 @@ impl Tracker {
             }
             TrackerEvent::DiscardSettled { attempt, file } => {
                 add(&mut self.attempt(attempt).discarding.settled, file.0);
+            }
+            TrackerEvent::DeleteSettled { attempt, delivery, deleted, failed } => {
+                let attempt = self.attempt(attempt);
+                if attempt.deleted.is_empty() {
+                    attempt.delete_failed = failed;
+                }
+                attempt.deleted.entry(delivery).or_insert(deleted);
             }
             TrackerEvent::CloseSettled { attempt, failed } => {
                 let attempt = self.attempt(attempt);
@@ -232,6 +265,8 @@ impl Tracker {
             Next::FinishFiles(finish)
         } else if !discard.is_empty() {
             Next::DiscardFiles(discard)
+        } else if attempt.is_settled() && self.is_to_delete(attempt) {
+            if attempt.is_delete_asked { Next::Wait } else { Next::Delete }
         } else if attempt.is_settled() && !attempt.is_close_asked {
             Next::Close
         } else {
@@ -246,6 +281,10 @@ impl Tracker {
         let (asked, files) = match next {
             Next::FinishFiles(files) => (&mut attempt.finishing.asked, files),
             Next::DiscardFiles(files) => (&mut attempt.discarding.asked, files),
+            Next::Delete => {
+                attempt.is_delete_asked = true;
+                return;
+            }
             Next::Close => {
                 attempt.is_close_asked = true;
                 return;
@@ -266,9 +305,10 @@ impl Tracker {
     /// How far it is. A scan that takes another's place may begin with less.
     pub fn totals(&self) -> Totals {
         let shown = self.counting().or_else(|| self.attempts.keys().next_back().copied());
-        let moved = Totals { bytes_moved: self.bytes_moved, ..Totals::default() };
+        let entries_deleted = self.attempts.values().flat_map(|attempt| attempt.deleted.values()).sum();
+        let moved = Totals { bytes_moved: self.bytes_moved, entries_deleted, ..Totals::default() };
         let Some(attempt) = shown.and_then(|number| self.attempts.get(&number)) else { return moved };
-        let Attempt { found, done, finishing, discarding, close_failed, .. } = attempt;
+        let Attempt { found, done, finishing, close_failed, .. } = attempt;
         let finished = covered_by_both(&finishing.due, &finishing.done);
         let named = if attempt.is_closed { found.names.saturating_sub(*close_failed) } else { 0 };
         Totals {
@@ -277,15 +317,16 @@ impl Tracker {
             is_scanned: attempt.is_finished,
             files_done: done.files + finished + named,
             bytes_done: done.bytes,
-            entries_failed: found.failed
-                + done.failed
-                + close_failed
-                + (covered_by_both(&finishing.due, &finishing.settled) - finished)
-                + discarding.due.covered_bytes(),
+            entries_failed: attempt.failed(),
             chunks_found: found.chunks,
             chunks_done: attempt.settled_count,
             ..moved
         }
+    }
+
+    /// Whether what is not at the source is still to be removed: not where something failed, as that may be what would be missed.
+    fn is_to_delete(&self, attempt: &Attempt) -> bool {
+        self.deletes && attempt.deleted.is_empty() && attempt.failed() == 0
     }
 
     fn attempt(&mut self, number: u32) -> &mut Attempt {
@@ -330,6 +371,14 @@ impl Attempt {
             add(&mut files.due, part.file.0);
             self.begun.remove(&part.file);
         }
+    }
+
+    /// Entries that could not be read, copied, finished or removed.
+    fn failed(&self) -> u64 {
+        let Files { due, settled, done, .. } = &self.finishing;
+        let unfinished = covered_by_both(due, settled) - covered_by_both(due, done);
+        let ended = self.delete_failed + self.close_failed;
+        self.found.failed + self.done.failed + unfinished + self.discarding.due.covered_bytes() + ended
     }
 
     /// Whether nothing is left but to close it.

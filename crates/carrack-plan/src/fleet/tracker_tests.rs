@@ -94,6 +94,7 @@ fn a_file_is_finished_when_all_its_parts_are_settled() {
         entries_failed: 1,
         chunks_found: 4,
         chunks_done: 4,
+        entries_deleted: 0,
     };
     assert_eq!(tracker.totals(), expected);
 }
@@ -119,6 +120,56 @@ fn it_is_not_over_before_everything_is_settled() {
     assert_eq!(tracker.next(), Next::Wait);
     tracker.observe(&files_settled(1, 0, 1, 0));
     assert_eq!(tracker.next(), Next::Over);
+}
+
+fn deleted(attempt: u32, delivery: u32, deleted: u64, failed: u64) -> TrackerEvent {
+    TrackerEvent::DeleteSettled { attempt, delivery, deleted, failed }
+}
+
+#[test]
+fn what_the_source_has_not_goes_when_everything_is_settled_and_before_the_close() {
+    let mut tracker = fed(&[scanned(1, found(2, 2, 0)), files_settled(1, 1, 1, 0)]);
+    tracker.set_deletes(true);
+    assert_eq!(tracker.next(), Next::Wait);
+    tracker.observe(&files_settled(1, 0, 1, 0));
+    assert_eq!(tracker.next(), Next::Delete);
+    tracker.asked(&Next::Delete);
+    assert_eq!(tracker.next(), Next::Wait);
+    tracker.observe(&deleted(1, 1, 5, 0));
+    assert_eq!((tracker.next(), tracker.totals().entries_deleted), (Next::Close, 5));
+    // Who was killed before it was acknowledged has told it; each delivery counts once.
+    tracker.observe(&deleted(1, 1, 5, 0));
+    tracker.observe(&deleted(1, 2, 3, 1));
+    let totals = tracker.totals();
+    assert_eq!((totals.entries_deleted, totals.entries_failed), (8, 0));
+    // A scan that counts since has a deletion of its own.
+    tracker.observe(&scanned(2, found(0, 0, 0)));
+    assert_eq!(tracker.next(), Next::Delete);
+    tracker.observe(&deleted(2, 1, 1, 2));
+    let totals = tracker.totals();
+    assert_eq!((tracker.next(), totals.entries_deleted, totals.entries_failed), (Next::Close, 9, 2));
+}
+
+#[test]
+fn nothing_goes_where_something_has_failed() {
+    for failed in [
+        vec![scanned(1, Found { failed: 1, ..found(0, 0, 0) })],
+        vec![scanned(1, found(1, 1, 0)), files_settled(1, 0, 0, 1)],
+        vec![
+            scanned(1, found(1, 1, GIB)),
+            part_settled(1, 0, 0, 1, 0),
+            TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false },
+        ],
+        vec![
+            scanned(1, found(1, 1, GIB)),
+            part_settled(1, 0, 0, 1, 1),
+            TrackerEvent::DiscardSettled { attempt: 1, file: FileKey(0) },
+        ],
+    ] {
+        let mut tracker = fed(&failed);
+        tracker.set_deletes(true);
+        assert_eq!(tracker.next(), Next::Close, "{failed:?}");
+    }
 }
 
 #[test]
@@ -327,6 +378,7 @@ proptest! {
             match next {
                 Next::Over => break,
                 Next::Wait => {}
+                Next::Delete => unreachable!("nothing is to be deleted"),
                 Next::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1, failed: 0 }),
                 Next::FinishFiles(files) => queue.extend(files.into_iter().map(|file| {
                     let is_done = !plan.finish_fails[file.0 as usize];

@@ -86,7 +86,11 @@ impl Fleet {
                 false => BTreeSet::new(),
             };
             let large = (0..random.below(3)).map(|_| random.between(2, 6)).collect();
-            world.destination.trees.insert(id.clone(), Tree { files, unreadable, large });
+            let deletes = random.once_in(3);
+            let extraneous = if deletes { random.between(0, 12) } else { 0 };
+            let delete_most = if deletes && random.once_in(4) { 3 } else { u64::MAX };
+            let tree = Tree { files, unreadable, large, extraneous, delete_most };
+            world.destination.trees.insert(id.clone(), tree);
             let record = Record {
                 id: id.clone(),
                 priority: world.random.between(0, 10) as u8,
@@ -98,6 +102,7 @@ impl Fleet {
                 reason: String::new(),
                 waits_for: String::new(),
                 failed_entries: 0,
+                deletes,
             };
             world.at(at, Event::Submit(record));
             let (pauses, cancels) = (world.random.once_in(8), world.random.once_in(10));
@@ -218,10 +223,10 @@ impl Fleet {
                 None => {
                     let unreadable = destination.trees[&record.id].unreadable.len() as u64;
                     let told = record.failed_entries;
-                    if told >= unreadable {
-                        Ok(())
-                    } else {
-                        Err(format!("{told} of {unreadable} failures told"))
+                    match destination.deleted_wrongly(&record.id, told) {
+                        _ if told < unreadable => Err(format!("{told} of {unreadable} failures told")),
+                        Some(wrong) => Err(format!("done, but {wrong}")),
+                        None => Ok(()),
                     }
                 }
             },

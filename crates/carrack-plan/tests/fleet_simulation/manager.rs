@@ -164,6 +164,9 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
             TrackerEvent::FinishSettled { attempt, file: FileKey(file), is_done }
         }
         Entry::Discarded { attempt, file } => TrackerEvent::DiscardSettled { attempt, file: FileKey(file) },
+        Entry::Deleted { attempt, delivered, deleted, failed } => {
+            TrackerEvent::DeleteSettled { attempt, delivery: delivered as u32, deleted, failed }
+        }
         Entry::Closed { attempt } => TrackerEvent::CloseSettled { attempt, failed: 0 },
         Entry::Broken(fault) => {
             if is_news {
@@ -400,6 +403,10 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
             publish(world, process, id, token, attempt, &files, |file| ItemKind::Discard { file })
         }
         Step::CheckQueue => ask(world, process, Request::CountQueue(id), stepped),
+        Step::PublishDelete => {
+            let delete = Item { kind: ItemKind::Delete, attempt, number: 0 };
+            ask(world, process, Request::Publish { transfer: id, items: vec![delete] }, stepped);
+        }
         Step::PublishClose => {
             let close = Item { kind: ItemKind::Close, attempt, number: 0 };
             ask(world, process, Request::Publish { transfer: id, items: vec![close] }, stepped);

@@ -91,6 +91,7 @@ struct Held {
     delivery: Delivery,
     began_at: Duration,
     failed: u64,
+    deleted: u64,
     doubts: Vec<Doubt>,
     repeated_since: Option<Duration>,
 }
@@ -104,6 +105,8 @@ pub enum Task {
     Fetch(PairId, u64),
     Pulled(PairId, u64),
     Copied(PairId, u64, u64),
+    /// Whether the transfer's record lets something go.
+    MayDelete(PairId, u64, u64),
     Case(PairId, u64),
     CaseAgain(PairId, u64),
     Keep(PairId, u64),
@@ -269,6 +272,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
             _ => again(world, process, id),
         },
         Task::Pulled(id, number) => pulled(world, process, id, number, reply),
+        Task::MayDelete(id, number, chunk) => may_delete(world, process, id, number, chunk, reply),
         Task::Case(id, chunk) => case_answered(world, process, id, chunk, reply),
         Task::Extended(id, chunk, sent_at) => {
             if let (Some(session), Some(Reply::Done)) = (session_of(world, process, &id), reply) {
@@ -379,7 +383,8 @@ fn pulled(world: &mut World, process: Process, id: PairId, number: u64, reply: O
     session.next_number += 1;
     session.deliveries.take(chunk, now);
     let case = ChunkCase::new(&source, &session.pair.sink, delivery.delivered);
-    let held = Held { case, delivery, began_at: now, failed: 0, doubts: Vec::new(), repeated_since: None };
+    let (doubts, repeated_since) = (Vec::new(), None);
+    let held = Held { case, delivery, began_at: now, failed: 0, deleted: 0, doubts, repeated_since };
     session.held.insert(chunk, held);
     drive(world, process, &id, chunk);
     fetch(world, process, &id, number);
@@ -465,6 +470,10 @@ fn entry(transfer: &str, held: &Held, by: &str, sink: &str, files: u64) -> Entry
         },
         ItemKind::Finish { file } => Entry::Finished { attempt, file, is_done: failed == 0 },
         ItemKind::Discard { file } => Entry::Discarded { attempt, file },
+        ItemKind::Delete => {
+            let (delivered, deleted) = (held.delivery.delivered, held.deleted);
+            Entry::Deleted { attempt, delivered, deleted, failed }
+        }
         ItemKind::Close => Entry::Closed { attempt },
     }
 }
@@ -534,22 +543,80 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
     if world.destination.full_until > now && illness != Illness::Astray {
         return broken(world, process, id, false, FaultKind::Full, "no space left");
     }
-    let is_data = matches!(item.kind, ItemKind::Files | ItemKind::Part { .. });
+    if item.kind == ItemKind::Delete && illness != Illness::WriteErrors {
+        // It is asked for again and again whether it is still wanted.
+        let read = Request::Read(id.0.clone());
+        return ask(world, process, read, Task::MayDelete(id, number, chunk));
+    }
+    let is_data = matches!(item.kind, ItemKind::Files | ItemKind::Part { .. } | ItemKind::Delete);
     let (failed, is_source, reason) = match illness {
         Illness::WriteErrors if is_data => (files_in(&world.destination, &id.0, &item).max(1), false, "EIO"),
         Illness::Astray => (world.destination.unreadable_of(&id.0, &item), true, "can't be read"),
         _ => (world.destination.write(&id.0, &item), true, "can't be read"),
     };
     let doubts = (failed > 0).then(|| Doubt { is_source, reason: reason.to_owned() }).into_iter().collect();
-    let sink = &pair.sink;
-    world
-        .tell(|| format!("{} and {sink}: {} {} is settled, {failed} failed", pair.source, id.0, item.name()));
+    settled(world, process, id, chunk, failed, doubts);
+}
+
+/// The sink has settled a chunk.
+fn settled(world: &mut World, process: Process, id: PairId, chunk: u64, failed: u64, doubts: Vec<Doubt>) {
+    let now = world.now;
+    if let Some(session) = session_of(world, process, &id)
+        && let Some(held) = session.held.get(&chunk)
+    {
+        let (FleetPair { source, sink, .. }, item) = (session.pair.clone(), held.delivery.item);
+        world.tell(|| format!("{source} and {sink}: {} {} is settled, {failed} failed", id.0, item.name()));
+    }
     let Some(session) = session_of(world, process, &id) else { return };
     session.moved_at = now;
     let Some(held) = session.held.get_mut(&chunk) else { return };
     (held.failed, held.doubts) = (failed, doubts);
     held.case.settled();
     drive(world, process, &id, chunk);
+}
+
+/// One more entry goes that the source has not, unless its user wants no more of it, or something has failed.
+fn may_delete(
+    world: &mut World,
+    process: Process,
+    id: PairId,
+    number: u64,
+    chunk: u64,
+    reply: Option<Reply>,
+) {
+    let now = world.now;
+    let Some(session) = current(world, process, &id, number) else { return };
+    let is_lost = session.deliveries.is_lost(now);
+    let Some(held) = session.held.get(&chunk) else { return };
+    let has_begun = held.deleted > 0;
+    let (is_unwanted, has_failed) = match reply {
+        Some(Reply::Record(Some(record))) => {
+            (record.state != State::Running, record.failed_entries > 0 && !has_begun)
+        }
+        Some(_) => (true, false),
+        // Nobody knows; nothing is begun so.
+        None => (!has_begun, false),
+    };
+    if is_lost || is_unwanted {
+        give_back(world, process, &id, AGAIN_AFTER);
+        return again(world, process, id);
+    }
+    if has_failed {
+        return settled(world, process, id, chunk, 0, Vec::new());
+    }
+    if !has_begun && world.destination.has_too_many(&id.0) {
+        return settled(world, process, id, chunk, 1, Vec::new());
+    }
+    let (under_way, is_wanted) = (world.server.under_way(&id.0), world.is_wanted(&id.0));
+    if !world.destination.delete_one(&id.0, under_way, is_wanted) {
+        return settled(world, process, id, chunk, 0, Vec::new());
+    }
+    if let Some(session) = session_of(world, process, &id) {
+        session.moved_at = now;
+        session.held.entry(chunk).and_modify(|held| held.deleted += 1);
+    }
+    let takes = world.random.ms(10, 400);
+    later(world, process, takes, Task::Copied(id, number, chunk));
 }
 
 fn fault(transfer: &str, source: &str, sink: &str, is_source: bool, kind: FaultKind, reason: &str) -> Fault {

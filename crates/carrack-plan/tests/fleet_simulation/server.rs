@@ -49,6 +49,7 @@ pub struct Record {
     pub reason: String,
     pub waits_for: String,
     pub failed_entries: u64,
+    pub deletes: bool,
 }
 
 impl Record {
@@ -64,8 +65,9 @@ impl Record {
             State::Cancelled | State::Done | State::Failed => RecordState::Over,
         };
         let (is_settled, has_begun) = (self.is_settled, self.has_begun);
-        let failed_entries = self.failed_entries;
-        RecordView { state, is_settled, has_begun, pairs_fixed: None, pairs_max: None, failed_entries }
+        let (failed_entries, deletes) = (self.failed_entries, self.deletes);
+        let (pairs_fixed, pairs_max) = (None, None);
+        RecordView { state, is_settled, has_begun, pairs_fixed, pairs_max, failed_entries, deletes }
     }
 }
 
@@ -76,6 +78,7 @@ pub enum ItemKind {
     Part { file: u64, index: u64, count: u64 },
     Finish { file: u64 },
     Discard { file: u64 },
+    Delete,
     Close,
 }
 
@@ -94,6 +97,7 @@ impl Item {
             ItemKind::Files | ItemKind::Part { .. } => format!("{}-chunk-{}", self.attempt, self.number),
             ItemKind::Finish { file } => format!("{}-finish-{file}", self.attempt),
             ItemKind::Discard { file } => format!("{}-discard-{file}", self.attempt),
+            ItemKind::Delete => format!("{}-delete", self.attempt),
             ItemKind::Close => format!("{}-close", self.attempt),
         }
     }
@@ -136,6 +140,7 @@ pub enum Entry {
     Chunk { item: Item, delivered: u64, by: String, sink: String, files: u64, failed: u64 },
     Finished { attempt: u32, file: u64, is_done: bool },
     Discarded { attempt: u32, file: u64 },
+    Deleted { attempt: u32, delivered: u64, deleted: u64, failed: u64 },
     Closed { attempt: u32 },
     Broken(Fault),
 }
@@ -148,6 +153,7 @@ impl Entry {
             Entry::Chunk { item, delivered, .. } => Some(format!("{}-{delivered}", item.name())),
             Entry::Finished { attempt, file, .. } => Some(format!("{attempt}-finished-{file}")),
             Entry::Discarded { attempt, file } => Some(format!("{attempt}-discarded-{file}")),
+            Entry::Deleted { attempt, delivered, .. } => Some(format!("{attempt}-deleted-{delivered}")),
             Entry::Closed { attempt } => Some(format!("{attempt}-closed")),
             Entry::Broken(_) => None,
         }
@@ -277,7 +283,7 @@ impl Request {
 
     /// Whether it decides when a transfer is closed.
     pub fn is_worth_telling(&self) -> bool {
-        let is_close = |item: &Item| item.kind == ItemKind::Close;
+        let is_close = |item: &Item| matches!(item.kind, ItemKind::Delete | ItemKind::Close);
         match self {
             Request::CountQueue(_) | Request::OrderScan { .. } => true,
             Request::Pull { scan, .. } => *scan,
@@ -383,6 +389,12 @@ impl Server {
     pub fn lately(&self) -> impl Iterator<Item = &Registration> {
         let gone = self.gone.values().map(|(mover, _)| mover);
         self.movers.values().chain(gone.filter(|mover| !self.movers.contains_key(&mover.id)))
+    }
+
+    /// What of a transfer's queue is not acknowledged, but for its deletion.
+    pub fn under_way(&self, transfer: &str) -> Option<Item> {
+        let left = |queued: &&Queued| queued.is_left() && queued.item.kind != ItemKind::Delete;
+        self.work.get(transfer)?.items.iter().find(left).map(|queued| queued.item)
     }
 
     pub fn submit(&mut self, record: Record) {

@@ -12,6 +12,10 @@ pub struct Tree {
     pub unreadable: BTreeSet<u64>,
     /// Parts of each.
     pub large: Vec<u64>,
+    /// Entries that the destination has and the source has not, if these are to go.
+    pub extraneous: u64,
+    /// So many of them may go; if there are more none does.
+    pub delete_most: u64,
 }
 
 impl Tree {
@@ -44,6 +48,7 @@ struct Copy {
     files: BTreeSet<u64>,
     parts: BTreeMap<u64, BTreeSet<u64>>,
     finished: BTreeSet<u64>,
+    deleted: u64,
     is_closed: bool,
 }
 
@@ -83,9 +88,61 @@ impl Destination {
                 copy.finished.insert(file);
             }
             ItemKind::Discard { file } => drop(copy.parts.remove(&file)),
+            // One by one.
+            ItemKind::Delete => {}
             ItemKind::Close => copy.is_closed = true,
         }
         0
+    }
+
+    /// One more of what the source has not goes, if there are any; what is under way besides must be nothing.
+    pub fn delete_one(&mut self, transfer: &str, under_way: Option<Item>, is_wanted: bool) -> bool {
+        let unfinished = self.unfinished(transfer);
+        let tree = &self.trees[transfer];
+        let copy = self.copies.entry(transfer.to_owned()).or_default();
+        if copy.deleted >= tree.extraneous {
+            return false;
+        }
+        copy.deleted += 1;
+        let wrong = match (under_way, unfinished) {
+            (Some(item), _) => format!("something goes while {} is under way", item.name()),
+            (None, Some(lacks)) => format!("something goes, and {lacks}"),
+            (None, None) if copy.is_closed => "something goes after the close".to_owned(),
+            (None, None) if !tree.unreadable.is_empty() => {
+                "something goes, and something has failed".to_owned()
+            }
+            (None, None) if !is_wanted => {
+                "something goes of what was cancelled or paused long ago".to_owned()
+            }
+            (None, None) if tree.extraneous > tree.delete_most => "more goes than may".to_owned(),
+            (None, None) => return true,
+        };
+        self.wrongs.push(format!("{transfer}: {wrong}"));
+        true
+    }
+
+    /// Whether more is to go than may.
+    pub fn has_too_many(&self, transfer: &str) -> bool {
+        let tree = &self.trees[transfer];
+        let deleted = self.copies.get(transfer).map_or(0, |copy| copy.deleted);
+        tree.extraneous - deleted > tree.delete_most
+    }
+
+    /// What is wrong with what was removed for a transfer that is done, of which so many entries have failed.
+    pub fn deleted_wrongly(&self, transfer: &str, failed: u64) -> Option<String> {
+        let tree = &self.trees[transfer];
+        let deleted = self.copies.get(transfer).map_or(0, |copy| copy.deleted);
+        let has_too_many = tree.extraneous > tree.delete_most;
+        match () {
+            () if (has_too_many || !tree.unreadable.is_empty()) && deleted > 0 => {
+                Some(format!("{deleted} were deleted, and none might be"))
+            }
+            () if has_too_many && failed == 0 => Some("nobody was told that too much was to go".to_owned()),
+            () if failed == 0 && deleted < tree.extraneous => {
+                Some(format!("{deleted} of {} were deleted", tree.extraneous))
+            }
+            () => None,
+        }
     }
 
     /// Files of an item that nobody can read.
@@ -106,6 +163,12 @@ impl Destination {
 
     /// What is missing of a transfer that is said to be done; nothing if it is complete.
     pub fn lacks(&self, transfer: &str) -> Option<String> {
+        let is_closed = self.copies.get(transfer).is_some_and(|copy| copy.is_closed);
+        self.unfinished(transfer).or_else(|| (!is_closed).then(|| "it was not closed".to_owned()))
+    }
+
+    /// What is missing of a transfer but for its end.
+    fn unfinished(&self, transfer: &str) -> Option<String> {
         let tree = &self.trees[transfer];
         let copy = self.copies.get(transfer).cloned().unwrap_or_default();
         let missing: Vec<u64> = (0..tree.files)
@@ -113,9 +176,7 @@ impl Destination {
             .collect();
         let unfinished: Vec<u64> =
             (0..tree.large.len() as u64).filter(|file| !copy.finished.contains(file)).collect();
-        if !missing.is_empty() || !unfinished.is_empty() {
-            return Some(format!("files {missing:?} and large files {unfinished:?} are not there"));
-        }
-        (!copy.is_closed).then(|| "it was not closed".to_owned())
+        let is_missing = !missing.is_empty() || !unfinished.is_empty();
+        is_missing.then(|| format!("files {missing:?} and large files {unfinished:?} are not there"))
     }
 }

@@ -18,6 +18,9 @@ use super::sites::Destination;
 /// A request that is not answered has failed after so long.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
 
+/// Nothing goes any more of what was cancelled or paused so long ago: a mover that does not hear it has lost what it holds by then.
+const UNWANTED_AFTER: Duration = Duration::from_secs(25);
+
 /// Whoever decides for a transfer knows by then that it is over.
 const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
@@ -166,6 +169,8 @@ pub struct World {
     pub random: Random,
     pub server: Server,
     pub destination: Destination,
+    /// Since when users want nothing of them done.
+    unwanted: BTreeMap<String, Duration>,
     pub managers: Vec<Manager>,
     pub movers: Vec<Mover>,
     pub bad_network_until: Duration,
@@ -185,6 +190,7 @@ impl World {
             random: Random::new(seed),
             server: Server::default(),
             destination: Destination::default(),
+            unwanted: BTreeMap::new(),
             managers: Vec::new(),
             movers: Vec::new(),
             bad_network_until: Duration::ZERO,
@@ -230,6 +236,11 @@ impl World {
         if is_served(0) && is_served(1) && !was_full {
             self.destination.wrongs.push(format!("{transfer} fails, and need not: {reason}"));
         }
+    }
+
+    /// Whether the user of a transfer wants it carried, or did a moment ago.
+    pub fn is_wanted(&self, transfer: &str) -> bool {
+        self.unwanted.get(transfer).is_none_or(|since| self.now.saturating_sub(*since) < UNWANTED_AFTER)
     }
 
     /// For a lease: nobody had it before.
@@ -331,6 +342,10 @@ impl World {
             }
             Event::Command { transfer, state } => {
                 self.tell(|| format!("{transfer} is to be {state:?}"));
+                match state {
+                    State::Running => drop(self.unwanted.remove(&transfer)),
+                    _ => drop(self.unwanted.entry(transfer.clone()).or_insert(at)),
+                }
                 self.server.command(&transfer, state);
             }
             Event::Fault(fault) => self.strike(fault),

@@ -51,6 +51,8 @@ struct Summary {
     entries_failed: u64,
     #[serde(default)]
     entries_skipped: u64,
+    #[serde(default)]
+    entries_deleted: u64,
     entries_kept: u64,
     bytes_kept: u64,
     errors: Vec<Trouble>,
@@ -134,6 +136,7 @@ impl Listener {
                 tally.bytes_done = tally.bytes_done.max(summary.bytes_done + summary.bytes_kept);
                 tally.entries_failed = summary.entries_failed;
                 tally.entries_skipped = summary.entries_skipped;
+                tally.entries_deleted = tally.entries_deleted.saturating_add(summary.entries_deleted);
                 tally.bytes_moved = self.moved_before + summary.bytes_done;
                 if self.moved_before > 0 {
                     // A run that is cut short leaves more in its journal than it had the time to tell.

@@ -206,6 +206,7 @@ impl<'a> Job<'a> {
             sources: route.sources,
             destination: route.destination,
             identity,
+            source_base: carrack_storage::Base::Anywhere,
             feed: None,
         };
         let reins = Reins::take().map_err(|trouble| (trouble, Exit::Nothing))?;

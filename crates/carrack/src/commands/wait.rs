@@ -9,7 +9,7 @@ use super::listing::own_copy;
 use super::target_options::{Target, TargetArgs, control};
 use crate::exit::{self, Exit};
 use crate::register::background;
-use crate::transfer_report::left_out;
+use crate::transfer_report::entries;
 use crate::trouble::{Trouble, tame};
 
 /// Wait until a transfer is over: a submitted one, or a copy of your own
@@ -47,8 +47,12 @@ pub fn await_end(target: &Target, id: &str) -> Result<Exit, Trouble> {
         Ok(())
     }))?;
     if record.tally.entries_skipped > 0 {
-        eprintln!("carrack: left out: {}", left_out(record.tally.entries_skipped));
+        eprintln!("carrack: left out: {}", entries(record.tally.entries_skipped));
     }
+    if record.tally.entries_deleted > 0 {
+        eprintln!("carrack: deleted: {}", entries(record.tally.entries_deleted));
+    }
+    record.undeleted.iter().for_each(|words| eprintln!("carrack: {}", tame(words)));
     if let Some(trouble) = what_went_wrong(&record) {
         trouble.tell();
     }

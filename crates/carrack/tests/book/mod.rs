@@ -104,6 +104,7 @@ fn the_commands_of_the_pages_run() {
         "dtn.md",
         "exit-codes.md",
         "first-transfer.md",
+        "partial.md",
         "queue.md",
         "resume.md",
         "retry.md",

@@ -185,6 +185,7 @@ allow = [{{ identity = "carol", read = true }}]
             sources: vec![copy.source.into()],
             destination: copy.destination.into(),
             identity: None,
+            source_base: carrack_storage::Base::Anywhere,
             feed: None,
         };
         copy_with_peer(&transfer, copy.role, peer, &Unheard, &copy.abort)

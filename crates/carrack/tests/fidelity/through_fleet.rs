@@ -391,6 +391,60 @@ fn a_fleet_follows_a_timetable() {
     assert_eq!(lost(&stage), [""; 0]);
 }
 
+/// What only the destination has: directories of so many files each.
+fn plant_many(there: &Path, directories: u32, files: u32) {
+    for directory in 0..directories {
+        let directory = there.join(format!("gone-{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        (0..files).for_each(|file| drop(fs::File::create(directory.join(file.to_string())).unwrap()));
+    }
+}
+
+/// Directories of these that are there.
+fn gone_left(there: &Path) -> usize {
+    let is_one = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("gone-");
+    fs::read_dir(there).unwrap().flatten().filter(is_one).count()
+}
+
+#[test]
+fn a_fleet_deletes_and_others_go_on_when_the_movers_are_killed_that_delete() {
+    const DIRECTORIES: u32 = 200;
+    let Some(mut stage) = stage(&[]) else { return };
+    let (tree, there) = (stage.seen("east/tree"), stage.seen("west/there"));
+    plant_to_sync(&tree);
+    let (from, to) = (stage.location(SITES[0], "tree/"), stage.location(SITES[1], "there"));
+    let words = ["submit", "--sync", "--delete", "--buffer=16MiB", CHUNK, &from, &to];
+
+    plant_many(&there, 2, 3);
+    let limited = stage.ask(&[&words[..], &["--wait", "--max-delete=7"]].concat());
+    assert_exit(&limited, 1);
+    assert_says(&limited, &["1 entry of transfer"]);
+    let status = stage.asked(&["status", &String::from_utf8(limited.stdout).unwrap().trim_end()]);
+    assert!(
+        status.contains("more entries are to be deleted than --max-delete allows: they stay"),
+        "{status}"
+    );
+    assert_eq!(gone_left(&there), 2);
+
+    plant_many(&there, DIRECTORIES, 1_000);
+    let id = stage.asked(&words);
+    while gone_left(&there) == DIRECTORIES as usize {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ["west1", "west2"].into_iter().for_each(|mover| stage.kill(mover));
+    let left = gone_left(&there);
+    assert!((1..DIRECTORIES as usize).contains(&left), "{left} are left: they were killed too late");
+    [3, 4].into_iter().for_each(|number| stage.start_mover(SITES[1], number));
+    stage.asked(&["wait", &id]);
+    let record = stage.record(&id);
+    assert_eq!((record.state, record.tally.entries_failed), (TransferState::Done, 0), "{record:#?}");
+    assert_eq!(lost(&stage), [""; 0], "{record:#?}");
+    // What the dead ones have deleted is not told.
+    let count = record.tally.entries_deleted;
+    assert!(count > 0 && count < u64::from(DIRECTORIES) * 1_001, "{record:#?}");
+    assert!(stage.asked(&["status", &id]).contains(&format!("deleted      {count} entr")));
+}
+
 /// A destination with a slash behind it is a directory, and that of a sync is always one: as with `carrack cp` and `carrack sync`.
 #[test]
 fn a_destination_with_a_slash_is_made_and_holds_the_source() {

@@ -25,7 +25,7 @@ const TRY_FOR: Duration = Duration::from_secs(20);
 
 impl Work {
     /// What becomes of a chunk that its sink has settled, until it is logged or left to others: `None` then.
-    async fn judge(&self, keeper: &Keeper, number: u64, mut held: Held) -> (u64, Option<Held>) {
+    pub(super) async fn judge(&self, keeper: &Keeper, number: u64, mut held: Held) -> (u64, Option<Held>) {
         held.case.settled();
         loop {
             let answer = match held.case.next() {
@@ -61,7 +61,7 @@ impl Work {
     }
 
     /// Logs what became of a chunk, and acknowledges it.
-    async fn finish(&self, case: &mut ChunkCase, entry: &LogEntry, acker: &Acker) {
+    pub(super) async fn finish(&self, case: &mut ChunkCase, entry: &LogEntry, acker: &Acker) {
         loop {
             let done = match case.next() {
                 ChunkStep::Log => self.repeated(|| self.log.append(entry)).await.map(|_| ()),
@@ -94,7 +94,7 @@ impl Work {
     }
 
     /// Tries something again that may work then: not of a transfer that is over, whose queue and log are gone.
-    async fn repeated<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
+    pub(super) async fn repeated<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
     where
         F: Future<Output = Result<T, BusError>>,
     {

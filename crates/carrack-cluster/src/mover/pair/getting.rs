@@ -45,6 +45,11 @@ impl Work {
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
             for delivery in deliveries {
                 let Some(case) = self.takes(&delivery).await else { continue };
+                if delivery.head.kind == ChunkKind::Delete {
+                    // By a session of its own; nothing else of the transfer is under way.
+                    self.delete(delivery, case).await;
+                    continue;
+                }
                 let Some(number) = numbers.next() else { return };
                 let (head, is_again) = (delivery.head, delivery.is_again());
                 self.is_closing.fetch_or(head.kind == ChunkKind::Close, Relaxed);
@@ -116,7 +121,8 @@ impl Work {
             ChunkKind::Part(part) => ChunkWork::Part(ByteRange::new(part.offset, part.len)),
             ChunkKind::Finish { .. } => ChunkWork::Finish,
             ChunkKind::Discard { .. } => ChunkWork::Discard,
-            ChunkKind::Close => ChunkWork::Close,
+            // A deletion is no chunk of this session.
+            ChunkKind::Delete | ChunkKind::Close => ChunkWork::Close,
         };
         let source_name = self.leg.only.as_ref().map(|(name, _)| name.clone().into_bytes());
         // A transfer that was submitted before, and came to nothing, has left journals.

@@ -1,9 +1,11 @@
 //! One pair, at the source's side: a session that takes chunks from the transfer's queue until it is told to end (Y2, Y3).
 //!
 //! The session runs on threads of its own. One task gets chunks when the session wants them ([`getting`]), another keeps the
-//! books ([`books`]): it logs and acknowledges what is settled, and reports.
+//! books ([`books`]): it logs and acknowledges what is settled, and reports. What the source has not is removed by a session beside it
+//! ([`deleting`]).
 
 mod books;
+mod deleting;
 mod getting;
 
 use std::path::{Path, PathBuf};
@@ -234,6 +236,8 @@ struct Work {
     name: SessionName,
     feed: Arc<PairFeed>,
     observer: Arc<PairObserver>,
+    /// As one session would carry it out that scans.
+    whole: Transfer,
     /// The transfer's last chunk was taken: the session ends when that is done, and not before.
     is_closing: AtomicBool,
     threshold: Mutex<ChunkThreshold>,
@@ -294,13 +298,14 @@ async fn begin(
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
-    let feed = Arc::new(PairFeed::new(base, ChunkThreshold::default().bytes(), settled));
+    let feed = Arc::new(PairFeed::new(ChunkThreshold::default().bytes(), settled));
     let run = new_run().map_err(|error| PairFault::at_source(FaultKind::Passing, error))?;
     let submission = &record.submission;
     let with_slash = |path: &str| PathBuf::from(format!("{}/", path.trim_end_matches('/')));
-    let transfer = Transfer {
+    let whole = Transfer {
         spec,
         settings,
+        source_base: base,
         sources: vec![with_slash(&leg.source)],
         destination: with_slash(&leg.sink),
         identity: Some(TransferIdentity {
@@ -310,8 +315,14 @@ async fn begin(
             destination: submission.destination.to_string().into_bytes(),
             is_shared: true,
         }),
-        feed: Some(Feed(Arc::clone(&feed) as Arc<dyn ChunkFeed>)),
+        feed: None,
     };
+    let feed_here = Some(Feed(Arc::clone(&feed) as Arc<dyn ChunkFeed>));
+    let mut transfer = Transfer { feed: feed_here, ..whole.clone() };
+    if let Some(sync) = &mut transfer.spec.sync {
+        // It has seen a part of the source.
+        sync.deletion = None;
+    }
     let work = Work {
         observer: Arc::new(PairObserver::new(Arc::clone(&mover.options.say))),
         mover,
@@ -324,6 +335,7 @@ async fn begin(
         queue,
         log,
         feed,
+        whole,
         is_closing: AtomicBool::new(false),
         threshold: Mutex::default(),
     };

@@ -1,0 +1,253 @@
+//! What the source has not goes at the destination (`--delete`), when everything else of the transfer is there.
+//!
+//! A session of its own over the whole tree, as that of `carrack sync --existing --ignore-existing --delete`: it scans, sends nothing, and
+//! removes what this scan has proved not to be there. The item may be carried out twice, or by two pairs at the same time: what is gone is
+//! gone. So `--max-delete N` is looked after by a dry run before it, and where there are more nothing goes: N for each try would be more
+//! than N.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carrack_engine::{Abort, Observer, Outcome, Role, Transfer, TransferIdentity, copy_with_peer};
+use carrack_model::{Deletion, EntryFailure, Event, FailureKind, Fidelity, Kept, Notice, Sync, TransferSpec};
+use carrack_plan::fleet::{ChunkCase, FaultKind};
+use tokio::time::MissedTickBehavior;
+
+use super::{GIVEN_BACK_FOR, PairFault, PairObserver, TICK, Work, new_run, open_source};
+use crate::clock::since_boot;
+use crate::mover::Say;
+use crate::mover::dial::dial;
+use crate::mover::held::Held;
+use crate::mover::keeper::Keeper;
+use crate::mover::session_name::SessionName;
+use crate::queue::{ChunkHead, Delivery};
+use crate::records::{TransferRecord, TransferState};
+
+/// The number of the item among what its keeper keeps.
+const ITEM: u64 = 0;
+
+/// Words about what stays, at most.
+const STAYS_MAX: usize = 20;
+
+/// How a session ended that did not remove what it was to.
+enum Undone {
+    /// Its user wants it no more, or the mover may not go on: nobody is to blame.
+    Interrupted,
+    Fault(PairFault),
+}
+
+/// What a session tells.
+struct DeletionObserver {
+    pair: PairObserver,
+    stays: Mutex<Vec<String>>,
+    going: AtomicU64,
+    /// Ends a dry run that has found more than so many.
+    most: u64,
+    abort: Abort,
+}
+
+impl DeletionObserver {
+    fn new(say: Say, most: u64, abort: &Abort) -> DeletionObserver {
+        let (pair, going) = (PairObserver::new(say), AtomicU64::new(0));
+        DeletionObserver { pair, stays: Mutex::default(), going, most, abort: abort.clone() }
+    }
+
+    fn has_too_many(&self) -> bool {
+        self.going.load(Relaxed) > self.most
+    }
+
+    fn take_stays(&self) -> Vec<String> {
+        std::mem::take(&mut *self.stays.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for DeletionObserver {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::WouldDelete { .. } => {
+                self.going.fetch_add(1, Relaxed);
+                if self.has_too_many() {
+                    self.abort.interrupt();
+                }
+            }
+            Event::Notice(Notice::Warning(text)) => {
+                let mut stays = self.stays.lock().unwrap_or_else(PoisonError::into_inner);
+                if stays.len() < STAYS_MAX && !stays.contains(text) {
+                    stays.push(text.clone());
+                }
+            }
+            _ => self.pair.event(event),
+        }
+    }
+}
+
+impl Work {
+    /// Carries out the item that has it done: it is logged and acknowledged then, or left to others.
+    pub(super) async fn delete(self: &Arc<Self>, delivery: Delivery<ChunkHead>, case: ChunkCase) {
+        let mut held = Held::new(delivery, case);
+        let keeper = Arc::new(Keeper::new());
+        keeper.take(ITEM, held.acker.clone(), since_boot());
+        match self.try_delete(&keeper, &mut held).await {
+            Ok(()) => {
+                if let (_, Some(mut held)) = self.judge(&keeper, ITEM, held).await {
+                    let movers = [&*self.mover.id, &*self.pair.sink];
+                    let entry = held.entry(movers, 0, "", 0);
+                    self.finish(&mut held.case, &entry, &held.acker).await;
+                }
+            }
+            Err(undone) => {
+                if !keeper.may_be_others(ITEM) {
+                    // Else it is delivered again when its time is over.
+                    let _ = self.repeated(|| held.acker.nak(GIVEN_BACK_FOR)).await;
+                }
+                if let Undone::Fault(fault) = undone {
+                    self.mover
+                        .say(format!("transfer {}: the deletion: {}", self.pair.transfer, fault.reason));
+                    self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
+                }
+            }
+        }
+        keeper.settle(ITEM);
+    }
+
+    async fn try_delete(self: &Arc<Self>, keeper: &Arc<Keeper>, held: &mut Held) -> Result<(), Undone> {
+        // Nobody knows whether it is still wanted where NATS does not say so.
+        let record = self.mover.transfers.get(&self.pair.transfer).await.map_err(|_| Undone::Interrupted)?;
+        if !matches!(record.state, TransferState::Queued | TransferState::Running) {
+            return Err(Undone::Interrupted);
+        }
+        let sync = self.whole.spec.sync.as_ref();
+        let Some(deletion) = sync.and_then(|sync| sync.deletion.clone()).filter(|_| record.deletes()) else {
+            return Ok(());
+        };
+        if record.tally.entries_failed > 0 {
+            held.stays.push("nothing was deleted, as something failed".to_owned());
+            return Ok(());
+        }
+        self.check_sink(&record)?;
+        if let Some(most) = deletion.most
+            && self.run_deletion(keeper, &deletion, true, held).await? > most
+        {
+            let detail = "more entries are to be deleted than --max-delete allows: they stay".to_owned();
+            let path = self.leg.sink.as_bytes().into();
+            held.fail(&EntryFailure { path, kind: FailureKind::WriteError, detail });
+        }
+        if !held.has_failures() {
+            self.run_deletion(keeper, &deletion, false, held).await?;
+        }
+        // What is counted against a limit is not counted again, nor is it forgotten what has gone.
+        if deletion.most.is_some() || deletion.most_percent.is_some() || held.deleted > 0 {
+            held.is_final();
+        }
+        Ok(())
+    }
+
+    /// Nothing goes where other movers of the site see another storage.
+    fn check_sink(&self, record: &TransferRecord) -> Result<(), Undone> {
+        let site = &record.submission.destination.site;
+        let sinks = self.mover.movers.able_lately(site, &self.leg.sink);
+        if sinks.contains(&self.pair.sink) {
+            return Ok(());
+        }
+        let reason = "it is ill, or does not see the storage that others of its site see";
+        Err(Undone::Fault(PairFault::at_sink(FaultKind::Passing, reason)))
+    }
+
+    /// Runs a session; returns how many entries would go by a dry run.
+    async fn run_deletion(
+        self: &Arc<Self>,
+        keeper: &Arc<Keeper>,
+        deletion: &Deletion,
+        is_dry: bool,
+        held: &mut Held,
+    ) -> Result<u64, Undone> {
+        let passing = |error: std::io::Error| Undone::Fault(PairFault::at_source(FaultKind::Passing, error));
+        open_source(&self.mover, &self.leg).await.map_err(Undone::Fault)?;
+        let Some(sink) = self.mover.movers.get(&self.pair.sink) else {
+            let reason = format!("the mover {} is not there", self.pair.sink);
+            return Err(Undone::Fault(PairFault::at_sink(FaultKind::Unreachable, reason)));
+        };
+        let transfer = self.deletion_of(deletion, is_dry).map_err(passing)?;
+        let abort = Abort::new().map_err(passing)?;
+        let most = deletion.most.filter(|_| is_dry).unwrap_or(u64::MAX);
+        let observer = Arc::new(DeletionObserver::new(Arc::clone(&self.mover.options.say), most, &abort));
+        let mut session = tokio::task::spawn_blocking({
+            let (work, abort, observer) = (Arc::clone(self), abort.clone(), Arc::clone(&observer));
+            move || {
+                let name = SessionName::new(&work.pair.transfer);
+                let peer = dial(&work.mover, &sink, &name)?;
+                Ok::<Outcome, String>(copy_with_peer(&transfer, Role::Source, peer, &*observer, &abort))
+            }
+        });
+        let keeping = tokio::spawn(Arc::clone(keeper).keep(abort.clone()));
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_told = false;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut session => break Ok(ended),
+                _ = ticks.tick() => {
+                    if let Some(fault) = observer.pair.hangs() {
+                        break Err(Undone::Fault(fault));
+                    }
+                    if self.feed.is_ended() && self.is_left_out() {
+                        break Err(Undone::Interrupted);
+                    }
+                    // A transfer that is paused or cancelled deletes nothing any more, whether a manager is there or not.
+                    if !is_told && self.is_to_end_now().await {
+                        is_told = true;
+                        abort.interrupt();
+                    }
+                }
+            }
+        };
+        keeping.abort();
+        let outcome = match ended {
+            Ok(Ok(Ok(outcome))) => outcome,
+            Ok(Ok(Err(unreached))) => {
+                return Err(Undone::Fault(PairFault::at_sink(FaultKind::Unreachable, unreached)));
+            }
+            Ok(Err(panic)) => return Err(Undone::Fault(PairFault::at_source(FaultKind::Passing, panic))),
+            Err(undone) => {
+                abort.interrupt();
+                let is_own = matches!(&undone, Undone::Fault(fault) if fault.is_source);
+                self.mover.abandon(session, is_own);
+                return Err(undone);
+            }
+        };
+        if is_dry && observer.has_too_many() {
+            return Ok(observer.going.load(Relaxed));
+        }
+        match outcome.result {
+            Ok(()) => {}
+            Err(error) if error.is_interrupted() => return Err(Undone::Interrupted),
+            Err(error) => return Err(Undone::Fault(PairFault::of(&error))),
+        }
+        observer.pair.take_failures().iter().for_each(|failure| held.fail(failure));
+        held.deleted += outcome.summary.entries_deleted;
+        held.stays = observer.take_stays();
+        Ok(observer.going.load(Relaxed))
+    }
+
+    /// The session that removes what is to go, or one that only counts it.
+    fn deletion_of(&self, deletion: &Deletion, is_dry: bool) -> std::io::Result<Transfer> {
+        let Transfer { spec, mut settings, identity, .. } = self.whole.clone();
+        let sync = Sync {
+            existing: true,
+            ignore_existing: true,
+            // A dry run would stop at the limit, and say that the rest stays: here all of it does.
+            deletion: Some(Deletion { most: deletion.most.filter(|_| !is_dry), ..deletion.clone() }),
+            ..Sync::default()
+        };
+        // What can't be kept of entries was told by the scan.
+        settings.fidelity = Fidelity { kept: Kept::default(), ..settings.fidelity };
+        let run = new_run()?;
+        Ok(Transfer {
+            spec: TransferSpec { sync: Some(sync), dry_run: is_dry, ..spec },
+            settings,
+            // Temporary files and journals of the transfer are known by it.
+            identity: identity.map(|identity| TransferIdentity { run, ..identity }),
+            ..self.whole.clone()
+        })
+    }
+}
