@@ -123,6 +123,7 @@ impl<'a> Inspector<'a> {
                 let spot = NamedSpot { directory: located.as_fd(), name: &target, follow: false };
                 self.entry(name, spot, &status, located.was_link())
             }
+            Err(Errno::NOENT) if located.was_link() => self.leads_nowhere(handle, name, Errno::NOENT),
             Err(errno) => errno.into(),
         }
     }
