@@ -69,7 +69,7 @@ fn a_part_lies_over_what_is_there() {
     let ways: [&[&str]; 5] = [
         &[],
         &["--checksum", "blake3", "--json"],
-        &["--verify", "readback", "--durability", "object"],
+        &["--verify", "readback", "--durability", "each"],
         &["--sink-io", "direct", "--source-io", "direct"],
         &["--checksum", "none", "--no-journal"],
     ];
