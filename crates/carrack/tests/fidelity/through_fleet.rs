@@ -419,7 +419,7 @@ fn a_fleet_deletes_and_others_go_on_when_the_movers_are_killed_that_delete() {
     let limited = stage.ask(&[&words[..], &["--wait", "--max-delete=7"]].concat());
     assert_exit(&limited, 1);
     assert_says(&limited, &["1 entry of transfer"]);
-    let status = stage.asked(&["status", &String::from_utf8(limited.stdout).unwrap().trim_end()]);
+    let status = stage.asked(&["status", String::from_utf8(limited.stdout).unwrap().trim_end()]);
     assert!(
         status.contains("more entries are to be deleted than --max-delete allows: they stay"),
         "{status}"
