@@ -607,7 +607,7 @@ fn may_delete(
     if !has_begun && world.destination.has_too_many(&id.0) {
         return settled(world, process, id, chunk, 1, Vec::new());
     }
-    let (under_way, is_wanted) = (world.server.under_way(&id.0), world.is_wanted(&id.0));
+    let (under_way, is_wanted) = (world.server.under_way(&id.0), world.is_wanted(&id.0, process));
     if !world.destination.delete_one(&id.0, under_way, is_wanted) {
         return settled(world, process, id, chunk, 0, Vec::new());
     }
@@ -615,7 +615,9 @@ fn may_delete(
         session.moved_at = now;
         session.held.entry(chunk).and_modify(|held| held.deleted += 1);
     }
-    let takes = world.random.ms(10, 400);
+    // A directory with a million entries, say.
+    let most = if world.random.once_in(4) { 10_000 } else { 400 };
+    let takes = world.random.ms(10, most);
     later(world, process, takes, Task::Copied(id, number, chunk));
 }
 

@@ -18,8 +18,9 @@ use super::sites::Destination;
 /// A request that is not answered has failed after so long.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
 
-/// Nothing goes any more of what was cancelled or paused so long ago: a mover that does not hear it has lost what it holds by then.
-const UNWANTED_AFTER: Duration = Duration::from_secs(25);
+/// Nothing goes any more of what was cancelled or paused so long ago; where the mover hears nothing, when it has lost what it holds.
+const UNWANTED_AFTER: Duration = Duration::from_secs(1);
+const UNHEARD_AFTER: Duration = Duration::from_secs(25);
 
 /// Whoever decides for a transfer knows by then that it is over.
 const KNOWN_AFTER: Duration = Duration::from_secs(5);
@@ -238,9 +239,12 @@ impl World {
         }
     }
 
-    /// Whether the user of a transfer wants it carried, or did a moment ago.
-    pub fn is_wanted(&self, transfer: &str) -> bool {
-        self.unwanted.get(transfer).is_none_or(|since| self.now.saturating_sub(*since) < UNWANTED_AFTER)
+    /// Whether the user of a transfer wants it carried, or did a moment ago, as far as a process can know.
+    pub fn is_wanted(&mut self, transfer: &str, process: Process) -> bool {
+        let deaf_until = self.body(process.kind, process.index).cut_off_until.max(self.bad_network_until);
+        let is_deaf = self.now < deaf_until + UNANSWERED_AFTER;
+        let after = if is_deaf { UNHEARD_AFTER } else { UNWANTED_AFTER };
+        self.unwanted.get(transfer).is_none_or(|since| self.now.saturating_sub(*since) < after)
     }
 
     /// For a lease: nobody had it before.
