@@ -90,7 +90,7 @@ mod tests {
         ];
         assert_eq!(with(&wanted).unwrap()[4..10], wanted);
         assert_eq!(with(&["--deadline=@1795399200"]).unwrap()[4], "--deadline=@1795399200");
-        let of_part = ["--offset=7", "--length=3KiB"];
+        let of_part = ["--length=3KiB", "--offset=7"];
         assert_eq!(with(&of_part).unwrap()[..5], [&["cp", "--no-config", "--json"], &of_part[..]].concat());
         assert!(with(&["--offset=7", "--sync"]).is_err() && with(&["--length=7", "--archive"]).is_err());
         let words = with(&["--sync", "--contents"]).unwrap();
